@@ -362,9 +362,11 @@ fn sweep(sim: &Sim, bucket: &Arc<Bucket>, loads: &Arc<Loads>) {
         let kept = newest.ok().and_then(Result::ok).flatten().map(|state| {
             let Manifest { checkpoints, leases, holds, fed, .. } = &*state;
             let Manifest { pending_ingests, remembered_ingests, ingest_horizon, .. } = &*state;
+            let Manifest { reserved, left, finished_jobs, .. } = &*state;
             format!(
                 "{checkpoints:?}, {leases:?}, {holds:?}, {fed:?}, {pending_ingests:?}, \
-                 {remembered_ingests:?}, {ingest_horizon:?}"
+                 {remembered_ingests:?}, {ingest_horizon:?}, {reserved:?}, {left:?}, \
+                 {finished_jobs:?}"
             )
         });
         let text = format!("never collected: {garbage:?}, of what keeps {kept:?}");

@@ -49,6 +49,8 @@ pub(crate) struct Job {
     adopted: Option<Seq>,
     /// Somebody said that it is no part of the database, and never will be.
     ended: bool,
+    /// And that after somebody had tried to restore it.
+    ended_amid_restores: bool,
 }
 
 /// What was seen and promised.
@@ -119,7 +121,10 @@ impl Books {
                 }
                 known.adopted = Some(*seq);
             }
-            Standing::Withdrawn => known.ended = true,
+            Standing::Withdrawn => {
+                known.ended = true;
+                known.ended_amid_restores |= self.restoring;
+            }
             // All that was staged is there until it may not be asked for any more.
             Standing::Refused(why) => self.wrong.push(format!("{job} was refused: {why}")),
             Standing::AdoptedBefore(seq) => known.adopted_before.push(*seq),
@@ -447,6 +452,11 @@ fn judge_jobs(
         let fits = match (known.adopted, known.ended) {
             (Some(seq), _) if lacks(seq) => at.is_empty(),
             (Some(seq), false) => at == [seq],
+            // It may have been given up while a restore had undone it, and be part of the history
+            // again since one of a state before that.
+            (known_at, true) if known.ended_amid_restores && at.len() == 1 => {
+                known_at.is_none_or(|seq| at == [seq])
+            }
             (None, true) => at.is_empty(),
             (Some(_), true) => false,
             (None, false) => at.len() <= 1 && (!known.requested || at.len() == 1 || restored),
