@@ -71,6 +71,11 @@ impl DurableLog {
         covered.last().map(|object| object.next)
     }
 
+    /// Whether all that recovery would read is in tables, which hold everything up to `flushed`.
+    pub(crate) fn is_flushed(&self, flushed: Seq) -> bool {
+        self.unflushed.lock().back().is_none_or(|object| object.last_seq <= flushed)
+    }
+
     /// Everything up to `flushed` is in tables.
     pub(crate) fn forget(&self, flushed: Seq) {
         let mut unflushed = self.unflushed.lock();

@@ -58,6 +58,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         }
         if has_nothing_to_flush(&writer) {
             if writer.life.phase() >= Phase::DrainFlush {
+                flusher.let_go_of_names().await;
                 break;
             }
             nudged.await;
@@ -182,6 +183,30 @@ impl Flusher {
         drop(pins);
         self.writer.log.forget(flushed_seq);
         Ok(())
+    }
+
+    /// As the handle closes: names of large batches that came to nothing, this writer's and older
+    /// ones', go where no flush came by to let them go. All that was recovered is in tables, so
+    /// nobody replays anything below the own fence. What fails is the next writer's.
+    async fn let_go_of_names(&self) {
+        let writer = &self.writer;
+        let newest = writer.manifests.newest_known();
+        let flushed = newest.flushed_seq;
+        if !writer.large.has_left() || writer.dead().is_some() || !writer.log.is_flushed(flushed) {
+            return;
+        }
+        let point = writer.log.replay_point(flushed).unwrap_or_default();
+        let replay_from = newest.replay_from.max(writer.large.begins()).max(point);
+        let edit = FlushL0 {
+            let_go: writer.large.to_let_go(replay_from),
+            replay_from,
+            commit_time: writer.log.commit_time(),
+            wal_id_last_seen: newest.wal_id_last_seen.max(writer.log.last_committed()),
+            fences: writer.fences.clone(),
+            floor: writer.floor(),
+            ..FlushL0::nothing(writer.epoch, &newest)
+        };
+        let _ = writer.manifests.commit(Edit::FlushL0(edit)).await;
     }
 
     /// Gives every frozen memtable without a plan one, as far as reserved names go.

@@ -61,6 +61,16 @@ impl LargeBatches {
         gone
     }
 
+    /// Whether there are names that some commit is to let go.
+    pub(crate) fn has_left(&self) -> bool {
+        !self.failed.lock().is_empty() || !self.left.lock().is_empty()
+    }
+
+    /// Where this writer's log begins.
+    pub(crate) fn begins(&self) -> WalId {
+        self.fence.next_id
+    }
+
     /// A commit has let them go.
     pub(crate) fn are_gone(&self, gone: &[SstId]) {
         self.failed.lock().retain(|name| !gone.contains(name));
