@@ -255,3 +255,37 @@ fn a_large_batch_that_is_given_up_is_not_there() {
         Ok(())
     });
 }
+
+/// What a writer that died had uploaded, and no log holds, goes once its successor has closed: also
+/// where that one wrote nothing, and so flushed nothing. Before, it stayed until another flush.
+#[test]
+fn what_a_dead_writer_left_goes_with_a_close() {
+    let mut left = 0;
+    for millis in (0..400).step_by(10) {
+        let place = Place::new();
+        let (writer, env) = place.process("writer");
+        let lived = place.sim.block_on(writer, async move {
+            let db = open(&env, options()).await?;
+            put(&db, 1, b"before").await?;
+            db.flush_memtable().await?;
+            let Some(large) = db.write_large(&many()?)? else { panic!("it is large") };
+            let pause = env.clock.sleep(Duration::from_millis(millis));
+            drop(futures::future::select(large, pause).await);
+            std::mem::forget(db);
+            Ok::<_, siltstone::Error>(())
+        });
+        lived.expect("it ends").expect("a healthy store");
+        place.sim.kill(writer);
+        let names = place.run("successor", |env| async move {
+            let names = |state: Option<Arc<siltstone_manifest::Manifest>>| {
+                state.map_or(0, |state| state.left.len())
+            };
+            let before = names(siltstone_tests::gc::newest(&env).await?);
+            open(&env, options()).await?.close().await?;
+            Ok((before, names(siltstone_tests::gc::newest(&env).await?)))
+        });
+        left += usize::from(names.0 > 0);
+        assert_eq!(names.1, 0, "after {millis} ms: of {} names some are left", names.0);
+    }
+    assert!(left > 10, "names were left in {left} of 40");
+}
