@@ -3,8 +3,8 @@
 //! manifests that land late.
 
 use crate::chain::{self, Chain};
+use crate::ingesting;
 use crate::search::Model;
-use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Epoch, JobId, ManifestId, PutOutcome, Seq, SstDescriptor,
     SstId, TimelineId, UnixMillis, WalId,
@@ -165,27 +165,7 @@ fn fence_object(fence: KeptFence) -> WalSeen {
 }
 
 fn table(id: SstId) -> SstDescriptor {
-    SstDescriptor {
-        id,
-        location: SstLocation::Own,
-        job: None,
-        object_bytes: 100,
-        checksum: 7,
-        tail_offset: 50,
-        first_key: b"a".to_vec().into(),
-        last_key: b"z".to_vec().into(),
-        visible_start: None,
-        visible_end: None,
-        seq_override: None,
-        entries: 1,
-        tombstones: 0,
-        min_seq: Seq(1),
-        max_seq: Seq(1),
-        min_expiry: None,
-        max_expiry: None,
-        range_deletes: None,
-        sum: None,
-    }
+    SstDescriptor { min_seq: Seq(1), max_seq: Seq(1), ..ingesting::table(id, None) }
 }
 
 fn options(claim: u128, reserve: Vec<SstId>) -> WriterOptions {

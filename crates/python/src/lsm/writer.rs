@@ -188,8 +188,13 @@ pub(crate) fn push_pairs(
             push_row(py, process, writer, (Kind::Put, key, value), expires_at)
         }),
     };
+    whole(writer, before, added)
+}
+
+/// What came of adding rows to a writer that had `before`: where some of them are in and others are
+/// not, no table must come of it.
+fn whole(writer: &mut impl RowSink, before: u64, added: PyResult<()>) -> PyResult<()> {
     added.inspect_err(|_| {
-        // Some of the rows are in: no table must come of them.
         if writer.rows() > before {
             writer.give_up();
         }
@@ -217,12 +222,7 @@ pub(crate) fn push_table(
     needs_columns(py, &reader.schema())?;
     let before = writer.rows();
     let added = push_batches(py, process, writer, reader);
-    added.inspect_err(|_| {
-        // Some of the rows are in: no table must come of them.
-        if writer.rows() > before {
-            writer.give_up();
-        }
-    })
+    whole(writer, before, added)
 }
 
 fn push_batches(
