@@ -2,7 +2,8 @@
 
 Keys are 1 to 65,535 bytes; key and value fit into a batch (`max_batch_bytes`: 64 MiB by default, at
 most 1 GiB). Both are `bytes` or any C-contiguous buffer (copied unless `bytes`). A `str` is a
-TypeError. Durations are `timedelta` or seconds as a float.
+TypeError. Durations are `timedelta`, seconds as a
+float, or text with a unit, such as "2h".
 
 Every call that waits gives the interpreter lock up, ends by the handle's `deadline` with `Timeout`,
 and is interrupted by Ctrl-C.
@@ -126,6 +127,7 @@ __all__ = [
     "run_compactor",
     "run_gc",
     "run_unit",
+    "seconds_of_duration",
     "seq_at",
     "stat_table",
     "unpack",
@@ -157,7 +159,7 @@ class _ArrowStreamLike(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 _Bytes: TypeAlias = bytes | _Buffer
-_Seconds: TypeAlias = timedelta | float
+_Seconds: TypeAlias = timedelta | float | str
 _Described: TypeAlias = str | tuple[str, Any, Any] | None
 _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
@@ -531,8 +533,8 @@ class Database(_Reads):
             those that are durable by now, which is quicker.
         :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
             until `flush_interval` has done it.
-        :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it
-            lives until it is deleted.
+        :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
+            "2h"); None: it lives until it is deleted.
         :param source: another checkpoint, whose state this one is to keep as well, instead of the
             present one.
         :param name: to find it by; unique in the database.
@@ -1757,6 +1759,9 @@ def give_up_table(
     take_over: bool,
 ) -> dict[str, Any]: ...
 def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
+def seconds_of_duration(object: _Seconds, name: str) -> float:
+    """The seconds of a duration in any of the forms that arguments take, for the Python part."""
+
 def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...
 def versions(
     url: str, store_options: dict[str, str | int | bool]
@@ -1788,16 +1793,16 @@ def gc(
     url: str,
     store_options: dict[str, str | int | bool],
     dry_run: bool,
-    min_age: float | timedelta | None,
-    db_delete_grace: float | timedelta | None,
+    min_age: _Seconds | None,
+    db_delete_grace: _Seconds | None,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def run_gc(
     urls: list[str],
     store_options: dict[str, str | int | bool],
-    min_age: float | timedelta | None,
-    db_delete_grace: float | timedelta | None,
-    interval: float | timedelta | None,
+    min_age: _Seconds | None,
+    db_delete_grace: _Seconds | None,
+    interval: _Seconds | None,
     tell: Callable[[str, dict[str, Any] | Exception | str], object],
 ) -> None: ...
 def compact(

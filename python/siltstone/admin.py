@@ -13,6 +13,7 @@ from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_g
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.exporting import ExportReport, export, import_, promote
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
+from siltstone.options import Seconds
 from siltstone.repairing import (
     Damage,
     GiveUpReport,
@@ -75,7 +76,7 @@ def manifest(
 def create_checkpoint(
     url: Url,
     *,
-    lifetime: timedelta | float | None = None,
+    lifetime: Seconds | None = None,
     source: CheckpointLike | None = None,
     name: str | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -84,8 +85,8 @@ def create_checkpoint(
     """Makes a checkpoint beside a writer, or without one: of everything that is durable, in tables
     or in the WAL.
 
-    :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it lives
-        until it is deleted.
+    :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
+        "2h"); None: it lives until it is deleted.
     :param source: another checkpoint, whose state this one is to keep as well, instead of the
         present one.
     :param name: to find it by; unique in the database.
@@ -104,14 +105,14 @@ def refresh_checkpoint(
     url: Url,
     id: CheckpointLike,
     *,
-    lifetime: timedelta | float | None = None,
+    lifetime: Seconds | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Checkpoint:
     """Lets a checkpoint live for `lifetime` from now on, also one whose time is over and that was
     not collected yet.
 
     :param id: the checkpoint, its id, or its name.
-    :param lifetime: a timedelta, or seconds; None: it lives until it is deleted.
+    :param lifetime: a timedelta, seconds, or text such as "2h"; None: it lives until it is deleted.
     :raises NotFound: there is no database here.
     :raises Expired: the checkpoint is gone.
     :raises Conflict: it is a writer's own.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
@@ -38,6 +38,7 @@ from siltstone._native import ArrowArray, AsyncCommit, Commit
 from siltstone.checkpoints import Checkpoint, moment, name_of
 from siltstone.exceptions import Invalid
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone.options import Seconds
 
 __all__ = [
     "Changes",
@@ -62,7 +63,6 @@ BYTES = 16 << 20
 """Bytes of keys and values of a batch, likewise."""
 
 _WORDS = ("oldest", "latest", "snapshot")
-_SECONDS = timedelta | float
 
 
 class Row(NamedTuple):
@@ -195,7 +195,7 @@ def begin(
     since: Since = None,
     consumer: str | None = None,
     until: str | None = None,
-    lifetime: _SECONDS | None = None,
+    lifetime: Seconds | None = None,
     most_bytes: int | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Changes:
@@ -279,7 +279,7 @@ def _asked(
     since: Since,
     consumer: str | None,
     until: str | None,
-    lifetime: _SECONDS | None,
+    lifetime: Seconds | None,
     most_bytes: int | None,
 ) -> dict[str, Any]:
     """What the compiled part understands."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from siltstone.exceptions import Invalid
+from siltstone.options import Seconds
 
 __all__ = ["Checkpoint", "CheckpointLike", "asked_for", "moment", "name_of", "read_at"]
 
@@ -98,7 +99,7 @@ def name_of(checkpoint: CheckpointLike) -> str:
 def asked_for(
     scope: str,
     force_flush: bool,
-    lifetime: timedelta | float | None,
+    lifetime: Seconds | None,
     source: CheckpointLike | None,
     name: str | None,
     metadata: Mapping[str, str] | None,

@@ -33,7 +33,7 @@ from siltstone.cli_compaction import _options, _options_as, compact, run_compact
 from siltstone.cli_ending import destroy, restore, versions
 from siltstone.cli_export import export, import_, promote
 from siltstone.cli_ingest import ingest, ingest_status
-from siltstone.cli_parts import _as_json, _example, _pairs, _print_json, _print_table, _told
+from siltstone.cli_parts import Span, _as_json, _example, _pairs, _print_json, _print_table, _told
 from siltstone.cli_repair import repair
 from siltstone.cli_upkeep import gc, run_gc, verify
 
@@ -258,7 +258,7 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
 )
 @click.argument("key")
 @click.argument("value")
-@click.option("--ttl", type=float, help="Seconds after which the key is gone.")
+@click.option("--ttl", type=Span(), help="Time to live: seconds, or a text such as 2h.")
 @click.option("--create", is_flag=True, help="Make the database where there is none.")
 @_take_over
 @_in_form

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import Any
 
 from siltstone import _native, showing
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone.options import Seconds
 
 __all__ = ["Collected", "GcObject", "GcReport", "Stays", "gc", "run_gc"]
 
@@ -133,8 +133,8 @@ def gc(
     url: Url,
     *,
     dry_run: bool = False,
-    min_age: float | timedelta | None = None,
-    db_delete_grace: float | timedelta | None = None,
+    min_age: Seconds | None = None,
+    db_delete_grace: Seconds | None = None,
     store_options: StoreOptionsSource | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> GcReport:
@@ -161,9 +161,9 @@ def gc(
 def run_gc(
     urls: Url | Iterable[Url],
     *,
-    min_age: float | timedelta | None = None,
-    db_delete_grace: float | timedelta | None = None,
-    interval: float | timedelta | None = None,
+    min_age: Seconds | None = None,
+    db_delete_grace: Seconds | None = None,
+    interval: Seconds | None = None,
     store_options: StoreOptionsSource | None = None,
     on_round: Callable[[str, GcReport], object] | None = None,
     on_error: Callable[[str, Exception], object] | None = None,

@@ -41,7 +41,7 @@ from siltstone.opening import (
     _text,
     open,
 )
-from siltstone.options import Options
+from siltstone.options import Options, Seconds
 from siltstone.providers import called, resolve
 
 __all__ = [
@@ -127,8 +127,9 @@ class Job:
     the environment at the other end, or from the provider that it was made with.
 
     :param txn: the application and its version: taken in once for good, and only upwards.
-    :param lifetime: for how long it may be asked for, at least: a timedelta, or seconds. Later it
-        is refused as soon as a collector has seen that its time is over, and what it staged goes.
+    :param lifetime: for how long it may be asked for, at least: a timedelta, seconds, or text.
+        Later it is refused as soon as a collector has seen that its time is over, and the staged
+        tables are deleted.
     :param replace: a range of keys, `(start, end)`, None for no bound: what is in it when the job
         is taken in is gone, and the job's rows are there, in one step. `(None, None)` overwrites
         the whole database, of which no row is read or rewritten for it; a job without rows is the
@@ -156,7 +157,7 @@ class Job:
         url: Url,
         *,
         txn: tuple[str, int] | None = None,
-        lifetime: timedelta | float = _WEEK,
+        lifetime: Seconds = _WEEK,
         replace: tuple[bytes | None, bytes | None] | None = None,
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
@@ -358,7 +359,7 @@ def submit(
     *,
     wait: bool = True,
     take_over: bool = False,
-    timeout: timedelta | float = _LOOK_FOR,
+    timeout: Seconds = _LOOK_FOR,
     store_options: StoreOptionsSource | None = None,
 ) -> IngestStatus:
     """Asks for a job, from any process, any number of times: the writer takes it in, wherever it
@@ -376,7 +377,7 @@ def submit(
     """
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
-        raise TypeError("timeout: a timedelta, or seconds; wait=False does not wait")
+        raise TypeError("timeout: a duration; wait=False does not wait")
     stands = IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
     if not wait or stands.state != "pending":
         return stands

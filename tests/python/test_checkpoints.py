@@ -103,8 +103,10 @@ def test_mistakes_are_told_by_name(db, url: str) -> None:
         db.checkpoint(name=uuid.uuid4().hex)
     with pytest.raises(siltstone.Invalid, match="lifetime"):
         db.checkpoint(lifetime=-1)
+    with pytest.raises(siltstone.Invalid, match="lifetime is no duration"):
+        db.checkpoint(lifetime="a week")
     with pytest.raises(TypeError, match="lifetime is a timedelta"):
-        db.checkpoint(lifetime="7 days")
+        db.checkpoint(lifetime=[7])
     with pytest.raises(TypeError, match="metadata is a dict of str"):
         db.checkpoint(metadata={"n": 1})
     with pytest.raises(TypeError, match=r"Checkpoint, a uuid\.UUID or text, not int"):

@@ -126,7 +126,7 @@ def test_mistakes_are_told(memory_url: str) -> None:
             with pytest.raises(kind, match=told):
                 db.table.put([wrong])
         with pytest.raises(siltstone.Invalid, match="cast"):
-            db.table.put(pa.table({"country": ["DE"], "day": [DAY], "amount": [7]}))
+            db.table.put(pa.table({"country": ["DE"], "day": [DAY], "amount": [0.5]}))
         assert rows(db.table.scan()) == []
         db[b"DE\0\0\x01"] = b"put as bytes"
         with pytest.raises(Exception, match="column"):
@@ -473,7 +473,7 @@ def test_a_load_raises_what_a_put_does(memory_url) -> None:
     fields = [pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.string())]
     with table.create(memory_url, pa.schema(fields), key=["k"]) as db:
         wrong = [
-            {"k": pa.array([1], pa.int64())},
+            {"k": pa.array([2**40], pa.int64())},
             {"k": pa.array([None], pa.int32())},
             {"k": pa.array([1], pa.int32()), "other": [1]},
         ]
@@ -481,15 +481,15 @@ def test_a_load_raises_what_a_put_does(memory_url) -> None:
             for call in (db.table.put, db.table.load):
                 with pytest.raises(siltstone.Invalid, match="column"):
                     call(pa.table(rows))
-        named = pa.table({"k": pa.array([1], pa.int32()), "v": pa.array(["a"]).dictionary_encode()})
+        half = pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([[1]])})
         with pytest.raises(siltstone.Unsupported):
-            db.table.load(named)
+            db.table.load(half)
         for data in (pa.array([1]), (pa.array([b"a"]), pa.array([b"b"]))):
             with pytest.raises(TypeError, match="columns"):
                 db.load(data)
         with pytest.raises(TypeError, match="by columns"):
             db.table.get("k")
-        with pytest.raises(siltstone.Invalid, match="missing in a row"):
+        with pytest.raises(siltstone.Invalid, match="lacks a column of the key"):
             db.table.put([{"v": "a"}])
 
 
@@ -507,7 +507,7 @@ def test_a_load_takes_its_rows_as_they_come(memory_url) -> None:
         head = pa.table(db.table.scan(limit=5)).to_pydict()
         assert head == {"k": [-4, -3, -2, -1, 0], "v": ["4", None, "2", "1", "dict"]}
         assert sum(1 for _ in db) == count + 4
-        with pytest.raises(siltstone.Invalid, match="not null"):
+        with pytest.raises(siltstone.Invalid, match="lacks a column of the key"):
             db.table.load(iter([of[0], {"k": -5}, {"v": "no key"}]))
         assert sum(1 for _ in db) == count + 4
         with pytest.raises(TypeError, match="a list of names"):

@@ -136,7 +136,7 @@ def test_an_end_that_is_no_end_is_refused(url: str, ttl: float) -> None:
             with pytest.raises(ValueError, match="ttl"):
                 write()
         with pytest.raises(TypeError, match="ttl"):
-            db.put(b"k", b"v", ttl="1s")  # type: ignore[arg-type]
+            db.put(b"k", b"v", ttl=[1])  # type: ignore[arg-type]
         assert list(db) == []
 
 

@@ -63,7 +63,9 @@ pub use io::env::Env;
 pub use io::progress::Progress;
 pub use io::store::presence::Occupancy;
 pub use io::{env, store, task};
-pub use options::{Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers, Writes};
+pub use options::{
+    Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers, Writes, seconds_of_text,
+};
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};
 pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Size};

@@ -64,6 +64,7 @@ pub(crate) fn wrap<'py>(
         Some("arro3") => {
             py.import("arro3.core")?.getattr("Array")?.call_method1("from_arrow", (array,))
         }
+        Some("polars") => py.import("polars")?.getattr("Series")?.call1(("", array)),
         _ => Ok(array),
     }
 }

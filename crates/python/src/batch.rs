@@ -4,7 +4,7 @@ use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::deletion::Deletion;
-use crate::duration::{duration, seconds};
+use crate::duration::seconds_of;
 use crate::error::{self, Raise};
 use crate::expiry::expires_at;
 use crate::write::accept_batch;
@@ -214,14 +214,10 @@ pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Dur
         let error = Error::invalid(text).with("seconds", seconds);
         error::exception(py, &error)
     };
-    match seconds(&ttl)? {
-        // Less than a nanosecond is rounded up to a millisecond, as everything below one is.
-        Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds)
-            .map(|life| Some(life.max(Duration::from_nanos(1))))
-            .map_err(|_| refused(seconds)),
-        Some(seconds) => Err(refused(seconds)),
-        None => duration(&ttl, "ttl").map(Some),
-    }
+    let seconds = seconds_of(&ttl, "ttl")?;
+    // Less than a nanosecond is rounded up to a millisecond, as everything below one is.
+    let life = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds > 0.0);
+    life.map(|life| Some(life.max(Duration::from_nanos(1)))).ok_or_else(|| refused(seconds))
 }
 
 /// When something with this time to live ends that is written now, outside of any database: the

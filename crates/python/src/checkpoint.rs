@@ -116,8 +116,8 @@ impl Database {
     ///     those that are durable by now, which is quicker.
     /// :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
     ///     until `flush_interval` has done it.
-    /// :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it
-    ///     lives until it is deleted.
+    /// :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
+    ///     "2h"); None: it lives until it is deleted.
     /// :param source: another checkpoint, whose state this one is to keep as well, instead of the
     ///     present one.
     /// :param name: to find it by; unique in the database.

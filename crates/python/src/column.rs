@@ -1,52 +1,14 @@
-//! Arrow columns of byte strings as arguments: binary, large binary, fixed-size binary, text, and
-//! the views of both.
+//! Arrow columns of byte strings as arguments: binary, large binary, fixed-size binary, text, the
+//! views of both, and dictionaries of any of them.
 
-use crate::error;
+use crate::error::{self, Raise};
+use crate::frames::{as_bytes, batches_of, chunks_of, ended};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, DataType, Schema};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Schema};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
-use pyo3_arrow::error::PyArrowError;
-use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
 use siltstone::{Keys, Value};
-
-/// Whether the object speaks the Arrow PyCapsule interface.
-pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    // What it lacks costs it an exception to say; a list lacks both.
-    if object.is_exact_instance_of::<PyList>() {
-        return Ok(false);
-    }
-    Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
-}
-
-/// Arrow data as record batches.
-///
-/// # Errors
-/// TypeError for what has no columns, such as a lone array: what Arrow says of it.
-pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
-    let batches = data.extract::<AnyRecordBatch>().map_err(|error| error.to_string());
-    let reader = batches.and_then(|all| all.into_reader().map_err(|error| error.to_string()));
-    reader.map_err(|why| {
-        let kind = data.get_type().qualname().map(|kind| kind.to_string()).unwrap_or_default();
-        PyTypeError::new_err(format!(
-            "{kind}: expected a table, a record batch, or a stream of them, which have columns by \
-             name: {why}"
-        ))
-    })
-}
-
-/// What a stream of batches ends with: an error of this package as it is.
-pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
-    match error {
-        ArrowError::ExternalError(cause) => match cause.downcast::<siltstone::Error>() {
-            Ok(own) => error::exception(py, &own),
-            Err(cause) => PyArrowError::from(ArrowError::ExternalError(cause)).into(),
-        },
-        other => PyArrowError::from(other).into(),
-    }
-}
 
 /// One column, in one or more chunks.
 pub(crate) struct Column {
@@ -59,7 +21,7 @@ impl Column {
     /// # Errors
     /// TypeError for a column that holds no byte strings.
     pub(crate) fn from_python(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column> {
-        let (chunks, _) = object.extract::<AnyArray>()?.into_chunked_array()?.into_inner();
+        let chunks = chunks_of(object)?;
         for chunk in &chunks {
             check_type(chunk.data_type(), name)?;
         }
@@ -70,8 +32,8 @@ impl Column {
     ///
     /// # Errors
     /// TypeError for one that is not there, or holds no byte strings.
-    pub(crate) fn of_batch(batch: &RecordBatch, name: &str) -> PyResult<Column> {
-        Ok(Column { chunks: vec![ArrayRef::clone(column(batch, name)?)] })
+    pub(crate) fn of_batch(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Column> {
+        Ok(Column { chunks: vec![column(py, batch, name)?] })
     }
 
     /// Rows.
@@ -115,8 +77,8 @@ pub(crate) fn each_row(
     // Whoever brings it may need the interpreter for that, on another thread.
     while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
-        let (keys, values) = (column(&batch, "key")?, column(&batch, "value")?);
-        for (key, value) in rows(keys).zip(rows(values)) {
+        let (keys, values) = (column(py, &batch, "key")?, column(py, &batch, "value")?);
+        for (key, value) in rows(&keys).zip(rows(&values)) {
             let key = key.ok_or_else(|| null(py, "key", position))?;
             let value = value.ok_or_else(|| null(py, "value", position))?;
             row(position, (key, value))?;
@@ -145,9 +107,10 @@ pub(crate) fn null(py: Python<'_>, column: &str, position: usize) -> PyErr {
     error::invalid(py, format!("{column} {position} is null: a null is neither a key nor a value"))
 }
 
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<&'a ArrayRef> {
+fn column(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<ArrayRef> {
     let found = batch.column_by_name(name);
     let column = found.ok_or_else(|| PyTypeError::new_err(format!("no column {name}")))?;
+    let column = as_bytes(column).map_err(|error| error.with("column", name)).raise(py)?;
     check_type(column.data_type(), name)?;
     Ok(column)
 }

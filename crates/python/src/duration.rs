@@ -1,9 +1,10 @@
-//! Durations as arguments: `timedelta`, or seconds as a number.
+//! Durations as arguments: `timedelta`, seconds as a number, or text with a unit, as options take
+//! it.
 
 use crate::error;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDelta};
+use pyo3::types::{PyBool, PyDelta, PyString};
 use std::time::Duration;
 
 /// Seconds of a number or a `timedelta`; `None` for anything else.
@@ -17,18 +18,43 @@ pub(crate) fn seconds(object: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     Ok(object.extract::<f64>().ok())
 }
 
+/// The seconds that the argument `name` says.
+///
+/// # Errors
+/// TypeError for an object that is no duration; Invalid for text that is none.
+pub(crate) fn seconds_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
+    if let Ok(text) = object.cast::<PyString>() {
+        let text = text.to_cow()?;
+        return siltstone::seconds_of_text(&text).ok_or_else(|| {
+            let text = format!("{name} is no duration: '{text}'; give it as '2h', '90s' or '20ms'");
+            error::invalid(object.py(), text)
+        });
+    }
+    match seconds(object)? {
+        Some(seconds) => Ok(seconds),
+        None => {
+            let given = object.get_type().name()?;
+            Err(PyTypeError::new_err(format!(
+                "{name} is a timedelta, a number of seconds, or text such as '2h', not {given}"
+            )))
+        }
+    }
+}
+
 /// The duration that the argument `name` says.
 ///
 /// # Errors
-/// TypeError for what is no duration; Invalid for a negative, endless or unordered one.
+/// TypeError for an object that is no duration; Invalid for a negative, infinite or NaN one, and
+/// for text that is none.
 pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
-    let Some(seconds) = seconds(object)? else {
-        let given = object.get_type().name()?;
-        return Err(PyTypeError::new_err(format!(
-            "{name} is a timedelta or a number of seconds, not {given}"
-        )));
-    };
+    let seconds = seconds_of(object, name)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| {
         error::invalid(object.py(), format!("{name} must be 0 seconds or more, not {seconds}"))
     })
+}
+
+/// The seconds of a duration in any of the forms that arguments take, for the Python part.
+#[pyfunction]
+pub(crate) fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
+    duration(object, name).map(|duration| duration.as_secs_f64())
 }

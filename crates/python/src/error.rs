@@ -3,13 +3,13 @@
 //! walks all kinds. All are looked up when this module is made: late in an interpreter's end
 //! (`__del__` of a global) nothing can be imported any more, and errors must keep their types.
 
-use crate::operator::OperatorRaised;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 use siltstone::{Error, ErrorKind};
 use std::error::Error as _;
+use std::fmt;
 
 /// A result of the engine, on its way to Python.
 pub(crate) trait Raise<T> {
@@ -60,11 +60,39 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
-    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<OperatorRaised>()) {
+    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
         made.set_cause(py, Some(raised.exception(py)));
     }
     Ok(made)
 }
+
+/// An exception that a function or a stream of the caller raised, as the cause of an error.
+pub(crate) struct Raised(PyErr);
+
+impl Raised {
+    pub(crate) fn new(raised: PyErr) -> Raised {
+        Raised(raised)
+    }
+
+    /// The exception.
+    fn exception(&self, py: Python<'_>) -> PyErr {
+        self.0.clone_ref(py)
+    }
+}
+
+impl fmt::Debug for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an exception of Python")
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("see the exception that caused it")
+    }
+}
+
+impl std::error::Error for Raised {}
 
 /// An `Invalid` that names the argument.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {

@@ -2,8 +2,9 @@
 
 use crate::array;
 use crate::bytes::{HOLD, hold, refuse_one, row};
-use crate::column::{Column, is_arrow};
+use crate::column::Column;
 use crate::error::Raise;
+use crate::frames::is_arrow;
 use crate::source::{Readable, Source};
 use crate::wait::wait;
 use pyo3::prelude::*;

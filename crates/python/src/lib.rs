@@ -55,6 +55,7 @@ mod exit;
 mod expiry;
 mod export;
 mod feed;
+mod frames;
 mod gc;
 mod get;
 mod get_many;
@@ -145,6 +146,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_compaction, module)?)?;
     module.add_function(wrap_pyfunction!(units::run_unit, module)?)?;
+    module.add_function(wrap_pyfunction!(duration::seconds_of_duration, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_group, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;

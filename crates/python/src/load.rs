@@ -1,9 +1,10 @@
 //! `load`: any amount of Arrow data into a database, or into a part of an ingest job.
 
 use crate::checkpoint::place;
-use crate::column::{batches_of, check_type, ended, is_arrow, needs_columns, null};
+use crate::column::{check_type, needs_columns, null};
 use crate::database::Database;
 use crate::error;
+use crate::frames::{as_bytes, batches_of, chunks_of, ended, is_arrow};
 use crate::ingest::{PlainJob, job_of};
 use crate::lsm::target;
 use crate::lsm::writer;
@@ -20,7 +21,6 @@ use arrow_schema::{ArrowError, DataType};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
-use pyo3_arrow::input::AnyArray;
 use siltstone::ingest::IngestJob;
 use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartOptions, RowBatch};
 use std::sync::Arc;
@@ -144,9 +144,13 @@ fn next_batch(
     reader: &mut (dyn RecordBatchReader + Send),
 ) -> PyResult<Option<Columns>> {
     let columns = |batch: RecordBatch| {
-        let column = |name| batch.column_by_name(name).cloned();
         let missing = || ArrowError::SchemaError("a batch has other columns".to_owned());
-        Ok((column("key").ok_or_else(missing)?, column("value").ok_or_else(missing)?))
+        let column = |name| {
+            let bytes = as_bytes(batch.column_by_name(name).ok_or_else(missing)?);
+            let named = |error: siltstone::Error| error.with("column", name);
+            bytes.map_err(|error| ArrowError::ExternalError(Box::new(named(error))))
+        };
+        Ok((column("key")?, column("value")?))
     };
     let next = py.detach(|| reader.next().map(|batch| batch.and_then(columns)));
     next.transpose().map_err(|error| ended(py, error))
@@ -219,10 +223,7 @@ fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
     if !(is_arrow(&keys)? && is_arrow(&values)?) {
         return Err(not_rows(pair));
     }
-    let chunks = |object: &Bound<'_, PyAny>| -> PyResult<Vec<ArrayRef>> {
-        Ok(object.extract::<AnyArray>()?.into_chunked_array()?.into_inner().0)
-    };
-    let (mut keys, mut values, mut parts) = (chunks(&keys)?, chunks(&values)?, Vec::new());
+    let (mut keys, mut values, mut parts) = (chunks_of(&keys)?, chunks_of(&values)?, Vec::new());
     let rows = |chunks: &[ArrayRef]| chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
     if rows(&keys) != rows(&values) {
         let text = format!("there are {} keys and {} values", rows(&keys), rows(&values));

@@ -1,6 +1,6 @@
 //! Merge operators: the built-in ones by name, and functions of Python's.
 
-use crate::error::Raise;
+use crate::error::{Raise, Raised};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use siltstone::{Error, ErrorKind, MergeOperator, Result, built_in_operator, built_in_operators};
@@ -67,36 +67,12 @@ impl Functions {
             Some(Err((text, raised))) => {
                 Err(Error::invalid(format!("the merge operator failed with {text}"))
                     .with("merge_operator", &self.name)
-                    .caused_by(OperatorRaised(raised)))
+                    .caused_by(Raised::new(raised)))
             }
             None => Err(Error::new(ErrorKind::Closed, "the interpreter is exiting")),
         }
     }
 }
-
-/// What a function raised, to stand below the error that says so.
-pub(crate) struct OperatorRaised(PyErr);
-
-impl OperatorRaised {
-    /// The exception.
-    pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
-        self.0.clone_ref(py)
-    }
-}
-
-impl fmt::Debug for OperatorRaised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an exception of Python")
-    }
-}
-
-impl fmt::Display for OperatorRaised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("see the exception that caused it")
-    }
-}
-
-impl std::error::Error for OperatorRaised {}
 
 fn operands_list<'py>(py: Python<'py>, operands: &[&[u8]]) -> PyResult<Bound<'py, PyList>> {
     PyList::new(py, operands.iter().map(|operand| PyBytes::new(py, operand)))

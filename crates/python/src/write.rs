@@ -2,11 +2,12 @@
 
 use crate::batch::WriteBatch;
 use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
-use crate::column::{Column, each_row, is_arrow, null};
+use crate::column::{Column, each_row, null};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
 use crate::expiry::Life;
+use crate::frames::is_arrow;
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -12,6 +12,7 @@
 //! | [`table`] | keys and values under one schema: `siltstone.table` |
 //! | [`types`] | what columns may hold |
 //! | [`rows`] | what encoding makes |
+//! | `conform` | columns as callers have them, as the types that a schema asks for |
 //! | `column` | Arrow's columns as their values lie |
 //! | `text` | the words of a schema's text |
 //! | `ordered` | numbers as bytes in their order |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod column;
+mod conform;
 mod escaped;
 pub mod keys;
 mod ordered;
@@ -30,6 +32,7 @@ pub mod tuple;
 pub mod types;
 pub mod values;
 
+pub use conform::unpacked;
 pub use keys::{KeyColumn, KeySchema};
 pub use rows::Rows;
 pub use table::TableSchema;

@@ -16,7 +16,7 @@ import siltstone
 from siltstone import ingest
 from siltstone.exceptions import Conflict, Error, Invalid, Timeout
 from siltstone.opening import StoreOptionsSource, Url
-from siltstone.options import Options, named_options
+from siltstone.options import Options, Seconds, named_options
 from siltstone.spark.columns import schema_of
 from siltstone.spark.fitting import (
     Duplicates,
@@ -83,7 +83,7 @@ def bulk_load(
     as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     wait: bool = True,
-    timeout: timedelta | float = PATIENCE,
+    timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> LoadResult:
@@ -146,7 +146,7 @@ def delete(
     txn: Txn | None = None,
     as_bytes: bool = False,
     wait: bool = True,
-    timeout: timedelta | float = PATIENCE,
+    timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> LoadResult:
@@ -179,7 +179,7 @@ class _Load:
     replace: tuple[bytes | None, bytes | None] | None
     txn: Txn | None
     wait: bool
-    timeout: timedelta | float
+    timeout: Seconds
     db: siltstone.Database | None
     store_options: StoreOptionsSource | None
 
@@ -215,7 +215,7 @@ def upsert(
     duplicates: Duplicates | None = None,
     txn_app: str | None = None,
     as_bytes: bool = False,
-    timeout: timedelta | float = PATIENCE,
+    timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Callable[[DataFrame, int], None]:
@@ -369,7 +369,7 @@ def asked(
     job: ingest.Job,
     request: ingest.IngestRequest,
     wait: bool,
-    timeout: timedelta | float,
+    timeout: Seconds,
     db: siltstone.Database | None,
     store_options: StoreOptionsSource | None,
 ) -> LoadResult:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from siltstone import _native
 from siltstone.exceptions import Invalid
 
-__all__ = ["flag", "key_of", "number", "understood"]
+__all__ = ["flag", "key_of", "number", "span", "understood"]
 
 HEX = "hex:"
 """In front of a bound that is not text."""
@@ -64,6 +65,20 @@ def number(
         bound = "above 0" if least is None else f"from {least} on"
         raise Invalid(f"{name} is {text!r}: a number {bound}")
     return found
+
+
+def span(asked: Mapping[str, str], name: str) -> float | None:
+    """An option that is a duration above zero, in seconds; None where it is not given.
+
+    :raises Invalid: it is no such duration.
+    """
+    text = asked.get(name)
+    if text is None:
+        return None
+    seconds = _native.seconds_of_duration(text, name)
+    if not seconds > 0:
+        raise Invalid(f"{name} is {text!r}: a duration above 0, such as 90 or 2h")
+    return seconds
 
 
 def flag(asked: Mapping[str, str], name: str) -> bool:

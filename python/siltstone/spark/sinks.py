@@ -29,7 +29,7 @@ from siltstone.spark.loading import (
     new_job,
     recorded,
 )
-from siltstone.spark.options import flag, key_of, number, understood
+from siltstone.spark.options import flag, key_of, number, span, understood
 from siltstone.spark.staging import Staged, Staging, staged
 
 __all__ = ["Message", "batch_writer", "stream_writer"]
@@ -135,7 +135,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         number(asked_for, "targetSstBytes", int, least=1),
         asked_for.get("txnAppId"),
         version,
-        number(asked_for, "timeout", float) or PATIENCE.total_seconds(),
+        span(asked_for, "timeout") or PATIENCE.total_seconds(),
         asked_for.get("storeOptions"),
         overwrite,
         None if replaced == (None, None) else replaced,

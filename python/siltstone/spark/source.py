@@ -23,7 +23,7 @@ import siltstone
 from siltstone.exceptions import Invalid
 from siltstone.spark.columns import like_sparks, spark_types, struct_of, text_of
 from siltstone.spark.frames import COLUMNS, bounds, fields_of, split
-from siltstone.spark.options import flag, key_of, number, understood
+from siltstone.spark.options import flag, key_of, number, span, understood
 from siltstone.spark.pins import SMALL
 from siltstone.spark.pruning import narrowed, range_of
 from siltstone.spark.workers import reader_of, rows, table_rows
@@ -184,7 +184,7 @@ def planned(options: Mapping[str, str]) -> Planned | None:
         )
     start, end = bounds(*(key_of(asked, name) for name in ("start", "end", "prefix")))
     count = number(asked, "numPartitions", int)
-    lifetime = number(asked, "checkpointLifetime", float) or LIFETIME
+    lifetime = span(asked, "checkpointLifetime") or LIFETIME
     checkpoint: Any = asked.get("checkpoint")
     version = number(asked, "versionAsOf", int)
     refreshed = None

@@ -14,7 +14,7 @@ from siltstone import changes as feed
 from siltstone.exceptions import Expired, Internal, Invalid, Unsupported
 from siltstone.spark.feeds import batches
 from siltstone.spark.fitting import table_at
-from siltstone.spark.options import flag, number, understood
+from siltstone.spark.options import flag, number, span, understood
 from siltstone.spark.starting import (
     Offset,
     before_snapshot,
@@ -101,7 +101,7 @@ def followed(options: Mapping[str, str]) -> Followed:
         asked["path"],
         asked.get("startingAt", "latest"),
         asked.get("consumer"),
-        number(asked, "consumerLifetime", float) or DAY,
+        span(asked, "consumerLifetime") or DAY,
         number(asked, "maxRowsPerTrigger", int, least=1),
         number(asked, "maxBytesPerTrigger", int, least=1),
         fail == "false",

@@ -69,6 +69,13 @@ pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
     }
 }
 
+/// The seconds that a text says, as options take it: a number with `ms`, `s`, `min`, `h` or `d`, or
+/// one of seconds. `None` for another text.
+#[must_use]
+pub fn seconds_of_text(text: &str) -> Option<f64> {
+    compaction::with_unit(compaction::OptionKind::Duration, text)
+}
+
 /// The way back.
 pub(crate) fn from_compaction(value: compaction::OptionValue) -> OptionValue {
     match value {

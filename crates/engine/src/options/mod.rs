@@ -9,6 +9,7 @@ mod readers;
 mod table;
 mod writes;
 
+pub use compaction::seconds_of_text;
 pub use compactors::Compactors;
 pub use gc::Gc;
 pub use readers::Readers;

@@ -4,9 +4,10 @@
 use crate::aio::pending::Pending;
 use crate::aio::scan::AsyncScan;
 use crate::array;
-use crate::column::{Column, is_arrow};
+use crate::column::Column;
 use crate::database::Database;
 use crate::error::Raise;
+use crate::frames::is_arrow;
 use crate::get_many::{KEYS_WITH_LOCK, pack};
 use crate::reader::Reader;
 use crate::scan::Yields;

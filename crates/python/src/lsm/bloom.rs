@@ -2,8 +2,9 @@
 
 use crate::array;
 use crate::bytes::{BytesArg, refuse_one, row};
-use crate::column::{Column, is_arrow};
+use crate::column::Column;
 use crate::error::{self, exception};
+use crate::frames::is_arrow;
 use crate::range::count;
 use arrow_array::BooleanArray;
 use pyo3::prelude::*;

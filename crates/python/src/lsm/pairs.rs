@@ -1,8 +1,9 @@
 //! Keys and values side by side: two Arrow columns, or two sequences.
 
 use crate::bytes::{self, refuse_one};
-use crate::column::{Column, is_arrow, null};
+use crate::column::{Column, null};
 use crate::error;
+use crate::frames::is_arrow;
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -44,7 +45,8 @@ impl<'py> Pairs<'py> {
     /// # Errors
     /// TypeError for columns of other types; Invalid for nulls.
     pub(crate) fn of_batch(py: Python<'_>, batch: &RecordBatch) -> PyResult<Pairs<'py>> {
-        let (keys, values) = (Column::of_batch(batch, "key")?, Column::of_batch(batch, "value")?);
+        let (keys, values) =
+            (Column::of_batch(py, batch, "key")?, Column::of_batch(py, batch, "value")?);
         no_nulls(py, "key", &keys)?;
         no_nulls(py, "value", &values)?;
         Ok(Pairs::Columns(keys, values))

@@ -24,16 +24,16 @@ use std::sync::Arc;
 
 type Cell<'py> = Option<Bound<'py, PyAny>>;
 
-/// Dicts as a record batch of the columns that they have, in the order of `schema`: the first
-/// `needed` columns always, the others where a dict names them.
+/// Dicts as a record batch of the first `needed` columns of `schema`, of which the first `keys` are
+/// those of the key. A column of the value that a dict lacks is null in its row.
 ///
 /// # Errors
-/// Invalid for a name that is no column's, where all columns are needed; TypeError for what is no
-/// dict; those of [`column_of`].
+/// Invalid for a dict without a column of the key, and, where all columns are needed, for a name
+/// that no column has; TypeError for a row that is no dict; those of [`column_of`].
 pub(super) fn batch_of_dicts(
     rows: &Bound<'_, PyAny>,
     schema: &Schema,
-    needed: usize,
+    (keys, needed): (usize, usize),
 ) -> PyResult<RecordBatch> {
     let py = rows.py();
     let rows: Vec<Bound<'_, PyAny>> = rows.try_iter()?.collect::<PyResult<_>>()?;
@@ -44,6 +44,9 @@ pub(super) fn batch_of_dicts(
         let mut cells = Vec::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
             let found = as_dict(row, at)?.get_item(field.name())?;
+            if found.is_none() && place < keys {
+                return Err(lacks_key(row, at, field.name()));
+            }
             if let Some(known) = known.get_mut(at).filter(|_| found.is_some()) {
                 *known += 1;
             }
@@ -65,6 +68,16 @@ pub(super) fn batch_of_dicts(
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
         .map_err(|error| Error::internal("dicts are no record batch").caused_by(error))
         .raise(py)
+}
+
+/// Without this column of the key a row is another one: the one that has null there.
+fn lacks_key(row: &Bound<'_, PyAny>, at: usize, column: &str) -> PyErr {
+    let text = "a row lacks a column of the key: name it, with None where it is null";
+    let mut error = Error::invalid(text).with("column", column).with("row", at);
+    if let Ok(names) = as_dict(row, at).and_then(|row| row.keys().repr()) {
+        error = error.with("given", names);
+    }
+    exception(row.py(), &error)
 }
 
 /// # Errors

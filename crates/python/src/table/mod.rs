@@ -7,9 +7,10 @@ mod stream;
 
 use crate::array::ArrowArray;
 use crate::batch::WriteBatch;
-use crate::column::{Column, batches_of, ended, is_arrow};
+use crate::column::Column;
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
+use crate::frames::{batches_of, ended, is_arrow};
 use crate::open::{Arguments, Manner};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
@@ -57,8 +58,9 @@ impl TableColumns {
             return py.detach(all).map_err(|error| ended(py, error));
         }
         let all = self.schema.arrow();
-        let count = if keys { self.schema.keys().columns().len() } else { all.fields().len() };
-        Ok(vec![batch_of_dicts(rows, &all, count)?])
+        let key_columns = self.schema.keys().columns().len();
+        let needed = if keys { key_columns } else { all.fields().len() };
+        Ok(vec![batch_of_dicts(rows, &all, (key_columns, needed))?])
     }
 
     fn encoded_keys(&self, rows: &Bound<'_, PyAny>) -> PyResult<Rows> {
@@ -338,7 +340,8 @@ impl TableColumns {
             return Ok(TableStream::encoding(&self.schema, batches_of(data)?));
         }
         let all = self.schema.arrow();
-        let batch = batch_of_dicts(data, &all, all.fields().len())?;
+        let keys = self.schema.keys().columns().len();
+        let batch = batch_of_dicts(data, &all, (keys, all.fields().len()))?;
         let schema = batch.schema();
         let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
         Ok(TableStream::encoding(&self.schema, Box::new(batches)))

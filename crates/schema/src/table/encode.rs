@@ -1,6 +1,7 @@
 //! Columns by name to keys and values.
 
 use super::TableSchema;
+use crate::conform::conformed;
 use crate::rows::Rows;
 use crate::types::ColumnType;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
@@ -24,14 +25,15 @@ impl TableSchema {
     pub fn encode(&self, rows: &RecordBatch) -> Result<(Rows, Rows)> {
         let columns = self.arrow();
         for field in rows.schema_ref().fields() {
-            if columns.column_with_name(field.name()).is_none() {
+            let is_known = columns.column_with_name(field.name()).is_some();
+            if !is_known && !is_index_of_pandas(field.name()) {
                 return Err(self.no_column(field.name()));
             }
         }
         let keys = self.encode_keys(rows)?;
         let values = self.values.columns().iter().map(|column| {
             let missing = || column.nullable().then(|| nulls(column.column_type(), rows));
-            let found = given(rows, column.name())?.or_else(missing);
+            let found = given(rows, column.name(), column.column_type())?.or_else(missing);
             found.ok_or_else(|| is_missing(column.name()))
         });
         let values = values.collect::<Result<Vec<_>>>()?;
@@ -39,24 +41,30 @@ impl TableSchema {
     }
 
     fn key_columns(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let columns = self
-            .keys
-            .columns()
-            .iter()
-            .map(|column| given(rows, &column.name)?.ok_or_else(|| is_missing(&column.name)));
+        let columns = self.keys.columns().iter().map(|column| {
+            let found = given(rows, &column.name, &column.column_type)?;
+            found.ok_or_else(|| is_missing(&column.name))
+        });
         columns.collect()
     }
 }
 
-/// The column of this name; `None` where there is none.
-fn given(rows: &RecordBatch, name: &str) -> Result<Option<ArrayRef>> {
+/// Whether pandas gave a column this name: that of an index without a name, which frames bring
+/// along once rows were filtered.
+fn is_index_of_pandas(name: &str) -> bool {
+    let level = name.strip_prefix("__index_level_").and_then(|rest| rest.strip_suffix("__"));
+    level.is_some_and(|level| !level.is_empty() && level.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The column of this name, as the type that is wanted; `None` where there is none.
+fn given(rows: &RecordBatch, name: &str, wanted: &ColumnType) -> Result<Option<ArrayRef>> {
     let fields = rows.schema_ref().fields().iter();
     let mut places = fields.enumerate().filter(|(_, field)| field.name() == name);
     let first = places.next();
     if places.next().is_some() {
         return Err(Error::invalid("two columns have one name").with("column", name));
     }
-    Ok(first.map(|(place, _)| rows.column(place).clone()))
+    first.map(|(place, _)| conformed(rows.column(place), wanted, name)).transpose()
 }
 
 fn nulls(column_type: &ColumnType, rows: &RecordBatch) -> ArrayRef {

@@ -1,0 +1,192 @@
+//! Arrow data as callers bring it: tables, frames and streams of any library. Columns without a
+//! type and errors of the caller's own stream are dealt with here, once for every method.
+
+use crate::error::{self, Raised};
+use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
+use pyo3_arrow::{PyRecordBatch, PySchema};
+use siltstone::Error;
+use std::sync::Arc;
+
+/// Record batches on their way in.
+type IncomingBatches = Box<dyn RecordBatchReader + Send>;
+
+/// Whether the object speaks the Arrow PyCapsule interface.
+pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // What it lacks costs it an exception to say; a list lacks both.
+    if object.is_exact_instance_of::<PyList>() {
+        return Ok(false);
+    }
+    Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
+}
+
+/// Arrow data as record batches.
+///
+/// # Errors
+/// TypeError for an object without columns, such as a lone array.
+pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
+    if data.hasattr("read_next_batch")? {
+        return Ok(Box::new(Pulled::new(data)?));
+    }
+    let batches = imported(data)?;
+    let schema = batches.schema();
+    if !is_of_polars(data) || !schema.fields().iter().any(|field| is_untyped(field)) {
+        return Ok(batches);
+    }
+    without_untyped(data, &schema)
+}
+
+fn imported(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
+    let batches = data.extract::<AnyRecordBatch>().map_err(|error| error.to_string());
+    let reader = batches.and_then(|all| all.into_reader().map_err(|error| error.to_string()));
+    reader.map_err(|why| {
+        let kind = data.get_type().qualname().map(|kind| kind.to_string()).unwrap_or_default();
+        PyTypeError::new_err(format!(
+            "{kind}: expected a table, a record batch, or a stream of them, which have columns by \
+             name: {why}"
+        ))
+    })
+}
+
+/// One array in one or more chunks, dictionaries as their values.
+///
+/// # Errors
+/// TypeError for an object that is no array; Invalid for indices of a dictionary that do not fit.
+pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
+    if is_of_polars(object) && object.getattr("dtype")?.str()?.to_cow()? == "Null" {
+        return Ok(vec![
+            as_bytes(&(Arc::new(NullArray::new(object.len()?)) as ArrayRef))
+                .map_err(|error| error::exception(object.py(), &error))?,
+        ]);
+    }
+    let (chunks, _) = object.extract::<AnyArray>()?.into_chunked_array()?.into_inner();
+    let chunks = chunks.iter().map(as_bytes).collect::<siltstone::Result<_>>();
+    chunks.map_err(|error| error::exception(object.py(), &error))
+}
+
+/// A column of keys or values: a dictionary as its values, a column without a type as nulls.
+pub(crate) fn as_bytes(array: &ArrayRef) -> siltstone::Result<ArrayRef> {
+    siltstone_schema::unpacked(array, &DataType::Binary)
+}
+
+/// The exception that a stream of batches ends with: an error of this package as it is, the
+/// exception of a caller's stream below an error that says so.
+pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
+    let ArrowError::ExternalError(cause) = error else { return stopped(py, &error.to_string()) };
+    let cause = match cause.downcast::<Error>() {
+        Ok(own) => return error::exception(py, &own),
+        Err(cause) => cause,
+    };
+    match cause.downcast::<PyErr>() {
+        Ok(raised) => *raised,
+        Err(cause) => stopped(py, &cause.to_string()),
+    }
+}
+
+/// For a stream of another library, whose errors are texts. The first line says what happened; the
+/// others are a traceback.
+fn stopped(py: Python<'_>, text: &str) -> PyErr {
+    let line = text.lines().next().unwrap_or_default();
+    error::invalid(py, format!("reading the data failed: {line}"))
+}
+
+/// A reader of pyarrow, read by its own method: behind the C interface its exceptions become
+/// texts, and the caller would not get the exception that a generator of batches raised.
+struct Pulled {
+    reader: Py<PyAny>,
+    schema: SchemaRef,
+}
+
+impl Pulled {
+    fn new(reader: &Bound<'_, PyAny>) -> PyResult<Pulled> {
+        let schema = reader.getattr("schema")?.extract::<PySchema>()?.into_inner();
+        Ok(Pulled { reader: reader.clone().unbind(), schema })
+    }
+}
+
+impl Iterator for Pulled {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Python::attach(|py| {
+            let next = self.reader.bind(py).call_method0("read_next_batch");
+            match next.and_then(|batch| Ok(batch.extract::<PyRecordBatch>()?.into_inner())) {
+                Ok(batch) => Some(Ok(batch)),
+                Err(end) if end.is_instance_of::<PyStopIteration>(py) => None,
+                Err(raised) => Some(Err(ArrowError::ExternalError(external(py, raised)))),
+            }
+        })
+    }
+}
+
+/// An exception is the cause of an error of ours; what ends a program stays what it is.
+fn external(py: Python<'_>, raised: PyErr) -> Box<dyn std::error::Error + Send + Sync> {
+    if !raised.is_instance_of::<PyException>(py) {
+        return Box::new(raised);
+    }
+    let text = format!("reading the data failed: {raised}");
+    Box::new(Error::invalid(text).caused_by(Raised::new(raised)))
+}
+
+impl RecordBatchReader for Pulled {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// Polars exports a column without a type with a validity buffer, which Arrow's layout does not
+/// have, and which the import refuses.
+fn is_of_polars(object: &Bound<'_, PyAny>) -> bool {
+    let module = object.get_type().getattr("__module__");
+    module.is_ok_and(|module| module.to_string().split('.').next() == Some("polars"))
+}
+
+/// Whether the column has no type, or something within it has none.
+fn is_untyped(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Null => true,
+        DataType::List(within)
+        | DataType::LargeList(within)
+        | DataType::FixedSizeList(within, _) => is_untyped(within),
+        DataType::Struct(fields) => fields.iter().any(|field| is_untyped(field)),
+        _ => false,
+    }
+}
+
+/// A frame of polars with a column of nulls in place of each one without a type.
+fn without_untyped(frame: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<IncomingBatches> {
+    let null = |name: &str| Field::new(name, DataType::Null, true);
+    let fields = schema.fields().iter().map(|field| match is_untyped(field) {
+        true => null(field.name()),
+        false => field.as_ref().clone(),
+    });
+    let whole = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let typed = schema.fields().iter().filter(|field| !is_untyped(field));
+    let typed: Vec<&str> = typed.map(|field| field.name().as_str()).collect();
+    if typed.is_empty() {
+        let rows = frame.len()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let bare = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options);
+        let filled = bare.and_then(|bare| filled_in(&bare, &whole));
+        return Ok(Box::new(arrow_array::RecordBatchIterator::new([filled], whole)));
+    }
+    let rest = imported(&frame.call_method1("select", (typed,))?)?;
+    let schema = Arc::clone(&whole);
+    let batches = rest.map(move |batch| filled_in(&batch?, &whole));
+    Ok(Box::new(arrow_array::RecordBatchIterator::new(batches, schema)))
+}
+
+/// `batch` with columns of nulls where only `whole` has a column.
+fn filled_in(batch: &RecordBatch, whole: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let rows = batch.num_rows();
+    let columns = whole.fields().iter().map(|field| {
+        let found = batch.column_by_name(field.name()).map(Arc::clone);
+        found.unwrap_or_else(|| Arc::new(NullArray::new(rows)))
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(whole), columns.collect(), &options)
+}

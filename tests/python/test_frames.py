@@ -1,0 +1,224 @@
+"""Frames as people have them: columns without a type, categories, the index of pandas, other
+widths and units; streams that fail; durations in each of their forms."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import siltstone
+
+KEYS = pa.field("k", pa.int64(), nullable=False)
+COLUMNS = pa.schema(
+    [
+        KEYS,
+        pa.field("n", pa.int64()),
+        pa.field("small", pa.int16()),
+        pa.field("s", pa.string()),
+        pa.field("t", pa.timestamp("us")),
+        pa.field("b", pa.binary()),
+        pa.field("d", pa.decimal128(10, 2)),
+        pa.field("f", pa.float64()),
+    ]
+)
+
+
+@pytest.fixture
+def visits(memory_url: str):
+    with siltstone.table.create(memory_url, COLUMNS, key=["k"]) as db:
+        yield db.table
+
+
+def stored(table) -> list[dict]:
+    rows = pa.table(table.scan()).to_pylist()
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+FITTING = {
+    "arrow nulls": (lambda: pa.table({"k": [1], "s": pa.nulls(1)}), {}),
+    "pandas nulls": (lambda: pd.DataFrame({"k": [1], "s": [None]}), {}),
+    "polars nulls": (lambda: pl.DataFrame({"k": [1], "s": [None], "n": [7]}), {"n": 7}),
+    "dictionary": (
+        lambda: pa.table({"k": [1], "s": pa.array(["x"]).dictionary_encode()}),
+        {"s": "x"},
+    ),
+    "pandas category": (
+        lambda: pd.DataFrame({"k": [1], "s": pd.Categorical(["x"])}),
+        {"s": "x"},
+    ),
+    "polars category": (
+        lambda: pl.DataFrame({"k": [1], "s": pl.Series(["x"], dtype=pl.Categorical)}),
+        {"s": "x"},
+    ),
+    "filtered pandas": (
+        lambda: pd.DataFrame({"k": [0, 1], "s": ["w", "x"]}).query("k > 0"),
+        {"s": "x"},
+    ),
+    "smaller integer": (lambda: pa.table({"k": [1], "n": pa.array([7], pa.int32())}), {"n": 7}),
+    "unsigned": (lambda: pa.table({"k": pa.array([1], pa.uint8()), "n": [7]}), {"n": 7}),
+    "wider integer": (lambda: pa.table({"k": [1], "small": [7]}), {"small": 7}),
+    "milliseconds": (
+        lambda: pa.table({"k": [1], "t": pa.array([7], pa.timestamp("ms"))}),
+        {"t": pd.Timestamp("1970-01-01 00:00:00.007").to_pydatetime()},
+    ),
+    "nanoseconds": (
+        lambda: pa.table({"k": [1], "t": pa.array([7_000], pa.timestamp("ns"))}),
+        {"t": pd.Timestamp("1970-01-01 00:00:00.000007").to_pydatetime()},
+    ),
+    "text as bytes": (lambda: pa.table({"k": [1], "b": ["x"]}), {"b": b"x"}),
+    "fixed bytes": (
+        lambda: pa.table({"k": [1], "b": pa.array([b"xy"], pa.binary(2))}),
+        {"b": b"xy"},
+    ),
+    "decimal of another scale": (
+        lambda: pa.table({"k": [1], "d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}),
+        {"d": Decimal("1.50")},
+    ),
+    "float32": (lambda: pa.table({"k": [1], "f": pa.array([0.5], pa.float32())}), {"f": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("method", ["put", "load"])
+def test_a_frame_that_loses_nothing_is_taken(visits, method: str, name: str) -> None:
+    frame, rest = FITTING[name]
+    getattr(visits, method)(frame())
+    assert stored(visits) == [{"k": 1, **rest}]
+
+
+LOSING = {
+    "integer": (lambda: pa.table({"k": [1, 2], "small": [7, 40_000]}), "small"),
+    "negative": (lambda: pa.table({"k": pa.array([2**63], pa.uint64())}), "k"),
+    "nanoseconds": (
+        lambda: pa.table({"k": [1], "t": pa.array([7_001], pa.timestamp("ns"))}),
+        "t",
+    ),
+    "digits": (
+        lambda: pa.table({"k": [1], "d": pa.array([Decimal("1.555")], pa.decimal128(5, 3))}),
+        "d",
+    ),
+    "float as integer": (lambda: pa.table({"k": [1], "n": [0.5]}), "n"),
+    "other column": (lambda: pa.table({"k": [1], "extra": [1]}), "extra"),
+}
+
+
+@pytest.mark.parametrize("name", LOSING)
+@pytest.mark.parametrize("method", ["put", "load"])
+def test_a_frame_that_would_lose_something_is_refused_by_column(
+    visits, method: str, name: str
+) -> None:
+    frame, column = LOSING[name]
+    with pytest.raises(siltstone.Invalid, match=f"column: {column}"):
+        getattr(visits, method)(frame())
+    assert stored(visits) == []
+
+
+def test_keys_of_another_width_are_found(visits) -> None:
+    visits.put([{"k": 1, "s": "x"}])
+    asked = pa.table({"k": pa.array([1, 2], pa.int8())})
+    assert pa.table(visits.get_many(asked))["s"].to_pylist() == ["x", None]
+
+
+@pytest.mark.parametrize(
+    "row", [{"n": 7}, {"K": 1, "n": 7}, {}], ids=["missing", "misspelt", "empty"]
+)
+@pytest.mark.parametrize("method", ["put", "delete", "load"])
+def test_a_dict_without_a_column_of_the_key_is_refused(memory_url: str, method: str, row) -> None:
+    columns = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    with siltstone.table.create(memory_url, columns, key=["k"]) as db:
+        db.table.put([{"k": None, "n": 1}])
+        with pytest.raises(siltstone.Invalid, match="column: k"):
+            getattr(db.table, method)([{"k": 5}, row])
+        assert stored(db.table) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("method", ["write", "load"])
+@pytest.mark.parametrize(
+    "spare", [[None], [[None]], [{"a": None}]], ids=["nulls", "list of nulls", "struct of nulls"]
+)
+def test_a_column_of_polars_that_is_not_stored_may_have_no_type(db, method: str, spare) -> None:
+    frame = pl.DataFrame({"key": [b"k"], "spare": spare, "value": [b"v"]})
+    getattr(db, method)(frame)
+    assert db[b"k"] == b"v"
+
+
+@pytest.mark.parametrize("method", ["write", "load"])
+@pytest.mark.parametrize("library", [pl.DataFrame, pa.table], ids=["polars", "pyarrow"])
+def test_a_column_of_nulls_is_refused_by_name(db, method: str, library) -> None:
+    for column in ["key", "value"]:
+        with pytest.raises(siltstone.Invalid, match=f"{column} 0 is null"):
+            getattr(db, method)(library({"key": [b"k"], "value": [b"v"], column: [None]}))
+    with pytest.raises(siltstone.Invalid, match="is null"):
+        getattr(db, method)(library({"key": [None], "value": [None]}))
+
+
+@pytest.mark.parametrize("array", [lambda: pl.Series([None, None]), lambda: pa.nulls(2)])
+def test_keys_without_a_type_are_not_found(db, array) -> None:
+    found = db.get_many(array())
+    assert (found.to_list() if isinstance(found, pl.Series) else found.to_pylist()) == [None] * 2
+
+
+def test_what_polars_asks_polars_gets(db) -> None:
+    db[b"a"] = b"1"
+    found = db.get_many(pl.Series([b"a", b"b"]))
+    assert isinstance(found, pl.Series)
+    assert found.to_list() == [b"1", None]
+
+
+def test_dictionaries_are_taken_everywhere(db) -> None:
+    keys = pa.array(["a", "b", "a"]).dictionary_encode()
+    values = pa.array([b"x", b"y", b"x"]).dictionary_encode()
+    db.put_many(keys, values)
+    db.load(pa.table({"key": pa.array(["c"]).dictionary_encode(), "value": ["z"]}))
+    db.load([(pa.array(["d"]).dictionary_encode(), pa.array(["z"]))])
+    db.write(pd.DataFrame({"key": pd.Categorical(["e"]), "value": ["z"]}))
+    assert db.get_many(keys).to_pylist() == [b"x", b"y", b"x"]
+    assert [key for key, _ in db.scan()] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.mark.parametrize("method", ["write", "load"])
+def test_an_error_of_the_callers_stream_is_the_cause_of_ours(db, method: str) -> None:
+    schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+    def batches():
+        yield pa.record_batch({"key": [b"k"], "value": [b"v"]}, schema=schema)
+        raise ValueError("the caller's disk is full")
+
+    stream = pa.RecordBatchReader.from_batches(schema, batches())
+    with pytest.raises(siltstone.Invalid, match="caller's disk is full") as raised:
+        getattr(db, method)(stream)
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert list(db) == []
+
+
+def test_an_interrupt_of_the_callers_stream_stays_one(db) -> None:
+    schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+    def batches():
+        yield pa.record_batch({"key": [b"k"], "value": [b"v"]}, schema=schema)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        db.load(pa.RecordBatchReader.from_batches(schema, batches()))
+
+
+@pytest.mark.parametrize("two_hours", ["2h", "120min", 7200, 7200.0, timedelta(hours=2)])
+def test_a_duration_has_several_forms(db, two_hours) -> None:
+    db.put(b"k", b"v", ttl=two_hours).wait(two_hours)
+    batch = siltstone.WriteBatch()
+    batch.put(b"l", b"v", ttl=two_hours)
+    db.write(batch)
+    db.checkpoint(lifetime=two_hours)
+    left = [db.get_entry(key).expires - datetime.now(UTC) for key in (b"k", b"l")]
+    assert all(timedelta(minutes=119) < time <= timedelta(hours=2) for time in left)
+
+
+@pytest.mark.parametrize("text", ["2 fortnights", "", "h", "-1h"])
+def test_a_text_that_is_no_duration_is_refused_by_name(db, text: str) -> None:
+    with pytest.raises(siltstone.Invalid, match=r"ttl|time to live"):
+        db.put(b"k", b"v", ttl=text)
