@@ -87,12 +87,15 @@ def import_(
     progress: Callable[[int, int], object] | None = None,
 ) -> ExportReport:
     """Makes a database at `url` out of what lies at `from_`, a mirror or any other database, and
-    copies all of it: an `export` to `url`, promoted at its end.
+    copies all of it: an `export` to `url`, promoted at its end. A repeated call goes on where the
+    last one stopped. Where the same import has ended and nothing was written to `url` since, a
+    repeated call copies nothing and succeeds.
 
     :param from_store_options: those of `from_`; None: `store_options`, where both are the same kind
         of store.
     :raises NotFound: there is no database at `from_`.
-    :raises Conflict: something stands at `url` that no import of this database has begun.
+    :raises Conflict: something stands at `url` that no import of this database has begun, or the
+        imported database was written to since.
     :raises Expired, Corruption, Invalid, Denied, Unavailable, Timeout, Unsupported: as for
         `export`.
     """
@@ -102,7 +105,7 @@ def import_(
 
 def promote(url: Url, *, store_options: StoreOptionsSource | None = None) -> None:
     """Makes the mirror at `url` a database like others: it takes writes from now on, and no exports
-    any more.
+    any more. A repeated call succeeds as long as nothing was written to it.
 
     :raises NotFound: there is no database here.
     :raises Conflict: it is no mirror, or no export to it has ended yet.

@@ -36,3 +36,36 @@ fn one_bucket_copies_by_itself() {
         assert_eq!(read(&back).await.unwrap(), parents_rows());
     });
 }
+
+/// A store that copies by itself copies a damaged table without a word: what it copied is read, and
+/// so is what an earlier export has left there.
+#[test]
+fn damage_is_not_copied_by_the_store() {
+    let Some(moto) = Moto::start_or_skip(BUCKET) else { return };
+    run("damaged bucket", async |places| {
+        let memory = places.parent("memory").await;
+        let effects = tokio_effects(places.runtime.clone());
+        let env = |path: &str| Env { store: moto.store(BUCKET, path, &effects), ..memory.clone() };
+        let (source, mirror) = (env("harmed"), env("mirror of it"));
+        export(&memory, &source).await.unwrap();
+        let table = manifest(&source).await.tables().next().unwrap().clone();
+        let bytes = source.store.get(table.name(), None).await.unwrap().unwrap();
+        // Each place of it, those behind the envelope and before the tail above all.
+        for at in [0, 80, table.tail_offset as usize - 1, bytes.len() - 1] {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 1;
+            source.store.delete(table.name()).await.unwrap();
+            source.store.put_if_absent(table.name(), damaged.into()).await;
+            for _ in 0..2 {
+                let error = export(&source, &mirror).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption, "byte {at}: {error}");
+                assert!(text(&error).contains(&table.id.to_string()), "{error}");
+            }
+        }
+        source.store.delete(table.name()).await.unwrap();
+        source.store.put_if_absent(table.name(), bytes).await;
+        export(&source, &mirror).await.unwrap();
+        assert_eq!(read(&mirror).await.unwrap(), parents_rows());
+        check_whole(&mirror).await;
+    });
+}

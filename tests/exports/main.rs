@@ -43,6 +43,11 @@ pub(crate) async fn export_at(
     admin::export(places, which, &options(), &Progress::default()).await
 }
 
+pub(crate) async fn import(source: &Env, target: &Env) -> Result<ExportReport> {
+    let places = ExportPlaces { source, target };
+    admin::import(places, None, &options(), &Progress::default()).await
+}
+
 /// Everything under the root.
 pub(crate) async fn names(env: &Env) -> Vec<ObjectName> {
     let mut names = Vec::new();

@@ -206,8 +206,7 @@ fn an_import_is_a_database_of_its_own() {
         export(&source, &mirror).await.unwrap();
         lose(&source).await;
         let target = places.env("target");
-        let places = ExportPlaces { source: &mirror, target: &target };
-        let report = admin::import(places, None, &options(), &Progress::default()).await.unwrap();
+        let report = import(&mirror, &target).await.unwrap();
         assert!(report.tables_moved > 0);
         let db = open(&target).await.unwrap();
         fill(&db, 0..1, 9).await;

@@ -53,7 +53,7 @@ fn other_places_are_left_alone() {
         assert!(conflict(import).contains("exports keep"));
         admin::promote(&target, DEADLINE).await.unwrap();
         assert!(conflict(export(&source, &target).await).contains("promoted"));
-        assert!(conflict(admin::promote(&target, DEADLINE).await).contains("no mirror"));
+        assert!(conflict(admin::promote(&source, DEADLINE).await).contains("no mirror"));
         let itself = export(&source, &source).await.unwrap_err();
         assert_eq!(itself.kind(), ErrorKind::Invalid, "{itself}");
         let nothing = export(&places.env("nothing"), &places.env("nowhere")).await.unwrap_err();

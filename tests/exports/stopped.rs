@@ -86,6 +86,50 @@ fn stopped_at_any_request_of_a_later_export() {
     each_request("later, after", true, true);
 }
 
+/// An import that died at any request is done by the same call again, the last request included:
+/// then there is nothing to do. Once somebody has written to what it made, it is not touched.
+#[test]
+fn stopped_at_any_request_of_an_import() {
+    run("import", async |places| {
+        let source = places.parent("source").await;
+        for lands in [false, true] {
+            for at in 1.. {
+                let target = places.env(&format!("imported {lands} {at}"));
+                let life = Life::new(at, lands);
+                let stopped = import(&life.env(&source), &life.env(&target)).await;
+                for again in 0..2 {
+                    let told = import(&source, &target).await;
+                    told.unwrap_or_else(|error| panic!("{at}, {lands}, {again}: {error}"));
+                    assert_eq!(read(&target).await.unwrap(), parents_rows());
+                }
+                if stopped.is_ok() {
+                    open(&target).await.unwrap().close().await.unwrap();
+                    let refused = import(&source, &target).await.unwrap_err();
+                    assert_eq!(refused.kind(), ErrorKind::Conflict);
+                    break;
+                }
+            }
+        }
+    });
+}
+
+/// So is a promotion.
+#[test]
+fn a_promotion_is_repeated() {
+    run("promotion", async |places| {
+        let (source, target) = (places.parent("source").await, places.env("mirror"));
+        export(&source, &target).await.unwrap();
+        for _ in 0..2 {
+            admin::promote(&target, options().deadline).await.unwrap();
+        }
+        let other = import(&source, &target).await.unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::Conflict, "another request's");
+        open(&target).await.unwrap().close().await.unwrap();
+        let refused = admin::promote(&target, options().deadline).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+    });
+}
+
 /// The tables that came whole are not moved again.
 #[test]
 fn what_was_staged_stays() {

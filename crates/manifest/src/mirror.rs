@@ -5,6 +5,7 @@
 
 use crate::edit::ingest::apps_with;
 use crate::edit::mirror::check_source;
+pub use crate::edit::mirror::is_promoted_by;
 use crate::edit::{Conflict, InstallIngest, NewHead, Refusal};
 use crate::state::clone::Composed;
 use crate::state::{L0Entry, Manifest, Mirror, MirrorHead, SortedRun};

@@ -17,7 +17,8 @@
 //!   `destroyed_at`;
 //! - who stages the first ingest job: `features`, which every other edit carries on;
 //! - exporters, of a mirror: `mirror`, and all that a head of theirs replaces (RFC 0033);
-//! - creation alone: `database`, `settings`, `ancestors`, `request`.
+//! - creation alone: `database`, `settings`, `ancestors`; `request` too, but for a mirror's
+//!   promotion.
 
 pub(crate) mod behind;
 pub(crate) mod clone;
@@ -85,7 +86,7 @@ pub struct Manifest {
     pub ancestors: Vec<Ancestor>,
     /// The largest number ever given to an ancestor.
     pub last_ancestor: u32,
-    /// What a clone was begun with.
+    /// What a clone was begun with, or a mirror promoted by.
     pub request: Option<RequestId>,
     /// Whose mirror it is: exports fill it, and nobody writes to it until it is promoted.
     pub mirror: Option<Mirror>,

@@ -69,8 +69,8 @@ pub fn clone<'a>(
 }
 
 /// What was asked for: whoever asks for the same again goes on with it.
-fn request(parents: &[Vec<u8>]) -> RequestId {
-    let text: Vec<u8> = parents.iter().flat_map(|one| counted(one)).collect();
+pub(super) fn request(parts: &[Vec<u8>]) -> RequestId {
+    let text: Vec<u8> = parts.iter().flat_map(|one| counted(one)).collect();
     let half = |which: u8| u128::from(key_hash(&[&[which], text.as_slice()].concat()));
     RequestId((half(1) << 64) | half(2))
 }

@@ -10,6 +10,7 @@
 mod copy;
 mod pin;
 
+use super::clone::request;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::client::{Left, commit_alone, found, look, look_or_left};
@@ -29,7 +30,7 @@ use siltstone_base::{
     TimelineId,
 };
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun, check_target};
+use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun, check_target, is_promoted_by};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,10 +82,12 @@ pub fn export<'a>(
 }
 
 /// As [`export`], and makes a database of its own of it, that takes writes. It goes on where an
-/// earlier call stopped, with what the source holds then.
+/// earlier call stopped, with what the source holds then. Where the same import has ended already,
+/// and nobody has written to the target since, there is nothing to do.
 ///
 /// # Errors
-/// As [`export`]; Conflict where the target is a mirror that exports keep.
+/// As [`export`]; Conflict where the target is a mirror that exports keep, and where it was written
+/// to since the import.
 pub fn import<'a>(
     places: ExportPlaces<'a>,
     which: Option<&'a CheckpointName>,
@@ -93,17 +96,13 @@ pub fn import<'a>(
 ) -> BoxFuture<'a, Result<ExportReport>> {
     async move {
         let importer = Exporter::new(places, true, options, progress);
-        let work = async {
-            let report = importer.run(which).await?;
-            promote(places.target, options.deadline).await?;
-            Ok(report)
-        };
-        work.await.map_err(|error: Error| error.during("import"))
+        importer.import(which).await.map_err(|error| error.during("import"))
     }
     .boxed()
 }
 
-/// Makes a mirror a database like others: it takes writes, and no exports any more.
+/// Makes a mirror a database like others: it takes writes, and no exports any more. One that was
+/// promoted already, and that nobody has written to since, stays as it is.
 ///
 /// # Errors
 /// NotFound without a database; Conflict for one that is no mirror, or that no export has finished;
@@ -113,10 +112,15 @@ pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
         let objects = Objects { env: env.clone(), limit: deadline };
         let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
         check_lives(&newest)?;
+        let request = request(&[b"promote".to_vec(), newest.database.0.to_be_bytes().to_vec()]);
+        if is_promoted_by(&newest, request) {
+            return Ok(());
+        }
         if newest.mirror.is_none() {
             return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
         }
-        commit_alone(&objects, Edit::Mirror(MirrorEdit::Promote), newest).await.map(drop)
+        let promote = Edit::Mirror(MirrorEdit::Promote { request });
+        commit_alone(&objects, promote, newest).await.map(drop)
     }
     .boxed()
 }
@@ -142,10 +146,39 @@ impl<'a> Exporter<'a> {
         Exporter { source, target, is_import, options, progress }
     }
 
-    async fn run(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
+    /// Exports, and promotes what came of it.
+    async fn import(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
+        let source = self.source().await?.database.0.to_be_bytes().to_vec();
+        let which_text = which.map(ToString::to_string).unwrap_or_default().into_bytes();
+        let request = request(&[b"import".to_vec(), source, which_text]);
+        let done = async {
+            let report = self.run(which).await?;
+            let newest = look(&self.target, None).await?;
+            let newest = newest.ok_or_else(|| no_database(&self.target.env))?;
+            let promote = Edit::Mirror(MirrorEdit::Promote { request });
+            commit_alone(&self.target, promote, newest).await?;
+            Ok::<_, Error>(report)
+        };
+        match done.await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                let newest = look(&self.target, None).await?;
+                let made = newest.is_some_and(|newest| is_promoted_by(&newest, request));
+                if made { Ok(ExportReport::default()) } else { Err(error) }
+            }
+            done => done,
+        }
+    }
+
+    /// The newest state of the source.
+    async fn source(&self) -> Result<Arc<Manifest>> {
         let source = look(&self.source, None).await?;
         let source = source.ok_or_else(|| no_database(&self.source.env))?;
         check_lives(&source)?;
+        Ok(source)
+    }
+
+    async fn run(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
+        let source = self.source().await?;
         gate::check_changes(&source)?;
         let before = look_or_left(&self.target).await?;
         if let Ok(state) = &before {

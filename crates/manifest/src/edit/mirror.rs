@@ -13,7 +13,7 @@ use crate::state::clone::Composed;
 use crate::state::{IngestApp, Manifest, Mirror, MirrorHead, Timeline};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    AttemptId, DatabaseId, JobId, ObjectName, SstDescriptor, TimelineId, UnixMillis,
+    AttemptId, DatabaseId, JobId, ObjectName, RequestId, SstDescriptor, TimelineId, UnixMillis,
 };
 use std::collections::HashSet;
 
@@ -36,7 +36,10 @@ pub enum MirrorEdit {
     /// What was exported becomes the state.
     Head(Box<NewHead>),
     /// The mirror becomes a database like others (rule X4).
-    Promote,
+    Promote {
+        /// What was asked for: the same request again finds it done.
+        request: RequestId,
+    },
 }
 
 /// A head to commit.
@@ -80,9 +83,10 @@ impl MirrorEdit {
                 Ok(())
             }
             MirrorEdit::Head(new) => new.apply(next, rules),
-            MirrorEdit::Promote if !has_head => Err(Conflict::NotInitialized.into()),
-            MirrorEdit::Promote => {
+            MirrorEdit::Promote { .. } if !has_head => Err(Conflict::NotInitialized.into()),
+            MirrorEdit::Promote { request } => {
                 next.mirror = None;
+                next.request = Some(*request);
                 Ok(())
             }
         }
@@ -96,9 +100,16 @@ impl MirrorEdit {
                 let head = mirror.and_then(|mirror| mirror.head.as_ref());
                 head.is_some_and(|head| head.claim == new.head.claim)
             }
-            MirrorEdit::Promote => mirror.is_none(),
+            MirrorEdit::Promote { request } => mirror.is_none() && state.request == Some(*request),
         }
     }
+}
+
+/// Whether `request` made a database like others of what was a mirror, and nobody has written to it
+/// since.
+#[must_use]
+pub fn is_promoted_by(state: &Manifest, request: RequestId) -> bool {
+    state.mirror.is_none() && state.request == Some(request) && state.writer_epoch.is_none()
 }
 
 /// A mirror has one source, and one purpose (rule X4).

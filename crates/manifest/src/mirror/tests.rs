@@ -7,7 +7,7 @@ use crate::rules::{Rule, Rules};
 use crate::state::PendingIngest;
 use crate::testing::{empty, manifest, table};
 use bytes::Bytes;
-use siltstone_base::Epoch;
+use siltstone_base::{Epoch, RequestId};
 
 const SOURCE: DatabaseId = DatabaseId(77);
 const MIRROR: DatabaseId = DatabaseId(88);
@@ -281,9 +281,17 @@ fn nobody_writes_to_a_mirror_until_it_is_promoted() {
     let is_mirror = Err(Conflict::Mirror { database: MIRROR }.into());
     assert_eq!(claim.apply(&mirror), is_mirror);
     assert_eq!(Edit::CloseClean { epoch: Epoch(0) }.apply(&mirror), is_mirror);
-    let promoted = Edit::Mirror(MirrorEdit::Promote).apply(&mirror).unwrap();
+    let promote = Edit::Mirror(MirrorEdit::Promote { request: RequestId(1) });
+    let promoted = promote.apply(&mirror).unwrap();
     assert!(claim.apply(&promoted).is_ok());
-    assert!(Edit::Mirror(MirrorEdit::Promote).in_effect(&promoted));
+    assert!(promote.in_effect(&promoted));
+    let other = Edit::Mirror(MirrorEdit::Promote { request: RequestId(2) });
+    assert!(!other.in_effect(&promoted), "somebody else's");
+    assert!(is_promoted_by(&promoted, RequestId(1)));
+    assert!(!is_promoted_by(&promoted, RequestId(2)));
+    let in_use = Manifest { writer_epoch: Epoch(1), ..promoted.clone() };
+    assert!(!is_promoted_by(&in_use, RequestId(1)), "somebody has written to it");
+    assert!(promote.in_effect(&in_use), "an answer that comes late");
     let no_mirror = Conflict::NoMirror { database: MIRROR };
     assert_eq!(check_target(&promoted, SOURCE, false), Err(no_mirror.into()));
 }
@@ -302,7 +310,7 @@ fn a_mirror_has_one_source_and_one_purpose() {
 
 #[test]
 fn a_mirror_without_a_head_is_not_promoted() {
-    let promote = Edit::Mirror(MirrorEdit::Promote);
+    let promote = Edit::Mirror(MirrorEdit::Promote { request: RequestId(1) });
     assert_eq!(promote.apply(&first()), Err(Conflict::NotInitialized.into()));
     assert_eq!(broken(&first()), None);
 }

@@ -1,26 +1,27 @@
 //! Tables from one place to another, each checked on its way.
 //!
 //! ```text
-//! there already, its tail right ─────────────────────────────► done
-//! one bucket: the store copies, its tail is read and checked ─► done
+//! there already ─────────────────► read: its checksum is the manifest's ─► done
+//! one bucket: the store copies it ─► read: its checksum is the manifest's ─► done
 //! else: parts ─► checksum ─► upload, complete once the checksum is the manifest's
 //! ```
+//! A store copies a damaged table without a word, so every table is read once, whoever moves it.
+//!
 //! Memory: [`PARALLEL_TABLES`] tables, each with [`PARTS_AHEAD`] parts of [`PART_BYTES`] that are
 //! read, and those that its upload has under way.
 
 use super::Move;
 use crate::cache::ancestors::Ancestors;
 use crate::io::progress::Progress;
-use crate::io::store::Store;
 use crate::io::store::retry::{limit_of, with_retries};
-use crate::manifests::objects::Objects;
+use crate::io::store::{Store, Upload};
+use crate::manifests::objects::{Objects, is_damage};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result, SstDescriptor, checksum};
 use siltstone_manifest::Manifest;
-use siltstone_sst::Table;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,15 +127,46 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Whether the table is there, with a tail that is right.
+    /// Whether the table is there, every byte of it.
     async fn is_whole(&self, to: &SstDescriptor) -> Result<bool> {
         let store = &self.target.env.store;
-        match read(self.target, store, to.name(), Table::tail_range(to)).await {
-            Ok(Some(tail)) => Ok(Table::open(to.clone(), tail).is_ok()),
-            Ok(None) => Ok(false),
-            Err(error) if error.kind() == ErrorKind::Corruption => Ok(false),
+        let summed = self.checksum(self.target, store, to, None).await;
+        match summed {
+            Ok(sum) => Ok(sum == to.checksum),
+            Err(error) if is_damage(error.kind()) || error.kind() == ErrorKind::NotFound => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// The CRC32C of all of a table, whose parts go into `upload` too.
+    async fn checksum(
+        &self,
+        objects: &Objects,
+        store: &Arc<dyn Store>,
+        table: &SstDescriptor,
+        mut upload: Option<&mut dyn Upload>,
+    ) -> Result<u32> {
+        let starts = (0..table.object_bytes).step_by(PART_BYTES as usize);
+        let parts = starts.map(|start| {
+            let range = start..table.object_bytes.min(start + PART_BYTES);
+            read(objects, store, table.name(), range).boxed()
+        });
+        let mut parts = stream::iter(parts).buffered(PARTS_AHEAD);
+        let mut sum = checksum::crc32c(&[]);
+        while let Some(part) = parts.next().await {
+            let gone = || Error::new(ErrorKind::NotFound, "the table is gone");
+            let part = part?.ok_or_else(gone)?;
+            let bytes = part.clone();
+            let extend = move || checksum::extend(sum, &bytes);
+            sum = objects.env.blocking("checksum", extend).await?;
+            if let Some(upload) = &mut upload {
+                self.progress.add(part.len() as u64);
+                upload.write(part).await?;
+            }
+        }
+        Ok(sum)
     }
 
     /// Through this process.
@@ -148,22 +180,7 @@ impl<'a> Copier<'a> {
         let open = env.store.upload(to.name());
         let mut upload = env.deadline(self.target.limit, "begin upload", open).await?;
         let filled = async {
-            let starts = (0..table.object_bytes).step_by(PART_BYTES as usize);
-            let parts = starts.map(|start| {
-                let range = start..table.object_bytes.min(start + PART_BYTES);
-                read(self.source, from, table.name(), range).boxed()
-            });
-            let mut parts = stream::iter(parts).buffered(PARTS_AHEAD);
-            let mut sum = checksum::crc32c(&[]);
-            while let Some(part) = parts.next().await {
-                let gone = || Error::new(ErrorKind::NotFound, "a table of the source is gone");
-                let part = part?.ok_or_else(gone)?;
-                let bytes = part.clone();
-                let extend = move || checksum::extend(sum, &bytes);
-                sum = env.blocking("checksum", extend).await?;
-                self.progress.add(part.len() as u64);
-                upload.write(part).await?;
-            }
+            let sum = self.checksum(self.source, from, table, Some(&mut *upload)).await?;
             if sum == table.checksum {
                 return Ok(());
             }
