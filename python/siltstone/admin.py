@@ -265,13 +265,16 @@ def verify(
     store_options: StoreOptionsSource | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Report:
-    """Reads and checks every byte that the newest manifest and the present checkpoints name.
+    """Reads and checks every byte of the database. Where the report is `ok`, every open, reader,
+    checkpoint, consumer of the change feed and clone can read everything that is theirs.
 
     The chain of manifests: each decodes, none is missing, what only grows does. Boundaries. Every
     table: checksums of blocks and of the whole object, the order of keys, bounds, counts against
-    properties, every key against the filter. The WAL from the replay point on: every object
-    decodes, epochs and sequence numbers are in order, none is missing. Works beside a writer, and
-    changes nothing; memory stays bounded whatever the size of the database.
+    properties, every key against the filter. The WAL from the replay point on, what checkpoints
+    pin of it and what consumers hold: every object decodes, epochs and sequence numbers are in
+    order, none is missing, and the objects and tables of ingest jobs in it are there. Of a clone
+    also its tables in ancestors, and the pins that keep them. Works beside a writer, and changes
+    nothing; memory stays bounded whatever the size of the database.
 
     :param progress: called a few times a second with the bytes read and the bytes to read, as far
         as that is known.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,52 @@ def test_a_manifest_missing_from_the_chain_is_found(made: Path) -> None:
     assert problem.object == f"manifest/{path.name}"
     assert "missing" in problem.what
     assert rest == []
+
+
+def test_a_newest_manifest_that_is_gone_is_found(url: str) -> None:
+    """The boundary before it says that there was one: this is no empty place."""
+    with siltstone.open(url) as db:
+        db[b"key"] = b"value"
+    siltstone.admin.gc(url, min_age=0)
+    for path in objects(Path(url), "manifest"):
+        path.unlink()
+    report = verify(url)
+    assert not report.ok
+    assert [problem.object for problem in report.problems] == [f"manifest/{path.name}"]
+
+
+def test_nothing_is_missing_beside_a_writer(url: str) -> None:
+    small = {"l0_sst_size_bytes": 4096, "l0_compaction_threshold_ssts": 3}
+    with siltstone.open(url, options=small) as db:
+        db[b"first"] = b"value"
+
+        def write() -> None:
+            for n in range(200):
+                db[b"%02d" % (n % 20)] = b"x" * 100
+                db.flush(memtable=True)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        problems, times = [], 0
+        while writer.is_alive():
+            problems += verify(url).problems
+            times += 1
+        writer.join()
+    assert problems == []
+    assert times > 3
+
+
+def test_a_pin_that_is_gone_is_found_in_the_clone(url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"key"] = b"value"
+    shutil.copytree(url, url + "-saved")
+    siltstone.clone(url + "-clone", parent=url)
+    assert verify(url + "-clone").ok
+    shutil.rmtree(url)
+    shutil.move(url + "-saved", url)
+    (problem,) = verify(url + "-clone").problems
+    assert "pin" in problem.what
+    assert url in problem.what
 
 
 def test_a_table_that_nobody_names_is_an_orphan(made: Path) -> None:

@@ -44,6 +44,15 @@ impl Ancestors {
         place.ok_or_else(|| unknown().with("ancestor", number))
     }
 
+    /// The place of the ancestor that holds the table; `None` for the database's own, and where
+    /// nothing names it.
+    pub(crate) fn location_of(&self, table: &SstDescriptor) -> Option<Arc<str>> {
+        match table.location {
+            SstLocation::Own => None,
+            SstLocation::Ancestor(number) => Some(self.place(number).ok()?.location),
+        }
+    }
+
     /// The store that holds the table, `home` being that of the database itself.
     ///
     /// # Errors

@@ -1,9 +1,15 @@
 //! The chain of manifests, what checkpoints pin, and the boundaries.
+//!
+//! A listing is no snapshot: while it is made, and after, manifests are committed, and older ones
+//! are freed behind a boundary that moves. So a manifest that a listing lacks is read by its name,
+//! and what looks wrong at or below the boundary as it is by then is nobody's any more.
 
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
 use futures::StreamExt;
 use futures::stream;
-use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result};
+use siltstone_base::name::prefix;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::codec::decode_boundary;
 use std::collections::BTreeSet;
@@ -41,44 +47,48 @@ impl Verify<'_> {
     /// Every manifest above the boundary, in order: none is missing, each is of this database, and
     /// what only grows does.
     pub(super) async fn chain(&mut self, newest: &Arc<Manifest>) -> Result<()> {
-        let boundary = self.manifest_boundary();
-        let present: BTreeSet<ManifestId> = self
-            .listed
-            .keys()
-            .filter_map(|name| match name {
-                ObjectName::Manifest(id) if boundary < *id && *id < newest.id => Some(*id),
-                _ => None,
-            })
-            .collect();
+        // Those that were committed between the listing and the newest stand in another one.
+        let (now, boundary) = self.objects.manifests_listed().await?;
+        let listed = self.listed.keys().filter_map(|name| match name {
+            ObjectName::Manifest(id) => Some(*id),
+            _ => None,
+        });
+        let present: BTreeSet<ManifestId> =
+            listed.chain(now).filter(|id| boundary < *id && *id < newest.id).collect();
         self.named.extend(present.iter().map(|id| ObjectName::Manifest(*id)));
         let mut expected = boundary.next();
-        for id in &present {
-            self.holes(expected, *id).await?;
+        let mut unlisted = BTreeSet::new();
+        for id in present.iter().copied().chain([newest.id]) {
+            if expected < id {
+                unlisted.extend(self.unlisted(expected, id).await?);
+            }
             // What follows the first one stands in it.
-            let first = if *id == ManifestId::FIRST { self.state(*id).await? } else { None };
+            let first = if id == ManifestId::FIRST { self.state(id).await? } else { None };
             expected = first.map_or(id.next(), |first| first.next_id());
         }
-        self.holes(expected, newest.id).await?;
+        let present = present.into_iter().chain(unlisted).collect();
         let mut before: Option<Arc<Manifest>> = None;
         for ids in chunks(&present) {
             for (id, found) in self.read_ahead(ids).await {
+                let damaged = found.as_ref().is_err_and(|error| is_damage(error.kind()));
+                if (damaged || matches!(found, Ok(None))) && self.was_freed(id).await? {
+                    before = None;
+                    continue;
+                }
                 let Some(manifest) = self.judge(id, found)? else {
                     before = None;
                     continue;
                 };
-                if manifest.database != self.report.database
-                    && id <= self.manifests().await?.boundary
-                {
-                    // Freed since it was listed, and a sleeper's landed there.
-                    before = None;
-                    continue;
-                }
-                self.compare(before.as_deref(), &manifest);
-                before = Some(manifest);
+                before = self.follows_on(before.as_deref(), manifest).await?;
             }
         }
-        self.compare(before.as_deref(), newest);
-        Ok(())
+        self.follows_on(before.as_deref(), Arc::clone(newest)).await.map(drop)
+    }
+
+    /// Whether the manifest `id` lies behind the boundary by now: whatever stands there, a
+    /// sleeper's late create above all, counts no more.
+    async fn was_freed(&self, id: ManifestId) -> Result<bool> {
+        Ok(id <= self.objects.manifests_listed().await?.1)
     }
 
     async fn read_ahead(&self, ids: Vec<ManifestId>) -> Vec<(ManifestId, ManifestRead)> {
@@ -86,8 +96,7 @@ impl Verify<'_> {
         stream::iter(reads).buffered(PARALLEL_OBJECTS).collect().await
     }
 
-    /// Counts what was read, or says what is wrong with it. One that was listed and is gone by now
-    /// was freed meanwhile.
+    /// Counts what was read, or says what is wrong with it.
     fn judge(&mut self, id: ManifestId, found: ManifestRead) -> Result<Option<Arc<Manifest>>> {
         let name = ObjectName::Manifest(id);
         match found {
@@ -98,7 +107,10 @@ impl Verify<'_> {
                 self.progress.add(bytes);
                 Ok(Some(manifest))
             }
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                self.report.problem(name, None, "is missing, though it was listed just now");
+                Ok(None)
+            }
             Err(error) if is_damage(error.kind()) => {
                 self.report.problem(name, None, error);
                 Ok(None)
@@ -107,33 +119,73 @@ impl Verify<'_> {
         }
     }
 
-    /// Manifests from `from` to before `to` are not there: a problem, unless they were freed since.
-    async fn holes(&mut self, from: ManifestId, to: ManifestId) -> Result<()> {
-        if from >= to {
-            return Ok(());
+    /// Manifests from `from` to before `to` that listings lacked, and that are there: a store's
+    /// listing may be stale. Those that are not are a problem, unless they were freed since.
+    async fn unlisted(&mut self, from: ManifestId, to: ManifestId) -> Result<BTreeSet<ManifestId>> {
+        let (mut found, mut at) = (BTreeSet::new(), from);
+        while at < to {
+            if self.state_or_damaged(at).await? {
+                found.insert(at);
+                self.named.insert(ObjectName::Manifest(at));
+                at = at.next();
+                continue;
+            }
+            // Asked for after it was missed: what was freed in between lies behind this.
+            let (listed, boundary) = self.objects.manifests_listed().await?;
+            if at <= boundary {
+                at = boundary.next();
+                continue;
+            }
+            let next = listed.into_iter().find(|id| *id > at).unwrap_or(to).min(to);
+            let last = next.minus(1);
+            let what = format_args!(
+                "is missing, up to number {last}, and no boundary says that it was freed"
+            );
+            self.report.problem(ObjectName::Manifest(at), None, what);
+            at = next;
         }
-        let boundary = self.manifests().await?.boundary;
-        if to.minus(1) > boundary {
-            let first = ObjectName::Manifest(from.max(boundary.next()));
-            let last = to.minus(1);
-            self.report.problem(first, None, format_args!("is missing, up to number {last}"));
-        }
-        Ok(())
+        Ok(found)
     }
 
-    fn compare(&mut self, before: Option<&Manifest>, manifest: &Manifest) {
-        let name = ObjectName::Manifest(manifest.id);
+    /// Whether an object stands under this number.
+    async fn state_or_damaged(&self, id: ManifestId) -> Result<bool> {
+        Ok(self.objects.get(ObjectName::Manifest(id)).await?.is_some())
+    }
+
+    /// Holds a manifest against the one before it, and takes note of the tables that it names.
+    /// Answers it, where it counts.
+    async fn follows_on(
+        &mut self,
+        before: Option<&Manifest>,
+        manifest: Arc<Manifest>,
+    ) -> Result<Option<Arc<Manifest>>> {
+        let mut wrong = Vec::new();
         if manifest.database != self.report.database {
-            self.report.problem(name, None, "belongs to another database");
+            wrong.push("belongs to another database".to_owned());
         }
-        let Some(before) = before else { return };
         for (what, of) in GROWS {
-            let (was, is) = (of(before), of(manifest));
+            let Some(before) = before else { break };
+            let (was, is) = (of(before), of(&manifest));
             if is < was {
-                let text = format_args!("{what} went back from {was} to {is}");
-                self.report.problem(name, None, text);
+                wrong.push(format!("{what} went back from {was} to {is}"));
             }
         }
+        if !wrong.is_empty() && self.was_freed(manifest.id).await? {
+            return Ok(None);
+        }
+        for what in wrong {
+            self.report.problem(ObjectName::Manifest(manifest.id), None, what);
+        }
+        self.name_all(&manifest);
+        Ok(Some(manifest))
+    }
+
+    /// Whoever reads by this manifest asks for its tables, and for what is in its log.
+    pub(super) fn name_all(&mut self, manifest: &Manifest) {
+        let own = manifest.tables().filter(|table| table.location == SstLocation::Own);
+        self.named.extend(own.map(SstDescriptor::name));
+        let names = manifest.reserved.iter().chain(&manifest.left);
+        self.named.extend(names.map(|id| ObjectName::Compacted(*id)));
     }
 
     /// The manifests that present checkpoints and leases pin.
@@ -142,23 +194,27 @@ impl Verify<'_> {
         for id in newest.pinned_versions().into_iter().filter(|id| *id != newest.id) {
             let name = ObjectName::Manifest(id);
             let counted = !self.named.insert(name);
-            match self.objects.manifest(id).await {
-                Ok(Some(manifest)) => {
+            let found = self.objects.manifest(id).await;
+            let wrong = match &found {
+                Ok(Some(manifest)) if is_the_one(newest, manifest, self.report.database) => None,
+                Ok(Some(_)) => Some("is another than the one that is pinned".to_owned()),
+                Ok(None) => Some("a checkpoint or a lease pins it, and it is missing".to_owned()),
+                Err(error) if is_damage(error.kind()) => Some(error.to_string()),
+                Err(error) => return Err(error.clone()),
+            };
+            match (wrong, found) {
+                (None, Ok(Some(manifest))) => {
                     self.report.manifests += u64::from(!counted);
+                    self.name_all(&manifest);
                     self.states.push(manifest);
                 }
-                Ok(None) if self.is_pinned_now(id).await? => {
-                    self.report.problem(
-                        name,
-                        None,
-                        "a checkpoint or a lease pins it, and it is missing",
-                    );
+                // The chain has told of it.
+                (Some(_), Err(_)) if counted => {}
+                // Else it went with what pinned it.
+                (Some(what), _) if self.is_pinned_now(id).await? => {
+                    self.report.problem(name, None, what);
                 }
-                // It went with what pinned it.
-                Ok(None) => {}
-                Err(error) if is_damage(error.kind()) && counted => {}
-                Err(error) if is_damage(error.kind()) => self.report.problem(name, None, error),
-                Err(error) => return Err(error),
+                _ => {}
             }
         }
         Ok(())
@@ -168,14 +224,6 @@ impl Verify<'_> {
     async fn is_pinned_now(&self, id: ManifestId) -> Result<bool> {
         let now = self.newest_now().await?;
         Ok(now.is_none_or(|now| now.pinned_versions().contains(&id)))
-    }
-
-    fn manifest_boundary(&self) -> ManifestId {
-        let ids = self.listed.keys().filter_map(|name| match name {
-            ObjectName::ManifestBoundary(id) => Some(*id),
-            _ => None,
-        });
-        ids.max().unwrap_or_default()
     }
 
     /// Boundary objects say what their names say. Only the largest of a folder counts, and none
@@ -201,9 +249,28 @@ impl Verify<'_> {
                 continue;
             }
             self.named.insert(*name);
-            let Some(bytes) = self.read(*name).await? else { continue };
+            let Some(bytes) = self.read(*name).await? else {
+                self.boundary_gone(*name).await?;
+                continue;
+            };
             self.report.boundaries += 1;
             self.boundary(*name, *id, &bytes);
+        }
+        Ok(())
+    }
+
+    /// A boundary goes once a higher one is there, and not before.
+    async fn boundary_gone(&mut self, name: ObjectName) -> Result<()> {
+        let folder = match name {
+            ObjectName::ManifestBoundary(_) => prefix::MANIFEST,
+            ObjectName::WalBoundary(_) => prefix::WAL,
+            _ => prefix::COMPACTIONS,
+        };
+        let same =
+            |other: &ObjectName| std::mem::discriminant(other) == std::mem::discriminant(&name);
+        let passed = |other: &ObjectName| same(other) && *other > name;
+        if !self.objects.names(folder).await?.iter().any(passed) {
+            self.report.problem(name, None, "is missing, and no higher boundary is there");
         }
         Ok(())
     }
@@ -229,6 +296,16 @@ impl Verify<'_> {
 }
 
 type ManifestRead = Result<Option<Arc<Manifest>>>;
+
+/// Whether `found` is what checkpoints and leases of `newest` pin under its number (rule L6).
+fn is_the_one(newest: &Manifest, found: &Manifest, database: DatabaseId) -> bool {
+    let checkpoints = newest.checkpoints.iter();
+    let mut pins = checkpoints
+        .filter(|one| one.manifest_id == found.id)
+        .map(|one| one.manifest_attempt)
+        .filter(|attempt| !attempt.is_none());
+    found.database == database && pins.all(|attempt| attempt == found.attempt)
+}
 
 /// The ids in portions that are read together.
 fn chunks(ids: &BTreeSet<ManifestId>) -> impl Iterator<Item = Vec<ManifestId>> {

@@ -1,10 +1,14 @@
 //! Reading and checking every byte that a database is made of: the newest manifest, the chain of
-//! manifests that led to it, what present checkpoints pin, the boundaries, every block of every
-//! table, and the WAL from the replay point on.
+//! manifests that led to it, what present checkpoints pin, the boundaries, the WAL from the replay
+//! point on, what ingests in it need, every block of every table, and the pins of a clone.
 //!
 //! ```text
-//! list all ─► newest manifest ─► chain, checkpoints ─► boundaries ─► WAL ─► tables ─► orphans
+//! list all ─► record of jobs ─► newest manifest ─► chain, checkpoints ─► boundaries
+//!   ─► WAL ─► ingests ─► pins in ancestors ─► tables ─► orphans
 //! ```
+//! Nothing wrong means: every open, every checkpoint, every lease, every consumer of the change
+//! feed and every clone can read all that is theirs.
+//!
 //! The listing comes first: whatever it shows and nobody names afterwards was garbage then. What is
 //! met is judged against the newest manifest; where the two disagree because a writer or a
 //! collector went on meanwhile, the newest manifest is read again before anything is called a
@@ -14,7 +18,10 @@
 //! [`CHUNK_BYTES`] of blocks (or one block, where that is larger); [`PARALLEL_OBJECTS`] manifests
 //! or WAL objects; and the names of the listing.
 
+mod ingests;
 mod manifests;
+mod orphans;
+mod pins;
 mod report;
 mod table;
 mod wal;
@@ -30,10 +37,12 @@ use futures::FutureExt;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream;
+use ingests::{Brought, Keeper};
 use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
+use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::record::JobReservation;
 use siltstone_manifest::protocol::Listing;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -71,8 +80,11 @@ pub fn verify<'a>(
             report: Report::default(),
             named: HashSet::new(),
             states: Vec::new(),
+            brought: Brought::default(),
+            jobs: Vec::new(),
         };
         verify.list().await?;
+        verify.jobs().await?;
         let newest = verify.newest().await?;
         verify.boundaries().await?;
         if let Some(newest) = newest {
@@ -80,6 +92,8 @@ pub fn verify<'a>(
             verify.chain(&newest).await?;
             verify.checkpoints(&newest).await?;
             verify.wal(&newest).await?;
+            verify.requests(&newest).await?;
+            verify.pins(&newest).await?;
             verify.tables().await?;
             verify.orphans(&newest);
         }
@@ -101,6 +115,10 @@ struct Verify<'a> {
     named: HashSet<ObjectName>,
     /// The states whose tables and WAL are checked: the newest, then those that checkpoints pin.
     states: Vec<Arc<Manifest>>,
+    /// What ingests bring that no manifest names yet, or any more.
+    brought: Brought,
+    /// What compaction jobs reserve.
+    jobs: Vec<JobReservation>,
 }
 
 impl Verify<'_> {
@@ -119,7 +137,7 @@ impl Verify<'_> {
         let mut listing = self.manifests().await?;
         let newest = loop {
             let Some(id) = listing.newest else {
-                return Err(no_database(&self.objects.env));
+                return self.no_newest(listing.boundary).await;
             };
             self.report.manifest_id = id;
             self.named.insert(ObjectName::Manifest(id));
@@ -138,6 +156,22 @@ impl Verify<'_> {
         self.report.database = newest.database;
         self.states.push(Arc::clone(&newest));
         Ok(Some(newest))
+    }
+
+    /// There is no manifest above the boundary: where a database was destroyed that says so, and
+    /// everywhere else the newest one is gone.
+    async fn no_newest(&mut self, boundary: ManifestId) -> Result<Option<Arc<Manifest>>> {
+        let is_emptied = match self.objects.is_emptied(boundary).await {
+            Err(error) if is_damage(error.kind()) => false,
+            answer => answer?,
+        };
+        if boundary.is_none() || is_emptied {
+            return Err(no_database(&self.objects.env));
+        }
+        let name = ObjectName::Manifest(boundary.next());
+        let what = "is missing, and with it all that it named: the boundary before it is there";
+        self.report.problem(name, None, what);
+        Ok(None)
     }
 
     /// Reads `name`, or `None` when it is gone. Counts its bytes.
@@ -172,22 +206,35 @@ impl Verify<'_> {
                 self.name_table(&mut wanted, table);
             }
         }
+        let brought = self.brought.tables.values().map(|(table, _)| table.clone());
+        for table in brought.collect::<Vec<_>>() {
+            self.name_table(&mut wanted, &table);
+        }
         let (objects, progress, database) = (&self.objects, self.progress, self.report.database);
         let sizes = &self.listed;
         let checks = wanted.into_values().map(|descriptor| {
-            let listed = sizes.get(&descriptor.name()).copied();
+            let listed = match descriptor.location {
+                SstLocation::Own => sizes.get(&descriptor.name()).copied(),
+                SstLocation::Ancestor(_) => None,
+            };
             let place = place_of(objects, &ancestors, database, &descriptor);
+            let location = ancestors.location_of(&descriptor);
             async move {
                 let (objects, database) = place?;
-                table::check(&objects, progress, database, descriptor, listed).await
+                let mut checked =
+                    table::check(&objects, progress, database, descriptor, listed).await?;
+                if let Some(location) = &location {
+                    checked.report.lies_in(location);
+                }
+                Ok::<_, Error>((checked, location))
             }
         });
         let mut checks = stream::iter(checks).buffer_unordered(PARALLEL_TABLES);
         let mut gone = Vec::new();
         while let Some(checked) = checks.next().await {
-            let checked = checked?;
+            let (checked, location) = checked?;
             if checked.gone {
-                gone.push(checked.name);
+                gone.push((checked.name, location));
             }
             self.report.add(checked.report);
         }
@@ -214,16 +261,27 @@ impl Verify<'_> {
 
     /// A table may have been compacted away and collected since the listing: it is missing only
     /// when it is still named.
-    async fn tables_gone(&mut self, gone: &[ObjectName]) -> Result<()> {
+    async fn tables_gone(&mut self, gone: &[(ObjectName, Option<Arc<str>>)]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
+        let now = self.named_now().await?;
         let mut still = HashSet::new();
-        for state in self.named_now().await? {
+        for state in &now {
             still.extend(state.tables().map(SstDescriptor::name));
         }
-        for name in gone.iter().filter(|name| still.contains(*name)) {
-            self.report.problem(*name, None, "is missing");
+        if let Some(newest) = now.last() {
+            let kept = |keepers: &[Keeper]| keepers.iter().any(|keeper| keeper.is_in(newest));
+            let brought = self.brought.tables.iter();
+            still.extend(brought.filter(|(_, (_, keepers))| kept(keepers)).map(|(name, _)| *name));
+        }
+        for (name, location) in gone.iter().filter(|(name, _)| still.contains(name)) {
+            let mut missing = Report::default();
+            missing.problem(*name, None, "is missing");
+            if let Some(location) = location {
+                missing.lies_in(location);
+            }
+            self.report.add(missing);
         }
         Ok(())
     }
@@ -263,30 +321,6 @@ impl Verify<'_> {
         match self.objects.manifest(id).await {
             Err(error) if is_damage(error.kind()) => Ok(None),
             answer => answer,
-        }
-    }
-
-    /// What was there at the start, and nobody names or may come to name.
-    fn orphans(&mut self, newest: &Manifest) {
-        let reserved = newest.reserved.iter().chain(&newest.left);
-        let reserved: HashSet<SstId> = reserved.copied().collect();
-        let exports = newest.mirror.as_ref().and_then(|mirror| mirror.job);
-        for (name, bytes) in std::mem::take(&mut self.listed) {
-            let waits = match name {
-                ObjectName::Compacted(id) => reserved.contains(&id),
-                // Newer than what was read, or under way beside what was.
-                ObjectName::Manifest(id) => id > newest.id,
-                ObjectName::Wal(id) => id >= newest.replay_from && id > self.report.wal_last_id,
-                // Jobs, whose own parts look after them.
-                ObjectName::Compactions(_) | ObjectName::IngestManifest(_) => true,
-                // As what other compactions make.
-                ObjectName::IngestSst(job, _) if job.is_of_units() => false,
-                ObjectName::IngestSst(job, _) => !job.is_of_an_export() || exports == Some(job),
-                _ => false,
-            };
-            if !waits && !self.named.contains(&name) {
-                self.report.orphans.push(Orphan { name, bytes });
-            }
         }
     }
 }

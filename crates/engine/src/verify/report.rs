@@ -94,6 +94,13 @@ impl Report {
         }
     }
 
+    /// Its problems are those of objects in an ancestor.
+    pub(super) fn lies_in(&mut self, location: &str) {
+        for problem in &mut self.problems {
+            problem.what = format!("{} (in the ancestor at {location})", problem.what);
+        }
+    }
+
     /// Adds the counts and problems of a part.
     pub(super) fn add(&mut self, part: Report) {
         self.tables += part.tables;

@@ -1,10 +1,12 @@
-//! The WAL: from every state's replay point on, by the rules that a replay goes by.
+//! The WAL: from every state's replay point on, by the rules that a replay goes by; what
+//! checkpoints pin of it, and what consumers of the change feed hold.
 //!
 //! A writer may flush and a collector free what a walk is about to read. So an object that is
-//! missing is a problem only when the newest manifest, read after that, still needs it: replay
-//! points only grow, so it was needed when it was missed. Otherwise the walk moves on to where the
-//! log begins now, or ends where the checkpoint that it was for is gone.
+//! missing is read once more, and is a problem only when the newest manifest, read after that,
+//! still needs it: replay points only grow, so it was needed when it was missed. Otherwise the walk
+//! moves on to where the log begins now, or ends where the checkpoint that it was for is gone.
 
+use super::ingests::Keeper;
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
 use crate::manifests::objects::seen;
 use futures::StreamExt;
@@ -12,13 +14,13 @@ use futures::stream;
 use siltstone_base::{CheckpointId, Epoch, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::protocol::Hole;
 use siltstone_manifest::{KeptFence, Manifest};
-use siltstone_sst::wal::{WalBody, WalObject, WalRecord};
+use siltstone_sst::wal::{WalBody, WalIngest, WalObject, WalRecord};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
 /// What is remembered of an object: walks from several replay points meet the same ones.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Met {
     Absent,
     /// Reported already.
@@ -27,6 +29,8 @@ enum Met {
         epoch: Epoch,
         first: Seq,
         last: Seq,
+        /// What the object ends with, where that is an ingest.
+        ingest: Option<WalIngest>,
     },
     Fence {
         epoch: Epoch,
@@ -34,18 +38,41 @@ enum Met {
     },
 }
 
+/// Whom a walk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WalkFor {
+    /// Whoever opens.
+    Opening,
+    /// Whoever reads at this checkpoint.
+    Checkpoint(CheckpointId),
+    /// Consumers of the change feed.
+    Feed,
+}
+
+impl WalkFor {
+    /// Who needs an ingest that the walk meets at `id`.
+    fn keeper(self, id: WalId, ingest: &WalIngest) -> Keeper {
+        match self {
+            WalkFor::Opening => Keeper::Log(ingest.last_seq()),
+            WalkFor::Checkpoint(checkpoint) => Keeper::Checkpoint(checkpoint),
+            WalkFor::Feed => Keeper::Feed(id),
+        }
+    }
+}
+
 /// Where a walk is, and what has to follow.
 struct Walk {
     /// Objects up to here must be there.
     needed: WalId,
-    /// The walk goes no further than this, where it is that of a checkpoint.
+    /// The walk goes no further than this, where it does not end with the log.
     last: Option<WalId>,
-    /// That checkpoint.
-    pinned_by: Option<CheckpointId>,
+    whom: WalkFor,
     epoch: Option<Epoch>,
     /// The last sequence number so far; those of the next object follow on it.
     seq: Option<Seq>,
     flushed: Seq,
+    /// Whether the first number must follow on those in tables.
+    seqs_known: bool,
     /// What came right before is not known: nothing can be held against it.
     blind: bool,
 }
@@ -62,13 +89,21 @@ impl Verify<'_> {
     /// Walks the WAL of the newest state to its end, and of pinned ones as far as they reach.
     pub(super) async fn wal(&mut self, newest: &Arc<Manifest>) -> Result<()> {
         let mut memory = MetWal::new();
-        let mut walks = vec![(newest.replay_from, self.walk_of(newest, None))];
-        for checkpoint in &newest.checkpoints {
+        let mut walks = vec![(newest.replay_from, self.walk_of(newest, WalkFor::Opening, None))];
+        for checkpoint in newest.checkpoints.iter().filter(|one| one.pins_any_wal()) {
             let pinned = self.states.iter().find(|state| state.id == checkpoint.manifest_id);
             let Some(pinned) = pinned.cloned() else { continue };
-            let mut walk = self.walk_of(&pinned, Some(checkpoint.wal_id_last_seen));
-            walk.pinned_by = Some(checkpoint.id);
+            let whom = WalkFor::Checkpoint(checkpoint.id);
+            let walk = self.walk_of(&pinned, whom, Some(checkpoint.wal_id_last_seen));
             walks.push((checkpoint.replay_from, walk));
+        }
+        if let Some(from) = newest.holds.iter().map(|hold| hold.wal_from).min() {
+            let last = Some(newest.replay_from.minus(1));
+            let mut walk = self.walk_of(newest, WalkFor::Feed, last);
+            // Consumers read what is in tables too.
+            walk.flushed = Seq(0);
+            walk.seqs_known = false;
+            walks.push((from, walk));
         }
         let mut newest_epoch = Epoch::NONE;
         for (from, mut walk) in walks {
@@ -79,10 +114,11 @@ impl Verify<'_> {
         self.newer_writer(newest, newest_epoch).await
     }
 
-    fn walk_of(&self, state: &Manifest, last: Option<WalId>) -> Walk {
+    fn walk_of(&self, state: &Manifest, whom: WalkFor, last: Option<WalId>) -> Walk {
         let needed = last.unwrap_or(state.wal_id_last_seen);
         let flushed = state.flushed_seq;
-        Walk { needed, last, pinned_by: None, epoch: None, seq: None, flushed, blind: false }
+        let (epoch, seq) = (None, None);
+        Walk { needed, last, whom, epoch, seq, flushed, seqs_known: true, blind: false }
     }
 
     /// Whether an object that was listed behind `id`, where nothing was found, proves that
@@ -108,7 +144,7 @@ impl Verify<'_> {
         let mut ahead: VecDeque<(WalId, Result<Option<WalObject>>)> = VecDeque::new();
         while walk.last.is_none_or(|last| at <= last) {
             let met = match memory.get(&at) {
-                Some(met) => *met,
+                Some(met) => met.clone(),
                 None => {
                     while ahead.front().is_some_and(|(id, _)| *id < at) {
                         ahead.pop_front();
@@ -118,7 +154,7 @@ impl Verify<'_> {
                     }
                     let found = ahead.pop_front().map_or(Ok(None), |(_, found)| found);
                     let met = self.meet(at, found)?;
-                    memory.insert(at, met);
+                    memory.insert(at, met.clone());
                     met
                 }
             };
@@ -126,8 +162,16 @@ impl Verify<'_> {
             if absent && at > walk.needed && walk.last.is_none() && self.is_proven(at).await? {
                 walk.needed = at;
             }
+            if let Met::Records { ingest: Some(ingest), .. } = &met
+                && ingest.last_seq() > walk.flushed
+            {
+                self.brought(at, ingest, walk.whom.keeper(at, ingest)).await?;
+            }
             let missed = absent && at <= walk.needed;
-            let next = if missed { self.missed(at, walk).await? } else { self.step(at, met, walk) };
+            let next = match missed {
+                true => self.missed(memory, at, walk).await?,
+                false => self.step(at, &met, walk),
+            };
             match next {
                 Some(next) => at = next,
                 None => break,
@@ -136,23 +180,36 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// What the walk needs is not there: missing, or retired meanwhile. Where the walk goes on, or
-    /// `None` where nothing needs it any more.
-    async fn missed(&mut self, id: WalId, walk: &mut Walk) -> Result<Option<WalId>> {
+    /// What the walk needs was not there: stored since it was asked for, missing, or retired
+    /// meanwhile. Where the walk goes on, or `None` where nothing needs it any more.
+    async fn missed(
+        &mut self,
+        memory: &mut MetWal,
+        id: WalId,
+        walk: &mut Walk,
+    ) -> Result<Option<WalId>> {
+        let found = self.objects.wal(id).await;
+        let met = self.meet(id, found)?;
+        memory.insert(id, met.clone());
+        if !matches!(met, Met::Absent) {
+            // Met anew.
+            return Ok(Some(id));
+        }
         let Some(now) = self.newest_now().await? else {
-            return Ok(self.step(id, Met::Absent, walk));
+            return Ok(self.step(id, &Met::Absent, walk));
         };
-        let is_pinned = |of| now.checkpoints.iter().any(|checkpoint| checkpoint.id == of);
-        match walk.pinned_by {
-            Some(checkpoint) if !is_pinned(checkpoint) => Ok(None),
-            None if id < now.replay_from => {
+        match walk.whom {
+            WalkFor::Opening if id < now.replay_from => {
                 // What was listed and is passed over was no orphan.
                 let retired = ObjectName::Wal(id)..ObjectName::Wal(now.replay_from);
                 self.named.extend(self.listed.range(retired).map(|(name, _)| *name));
-                *walk = self.walk_of(&now, None);
+                *walk = self.walk_of(&now, WalkFor::Opening, None);
                 Ok(Some(now.replay_from))
             }
-            _ => Ok(self.step(id, Met::Absent, walk)),
+            WalkFor::Checkpoint(checkpoint) if now.checkpoint(checkpoint).is_none() => Ok(None),
+            // Whoever held it has read on.
+            WalkFor::Feed if !Keeper::Feed(id).is_in(&now) => Ok(Some(id.next())),
+            _ => Ok(self.step(id, &Met::Absent, walk)),
         }
     }
 
@@ -189,13 +246,14 @@ impl Verify<'_> {
             self.report.fences += 1;
             return Ok(Met::Fence { epoch: object.epoch, next_id });
         }
+        let mut ends_with = None;
         for record in object.records() {
             match record {
                 Ok(WalRecord::Batch { ops, .. }) => {
                     self.report.batches += 1;
                     self.report.operations += u64::from(ops);
                 }
-                Ok(WalRecord::Ingest(_)) => {}
+                Ok(WalRecord::Ingest(ingest)) => ends_with = Some(ingest),
                 Ok(_) => self.report.problem(name, None, "holds a record of a newer version"),
                 Err(error) => {
                     self.report.problem(name, None, error);
@@ -204,13 +262,13 @@ impl Verify<'_> {
             }
         }
         let (first, last) = (object.first_seq, object.last_seq);
-        Ok(Met::Records { epoch: object.epoch, first, last })
+        Ok(Met::Records { epoch: object.epoch, first, last, ingest: ends_with })
     }
 
     /// Checks an object against those before it. Where the walk goes on, or `None` at its end.
-    fn step(&mut self, id: WalId, met: Met, walk: &mut Walk) -> Option<WalId> {
+    fn step(&mut self, id: WalId, met: &Met, walk: &mut Walk) -> Option<WalId> {
         let name = ObjectName::Wal(id);
-        match met {
+        match *met {
             Met::Absent if id <= walk.needed => {
                 // After damage this may be the gap of a fence.
                 if !walk.blind {
@@ -231,7 +289,7 @@ impl Verify<'_> {
                 walk.epoch = Some(epoch);
                 Some(next_id.max(id.next()))
             }
-            Met::Records { epoch, first, last } => {
+            Met::Records { epoch, first, last, .. } => {
                 if walk.epoch.is_some_and(|before| epoch != before) {
                     let what = "records of an epoch that no fence before them began";
                     self.report.problem(name, None, what);
@@ -251,7 +309,7 @@ impl Verify<'_> {
         }
         let right = match walk.seq {
             Some(before) => first == before.next(),
-            None => walk.blind || first <= walk.flushed.next(),
+            None => walk.blind || !walk.seqs_known || first <= walk.flushed.next(),
         };
         if !right {
             let before = walk.seq.unwrap_or(walk.flushed);
@@ -267,11 +325,11 @@ impl Verify<'_> {
             let KeptFence { id, epoch, next_id } = *fence;
             let name = ObjectName::Wal(id);
             let met = match memory.get(&id) {
-                Some(met) => *met,
+                Some(met) => met.clone(),
                 None => {
                     let found = self.objects.wal(id).await;
                     let met = self.meet(id, found)?;
-                    memory.insert(id, met);
+                    memory.insert(id, met.clone());
                     met
                 }
             };

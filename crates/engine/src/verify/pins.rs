@@ -1,0 +1,83 @@
+//! The pins of a clone: without them the collectors of its ancestors take what it reads (rules K3,
+//! K4). What a pin keeps there, an ancestor's own verification reads too.
+
+use super::{Report, Verify, is_damage};
+use crate::manifests::client::look;
+use crate::manifests::objects::Objects;
+use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result};
+use siltstone_manifest::clone::named_ancestors;
+use siltstone_manifest::{Ancestor, CheckpointOwner, Manifest};
+use std::collections::BTreeMap;
+
+impl Verify<'_> {
+    /// Every ancestor that a state names tables of is there, and so is the pin in it.
+    ///
+    /// # Errors
+    /// Unsupported for a place that is not followed; those of its store.
+    pub(super) async fn pins(&mut self, newest: &Manifest) -> Result<()> {
+        let states = self.states.iter().flat_map(|state| named_ancestors(state));
+        let named: BTreeMap<u32, Ancestor> =
+            states.map(|entry| (entry.number, entry.clone())).collect();
+        for entry in named.into_values() {
+            let there = self.objects.neighbour(&entry.location)?;
+            let Some((object, what)) = pin_problem(&there, &entry, newest).await? else { continue };
+            // Let go of meanwhile, once nobody named it any more?
+            let still = self.named_now().await?;
+            let mut still = still.iter().flat_map(|state| named_ancestors(state));
+            if still.any(|now| now.number == entry.number) {
+                let mut wrong = Report::default();
+                wrong.problem(object, None, what);
+                wrong.lies_in(&entry.location);
+                self.report.add(wrong);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the pin of `entry`, an ancestor of `clone`, and with which object.
+async fn pin_problem(
+    there: &Objects,
+    entry: &Ancestor,
+    clone: &Manifest,
+) -> Result<Option<(ObjectName, String)>> {
+    let named = ObjectName::Manifest(clone.id);
+    let pin = entry.checkpoint;
+    let newest = match look(there, None).await {
+        Ok(newest) => newest.filter(|newest| newest.database == entry.database),
+        Err(error) if is_damage(error.kind()) => return Ok(Some((named, error.to_string()))),
+        Err(error) => return Err(error),
+    };
+    let Some(newest) = newest else {
+        return Ok(Some((named, "names a database that is not there".to_owned())));
+    };
+    let Some(checkpoint) = newest.checkpoint(pin) else {
+        let what = format!("names checkpoint {pin} as its pin, and that is gone");
+        return Ok(Some((named, what)));
+    };
+    if checkpoint.owner != CheckpointOwner::Clone(clone.database) {
+        let what = format!("names checkpoint {pin} as its pin, and that is somebody else's");
+        return Ok(Some((named, what)));
+    }
+    if clone.initialized && checkpoint.expires_at.is_some() {
+        return Ok(Some((named, format!("names checkpoint {pin} as its pin, and that expires"))));
+    }
+    pinned_problem(there, checkpoint.manifest_id, &newest).await
+}
+
+/// What is wrong with the manifest that the pin names, by which the ancestor's collector knows what
+/// to keep.
+async fn pinned_problem(
+    there: &Objects,
+    pinned: ManifestId,
+    newest: &Manifest,
+) -> Result<Option<(ObjectName, String)>> {
+    let what = match there.manifest(pinned).await {
+        Ok(Some(found)) if found.database == newest.database => return Ok(None),
+        Ok(Some(_)) => "is another database's".to_owned(),
+        Ok(None) => "is missing, and the pin of this clone names it".to_owned(),
+        Err(error) if error.kind() == ErrorKind::Corruption => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    Ok(Some((ObjectName::Manifest(pinned), what)))
+}
