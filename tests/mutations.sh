@@ -92,6 +92,10 @@ open_end_of_tables         model    the_engine_equals
 lent_kept                  beyond   of_tables_that_are_gone
 lent_unchecked             beyond   a_damaged_table
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other
+manifest_before_freed      repair   the_only_one_harmed
+ingests_unverified         verified every_object_in_turn
+listing_is_a_snapshot      verified nothing_is_wrong_beside
+pins_unverified            verified a_pin_that_is_gone
 wal_unbounded              refusals an_object_of_the_log_has
 gaps_untracked             transactions phantoms_are_conflicts
 validated_before_lock      transactions no_update_is_lost

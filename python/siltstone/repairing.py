@@ -62,6 +62,11 @@ class RepairReport:
     """Checkpoints that went, since what they pinned is gone. Known once it was done."""
     tables_stay: bool
     """Whether collectors leave tables that nobody names alone, until `collect_after_repair`."""
+    tables_unnamed: int
+    """Tables that no manifest names, where later manifests are passed over. Rows that only these
+    tables hold are lost, unless the log has them still."""
+    bytes_unnamed: int
+    """Their bytes."""
     aside: str | None
     """The folder below the database's root where copies of what was passed over are."""
 
@@ -157,10 +162,11 @@ def repair(
 
     A damaged or missing object of the log cuts the log off there: rows before it are kept, it and
     all behind it are lost, so what is left is a state that once was. Damaged newest manifests are
-    passed over: the one before them goes on. Whatever is passed over is copied below ``damaged/``
-    first, where no collector looks, and nothing is deleted. Tables are not looked at: `verify`
-    reads them, and `give_up_table` goes on without one. Put damaged objects back from a backup, or
-    the bucket's older versions, where you can: that loses nothing.
+    passed over: the newest manifest that can be read and has all its tables goes on, which is the
+    one before them, or one that a checkpoint pins. Whatever is passed over is copied below
+    ``damaged/`` first, where no collector looks, and nothing is deleted. Tables are not looked at:
+    `verify` reads them, and `give_up_table` goes on without one. Put damaged objects back from a
+    backup, or the bucket's older versions, where you can: that loses nothing.
 
     :param dry_run: only tell; nothing is changed.
     :param take_over: act also where a writer is known to be alive; it is ended (`Fenced`).

@@ -59,7 +59,9 @@ impl Drop {
     }
 
     fn without<'a>(&self, dropped: impl Iterator<Item = &'a Rule>) -> Config {
-        let rules = dropped.fold(Rules::ALL, |rules, rule| rules.without(*rule));
+        // A collector that frees the manifest before the newest too shows each a commit earlier.
+        let all = Rules::ALL.without(Rule::KeepManifestBefore);
+        let rules = dropped.fold(all, |rules, rule| rules.without(*rule));
         Config {
             name: "",
             rules,

@@ -209,6 +209,8 @@ def reachable(path: Path, state: dict) -> set[str]:
     """
     there = objects(path)
     needed = tables(state) | {f"manifest/{state['id']:020}.manifest"}
+    # A repair goes on from the one before it.
+    needed |= there & {f"manifest/{state['id'] - 1:020}.manifest"}
     for name in there:
         found = re.fullmatch(r"wal/(\d{20})\.sst", name)
         if found and int(found[1]) >= state["replay_from"]:

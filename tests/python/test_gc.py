@@ -46,6 +46,8 @@ def reachable(root: str) -> set[str]:
     state = admin.manifest(root)
     there = objects(root)
     needed = {f"manifest/{state['id']:020}.manifest"}
+    # A repair goes on from the one before it.
+    needed |= there & {f"manifest/{state['id'] - 1:020}.manifest"}
     layers = [*state["l0"], *state["runs"]]
     for version in {version for lease in state["leases"] for version in lease["versions"]}:
         leased = admin.manifest(root, version)

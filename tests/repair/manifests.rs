@@ -6,7 +6,7 @@ use siltstone::repair::collect_after;
 use siltstone::{CheckpointOptions, ErrorKind};
 use siltstone_base::{ManifestId, ObjectName};
 
-fn newest(world: &World) -> ManifestId {
+pub(crate) fn newest(world: &World) -> ManifestId {
     let ids = world.objects().into_keys().filter_map(|name| match name {
         ObjectName::Manifest(id) => Some(id),
         _ => None,
@@ -169,6 +169,87 @@ fn tables_stay_until_told() {
     world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
     assert!(!before.iter().all(|name| tables(&world).contains(name)));
     world.goes_on_with(&expected(4));
+}
+
+/// A database at rest: closed, and collected without grace. The newest manifest is the only one
+/// above the boundary, and harmed in every way, whatever came before the close.
+#[test]
+fn the_only_one_harmed() {
+    for steps in 1..=9 {
+        for harm in Harm::EVERY {
+            let world = World::new(steps as u64);
+            let rows = lived_until(&world, steps);
+            world.run("closer", |env| async move { open(&env, false).await?.close().await });
+            world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+            world.harm(ObjectName::Manifest(newest(&world)), harm);
+            let opened = world.try_run("opener", |env| async move { open(&env, true).await });
+            assert_eq!(opened.err().map(|error| error.kind()), Some(ErrorKind::Corruption));
+            let told = world.run("teller", |env| async move { tell(&env).await });
+            assert_eq!((told.manifests_void, told.seq_kept.get()), (1, rows), "{steps}: {told:?}");
+            assert_eq!((told.tables_unnamed, told.damage.len()), (0, 1), "{steps}: {told:?}");
+            let done = world.run("mender", |env| async move { mend(&env).await });
+            assert_eq!(done.aside.is_some(), harm != Harm::Removed);
+            world.goes_on_with(&expected(rows));
+        }
+    }
+}
+
+/// Four rows in tables, two of them in a checkpoint's; merged, closed and collected.
+pub(crate) fn at_rest_with_a_checkpoint(world: &World) {
+    world.run("writer", |env| async move {
+        let db = open(&env, true).await?;
+        put(&db, &key(0)).await?;
+        put(&db, &key(1)).await?;
+        db.flush_memtable().await?;
+        db.checkpoint(&CheckpointOptions::default()).await?;
+        put(&db, &key(2)).await?;
+        put(&db, &key(3)).await?;
+        db.flush_memtable().await?;
+        db.compact().await?;
+        db.close().await
+    });
+    world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+}
+
+/// The one before it is harmed too: what a checkpoint pins goes on, and the rest is told.
+#[test]
+fn a_checkpoint_goes_on() {
+    for harm in Harm::EVERY {
+        let world = World::new(3);
+        at_rest_with_a_checkpoint(&world);
+        let last = newest(&world);
+        world.harm(ObjectName::Manifest(last), harm);
+        world.harm(ObjectName::Manifest(ManifestId(last.get() - 1)), Harm::Emptied);
+        let opened = world.try_run("opener", |env| async move { open(&env, true).await });
+        assert_eq!(opened.err().map(|error| error.kind()), Some(ErrorKind::Corruption));
+        let told = world.run("teller", |env| async move { tell(&env).await });
+        assert!(told.manifests_void > 1, "{told:?}");
+        assert_eq!((told.seq_kept.get(), told.tables_unnamed), (2, 1), "{told:?}");
+        assert!(told.bytes_unnamed > 0 && told.objects_unknown > 0, "{told:?}");
+        let done = world.run("mender", |env| async move { mend(&env).await });
+        assert_eq!(done.checkpoints_dropped, [], "{done:?}");
+        let (flushed, kept) = world.run("looker", |env| async move {
+            let newest = siltstone_tests::gc::newest(&env).await?.expect("a manifest");
+            Ok((newest.flushed_seq, newest.checkpoints.len()))
+        });
+        assert_eq!(kept, 1, "the checkpoint");
+        assert!(flushed.get() > 4, "no number is given twice: {flushed}");
+        world.goes_on_with(&expected(2));
+    }
+}
+
+/// A table of the one before is gone: it is no base, and nothing else is.
+#[test]
+fn what_lacks_a_table_is_no_base() {
+    let world = World::new(4);
+    lived_until(&world, 4);
+    world.run("closer", |env| async move { open(&env, false).await?.close().await });
+    world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+    world.harm(ObjectName::Manifest(newest(&world)), Harm::Flipped);
+    let table = world.objects().into_keys().find(|name| matches!(name, ObjectName::Compacted(_)));
+    world.harm(table.expect("a table"), Harm::Truncated);
+    let error = world.try_run("teller", |env| async move { tell(&env).await }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
 /// Where no manifest is left above the boundary there is nothing to go on from.

@@ -43,6 +43,8 @@ pub fn difference(objects: &[(ObjectName, Bytes)]) -> Result<Difference, Error> 
         ObjectName::Wal(id) => {
             *id >= state.replay_from || state.checkpoints.iter().any(|one| one.pins_wal(*id))
         }
+        // A repair goes on from the one before the newest.
+        ObjectName::Manifest(id) => state.follows(*id),
         ObjectName::ProbeRecord => true,
         _ => false,
     }));

@@ -127,6 +127,9 @@ rules! {
     /// The collector makes sure, before it deletes, that what it read had not been freed under it.
     /// Without it a zombie's manifest in a freed slot passes for the newest.
     CollectorVerifies,
+    /// The object of the manifest before the newest stays, behind the boundary too (RFC 0034).
+    /// Without it a database at rest has one manifest, and one flipped bit in that ends everything.
+    KeepManifestBefore,
     /// G3: an expired checkpoint is removed by a commit before what it names counts as dead.
     /// Without it a checkpoint that was refreshed in time loses its WAL.
     RevokeFirst,

@@ -464,6 +464,12 @@ impl Manifest {
         first_of_a_milli && self.replay_from.get() == self.id.get()
     }
 
+    /// Whether it was made of the manifest `before`.
+    #[must_use]
+    pub fn follows(&self, before: ManifestId) -> bool {
+        before.next() == self.id || (before == ManifestId::FIRST && self.begins_the_count())
+    }
+
     /// Every layer with its tables, from the newest to the oldest: L0 by order, then the runs.
     pub fn layers(&self) -> impl Iterator<Item = (Layer, &[SstDescriptor])> {
         let l0 = self.l0.iter().map(|entry| (Layer::L0(entry.order), entry.tables.as_slice()));

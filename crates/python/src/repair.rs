@@ -86,6 +86,8 @@ fn report<'py>(py: Python<'py>, found: &RepairReport) -> PyResult<Bound<'py, PyD
     fields.set_item("seq_kept", found.seq_kept.get())?;
     fields.set_item("seq_lost", (!found.seq_lost.is_none()).then(|| found.seq_lost.get()))?;
     fields.set_item("rows_lost", found.rows_lost)?;
+    fields.set_item("tables_unnamed", found.tables_unnamed)?;
+    fields.set_item("bytes_unnamed", found.bytes_unnamed)?;
     fields.set_item("objects_cut_off", found.objects_cut_off)?;
     fields.set_item("bytes_cut_off", found.bytes_cut_off)?;
     fields.set_item("objects_unknown", found.objects_unknown)?;

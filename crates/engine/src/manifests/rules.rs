@@ -24,7 +24,8 @@
     mutation = "fed_let_go_early",
     mutation = "restore_keeps_log",
     mutation = "restore_keeps_histories",
-    mutation = "undone_is_held"
+    mutation = "undone_is_held",
+    mutation = "manifest_before_freed"
 ))]
 use siltstone_manifest::Rule;
 use siltstone_manifest::Rules;
@@ -54,6 +55,8 @@ pub(crate) fn in_force() -> Rules {
     return Rules::ALL.without(Rule::CheckSlot);
     #[cfg(mutation = "listing_after_reading")]
     return Rules::ALL.without(Rule::CollectorOrder);
+    #[cfg(mutation = "manifest_before_freed")]
+    return Rules::ALL.without(Rule::KeepManifestBefore);
     #[cfg(mutation = "jobs_ignored")]
     return Rules::ALL.without(Rule::HonourJobs);
     #[cfg(mutation = "reservations_ignored")]

@@ -4,8 +4,12 @@ use super::report::Damage;
 use crate::manifests::client::look;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
-use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result};
+use siltstone_base::name::prefix;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, SstId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::codec::decode_boundary;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// What makes `base` count.
@@ -21,7 +25,7 @@ pub(super) enum Remedy {
 
 /// The manifests.
 pub(super) struct ManifestChain {
-    /// The newest that can be read.
+    /// The newest that can be read, and that nothing is missing of.
     pub(super) base: Arc<Manifest>,
     pub(super) remedy: Remedy,
     pub(super) damage: Vec<Damage>,
@@ -29,6 +33,8 @@ pub(super) struct ManifestChain {
     pub(super) unreadable: Vec<ManifestId>,
     /// All that are there, ascending.
     pub(super) listed: Vec<ManifestId>,
+    /// Where later manifests are void: tables that no manifest names any more, and their bytes.
+    pub(super) unnamed: (u64, u64),
 }
 
 impl ManifestChain {
@@ -50,13 +56,17 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
         Ok(Some(base)) => {
             let (listed, _) = objects.manifests_listed().await?;
             let (damage, unreadable) = (Vec::new(), Vec::new());
-            return Ok(ManifestChain { base, remedy: Remedy::None, damage, unreadable, listed });
+            let (remedy, unnamed) = (Remedy::None, (0, 0));
+            return Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed });
         }
-        Ok(None) => return Err(no_database(&objects.env)),
-        Err(error) if error.kind() == ErrorKind::Corruption => error,
+        Ok(None) => None,
+        Err(error) if error.kind() == ErrorKind::Corruption => Some(error),
         Err(error) => return Err(error),
     };
     let (listed, boundary) = objects.manifests_listed().await?;
+    let Some(trouble) = trouble else {
+        return behind_the_boundary(objects, listed, boundary).await;
+    };
     let (mut found, mut unreadable, mut damage) = (Vec::new(), Vec::new(), Vec::new());
     for id in listed.iter().copied().filter(|id| *id > boundary) {
         match objects.manifest(id).await {
@@ -71,7 +81,13 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
         }
     }
     let last = listed.last().copied().unwrap_or_default();
-    let Some(base) = found.last().cloned() else { return Err(none_left(trouble)) };
+    let Some(base) = found.last().cloned() else {
+        let tables = Tables::list(objects).await?;
+        let base = older(objects, &listed, boundary, &tables).await?;
+        let base = base.ok_or_else(|| none_left(trouble))?;
+        let (remedy, unnamed) = (Remedy::Void(last), tables.unnamed(objects, &base).await?);
+        return Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed });
+    };
     if found.iter().any(|one| one.database != base.database) {
         return Err(Error::corruption(
             "manifests of two databases stand here, and one of them is damaged: nothing says \
@@ -90,7 +106,103 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
         unreadable.retain(|id| *id > base.id);
         Remedy::Void(last)
     };
-    Ok(ManifestChain { base, remedy, damage, unreadable, listed })
+    let unnamed = match remedy {
+        Remedy::Void(_) => Tables::list(objects).await?.unnamed(objects, &base).await?,
+        Remedy::None | Remedy::Boundary(_) => (0, 0),
+    };
+    Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
+}
+
+/// Nothing is above the boundary: no database ever was there, it was destroyed, or its newest
+/// manifest is gone.
+async fn behind_the_boundary(
+    objects: &Objects,
+    listed: Vec<ManifestId>,
+    boundary: ManifestId,
+) -> Result<ManifestChain> {
+    if boundary.is_none() || objects.is_emptied(boundary).await? {
+        return Err(no_database(&objects.env));
+    }
+    let name = ObjectName::Manifest(boundary.next());
+    let what = "is missing, and so is whatever came after: the boundary before it is there";
+    let tables = Tables::list(objects).await?;
+    let base = older(objects, &listed, boundary, &tables).await?;
+    let base = base.ok_or_else(|| none_left(Error::corruption(what).with("object", name)))?;
+    let (damage, unreadable) = (vec![Damage::new(name, what)], Vec::new());
+    let (remedy, unnamed) = (Remedy::Void(boundary), tables.unnamed(objects, &base).await?);
+    Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
+}
+
+/// The newest manifest at or below the boundary that was never freed, and that nothing is missing
+/// of: the one before the newest, whose object collectors leave, or one that a checkpoint or a
+/// lease pins. In another slot there a sleeper's late create may stand.
+async fn older(
+    objects: &Objects,
+    listed: &[ManifestId],
+    boundary: ManifestId,
+    tables: &Tables,
+) -> Result<Option<Arc<Manifest>>> {
+    let database = match objects.get(ObjectName::ManifestBoundary(boundary)).await? {
+        Some(bytes) => decode_boundary(&bytes).ok().map(|(envelope, _)| envelope.database),
+        None => None,
+    };
+    let mut pinned = HashSet::new();
+    for id in listed.iter().copied().rev().filter(|id| *id <= boundary) {
+        let manifest = match objects.manifest(id).await {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => continue,
+            Err(error) if error.kind() == ErrorKind::Corruption => continue,
+            Err(error) => return Err(error),
+        };
+        let is_of_this = database.is_none_or(|database| manifest.database == database);
+        if !is_of_this || !manifest.initialized || manifest.destroyed_at.is_some() {
+            continue;
+        }
+        let is_kept = manifest.next_id() == boundary.next();
+        pinned.extend(manifest.pinned_versions());
+        if (is_kept || pinned.contains(&id)) && tables.has_all_of(&manifest) {
+            return Ok(Some(manifest));
+        }
+    }
+    Ok(None)
+}
+
+/// Tables that are there, and their lengths.
+struct Tables(BTreeMap<ObjectName, u64>);
+
+impl Tables {
+    async fn list(objects: &Objects) -> Result<Tables> {
+        let mut tables = BTreeMap::new();
+        for folder in [prefix::COMPACTED, prefix::INGEST] {
+            let listed = objects.list(folder).await?;
+            tables.extend(listed.into_iter().map(|one| (one.name, one.bytes)));
+        }
+        Ok(Tables(tables))
+    }
+
+    /// Those of ancestors are kept by pins there.
+    fn has_all_of(&self, manifest: &Manifest) -> bool {
+        let mut own = manifest.tables().filter(|table| table.location == SstLocation::Own);
+        own.all(|table| self.0.get(&table.name()) == Some(&table.object_bytes))
+    }
+
+    /// How many neither `base` names, nor what it pins, and their bytes.
+    async fn unnamed(&self, objects: &Objects, base: &Manifest) -> Result<(u64, u64)> {
+        let mut named: HashSet<SstId> = base.tables().map(|table| table.id).collect();
+        named.extend(&base.left);
+        for id in base.pinned_versions() {
+            match objects.manifest(id).await {
+                Ok(found) => named.extend(found.iter().flat_map(|one| one.tables()).map(|t| t.id)),
+                Err(error) if error.kind() == ErrorKind::Corruption => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let own = self.0.iter().filter(|(name, _)| match name {
+            ObjectName::Compacted(id) => !named.contains(id),
+            _ => false,
+        });
+        Ok(own.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes)))
+    }
 }
 
 /// The first number above the boundary that is not there.
@@ -107,8 +219,9 @@ fn before_gap(found: &[Arc<Manifest>], boundary: ManifestId) -> ManifestId {
 
 fn none_left(trouble: Error) -> Error {
     Error::corruption(
-        "no manifest is left to go on from: those that can be read, if any, may have been freed; \
-         put the newest one back, from the store's older versions or a backup",
+        "no manifest is left to go on from: no older one, and none that a checkpoint pins, can be \
+         read and has all its tables; put the newest one back, from the store's older versions or \
+         a backup",
     )
     .caused_by(trouble)
 }

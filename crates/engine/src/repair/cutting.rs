@@ -97,6 +97,9 @@ fn reached(
     let at = read.map(|object| object.sent.at).fold(log.commit_time, UnixMillis::max);
     let ids = off.last.get().saturating_sub(off.at.get()).saturating_add(1);
     let unknown = ids.saturating_sub(off.readable.len() as u64);
-    let numbers = unknown.saturating_mul(NUMBERS_AN_OBJECT);
+    // Of a log of months the numbers would run out by that: half of those that are left are more
+    // than anybody has written.
+    let left = Seq::MAX.get().saturating_sub(seq.get());
+    let numbers = unknown.saturating_mul(NUMBERS_AN_OBJECT).min(left / 2);
     (seq.plus(numbers), at.max(recovered.manifest.commit_time))
 }

@@ -206,7 +206,11 @@ impl LogWalk<'_> {
             let seqs = own.map(|one| (one.first_seq, one.last_seq));
             cut.off.push(CutObject { id, bytes, seqs });
         }
-        let known = self.state.wal_id_last_seen.next();
+        let mut known = self.state.wal_id_last_seen.next();
+        if self.is_void {
+            // Freed behind manifests that are lost, and so is what they had made of it.
+            known = known.max(self.objects.wal_boundary().await?.next());
+        }
         cut.missing += known.get().saturating_sub(expected.get());
         Ok(cut)
     }

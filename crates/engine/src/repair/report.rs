@@ -53,6 +53,11 @@ pub struct RepairReport {
     pub checkpoints_dropped: Vec<CheckpointId>,
     /// Whether tables that nobody names stay, until the collector is told otherwise.
     pub tables_stay: bool,
+    /// Tables that no manifest names, where later manifests are void: rows that only they hold are
+    /// lost, unless the log has them still.
+    pub tables_unnamed: u64,
+    /// Their bytes.
+    pub bytes_unnamed: u64,
     /// Copies of what is passed over: their folder.
     pub aside: Option<String>,
 }
@@ -67,6 +72,8 @@ pub(super) fn of(chain: &ManifestChain, log: &Log) -> RepairReport {
             Remedy::None | Remedy::Boundary(_) => 0,
         },
         tables_stay: matches!(chain.remedy, Remedy::Void(_)),
+        tables_unnamed: chain.unnamed.0,
+        bytes_unnamed: chain.unnamed.1,
         seq_kept: log.seq,
         ..RepairReport::default()
     };

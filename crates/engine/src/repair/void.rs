@@ -13,7 +13,7 @@ use siltstone_base::{
     PutOutcome, Result, TimelineId, WalId,
 };
 use siltstone_manifest::protocol::WalSeen;
-use siltstone_manifest::{Checkpoint, KeptFence, Manifest, VoidManifests, codec};
+use siltstone_manifest::{Checkpoint, CheckpointOwner, KeptFence, Manifest, VoidManifests, codec};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -34,7 +34,9 @@ pub(super) async fn go_on(
     let env = &objects.env;
     let there = There::list(objects, chain).await?;
     let mut gone = Vec::new();
-    for one in &chain.base.checkpoints {
+    // Writers' own go with the claim.
+    let of_others = |one: &&Checkpoint| !matches!(one.owner, CheckpointOwner::Writer(_));
+    for one in chain.base.checkpoints.iter().filter(of_others) {
         if !there.has(objects, one).await? {
             gone.push(one.id);
         }

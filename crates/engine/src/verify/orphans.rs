@@ -4,7 +4,7 @@
 //! break nobody.
 
 use super::{Orphan, Verify, is_damage};
-use siltstone_base::{Error, JobId, ManifestId, ObjectName, Result, SstId};
+use siltstone_base::{Error, JobId, ObjectName, Result, SstId};
 use siltstone_manifest::compaction::record::JobReservation;
 use siltstone_manifest::{FedSource, Manifest};
 use std::collections::HashSet;
@@ -82,7 +82,7 @@ impl Verify<'_> {
             let waits = match name {
                 ObjectName::Compacted(id) => waiting.tables.contains(&id),
                 // Newer than what was read, or what a repair would go on from.
-                ObjectName::Manifest(id) => id > newest.id || is_before(id, newest),
+                ObjectName::Manifest(id) => id > newest.id || newest.follows(id),
                 // Under way beside what was read; or held, and met by no walk, as behind a fence.
                 ObjectName::Wal(id) => {
                     let holds = newest.holds.iter().map(|hold| hold.wal_from);
@@ -103,9 +103,4 @@ impl Verify<'_> {
             }
         }
     }
-}
-
-/// Whether `newest` was made of the manifest `id`.
-fn is_before(id: ManifestId, newest: &Manifest) -> bool {
-    id.next() == newest.id || (id == ManifestId::FIRST && newest.begins_the_count())
 }

@@ -28,6 +28,8 @@ pub enum Fate {
 pub enum Alive {
     /// The newest of its kind, or later.
     Newest,
+    /// The manifest before the newest: what a repair goes on from, where that is damaged.
+    Spare,
     /// The newest manifest names it.
     Tree,
     /// A present checkpoint pins it.
@@ -79,6 +81,7 @@ impl Fate {
     pub fn as_str(self) -> &'static str {
         match self {
             Fate::Alive(Alive::Newest) => "the newest of its kind",
+            Fate::Alive(Alive::Spare) => "a repair would go on from it",
             Fate::Alive(Alive::Tree) => "the newest version has it",
             Fate::Alive(Alive::Checkpoint) => "a checkpoint pins it",
             Fate::Alive(Alive::Lease) => "a lease of readers covers it",
@@ -313,6 +316,9 @@ impl<'a> ObjectJudge<'a> {
     fn manifest(&self, id: ManifestId) -> Fate {
         if id >= self.newest.id {
             return Fate::Alive(Alive::Newest);
+        }
+        if self.newest.follows(id) && self.rules.has(Rule::KeepManifestBefore) {
+            return Fate::Alive(Alive::Spare);
         }
         let honoured = self.rules.has(Rule::HonourCheckpoints);
         if honoured && self.newest.checkpoints.iter().any(|one| one.manifest_id == id) {

@@ -67,8 +67,37 @@ fn the_boundary_never_goes_back() {
 #[test]
 fn a_present_checkpoint_keeps_its_manifest_behind_the_boundary() {
     let verdict = dead(&evidence(numbered(1..=5), 9999), Rules::ALL);
-    let gone = [1, 2, 4].map(|id| ObjectName::Manifest(ManifestId(id))).to_vec();
+    let gone = [1, 2].map(|id| ObjectName::Manifest(ManifestId(id))).to_vec();
     assert_eq!((verdict.manifest_boundary, verdict.deletes), (Some(ManifestId(4)), gone));
+}
+
+/// The manifest before the newest stays behind the boundary, at any age and whatever else says: a
+/// repair goes on from it where the newest is damaged (RFC 0034). What only it names goes.
+#[test]
+fn the_manifest_before_the_newest_stays() {
+    let mut found = evidence(numbered(1..=5), 9999);
+    for boundary in [None, Some(4)] {
+        let stands = boundary.map(|id| object(ObjectName::ManifestBoundary(ManifestId(id)), 1));
+        found.listed.extend(stands);
+        let fates = fate::of_all(&found, Rules::ALL);
+        let of = |id| {
+            let mut fates = fates.iter();
+            fates.find(|(one, _)| one.name == ObjectName::Manifest(ManifestId(id))).unwrap().1
+        };
+        assert_eq!(of(4), Fate::Alive(Alive::Spare));
+        assert!(matches!(of(2), Fate::Dead(_)));
+        let dropped = dead(&found, Rules::ALL.without(Rule::KeepManifestBefore));
+        assert!(dropped.deletes.contains(&ObjectName::Manifest(ManifestId(4))));
+    }
+    // The first one, of a database that counts from elsewhere.
+    let counts_from = NUMBERS_A_MILLI * 7;
+    let newest = Manifest {
+        id: ManifestId(counts_from),
+        replay_from: WalId(counts_from),
+        ..crate::testing::empty()
+    };
+    assert!(newest.follows(ManifestId::FIRST));
+    assert!(!newest.follows(ManifestId(2)));
 }
 
 /// F5 and G2: 2 is a kept fence, 4 and 5 are pinned, 6 is the replay point.
@@ -265,7 +294,7 @@ fn manifests_that_a_bound_passed_stay_for_their_age() {
     let mut found = piled_up();
     found.press(Allowance::NONE, Rules::ALL);
     found.listed.push(object(ObjectName::ManifestBoundary(ManifestId(3)), 1));
-    for (cutoff, gone) in [(19, vec![]), (20, vec![1]), (39, vec![1, 2]), (50, vec![1, 2, 3, 4])] {
+    for (cutoff, gone) in [(19, vec![]), (20, vec![1]), (39, vec![1, 2]), (50, vec![1, 2, 3])] {
         found.cutoff = UnixMillis(cutoff);
         let manifest = |name: &ObjectName| matches!(name, ObjectName::Manifest(_));
         let deletes: Vec<ObjectName> =
@@ -314,7 +343,7 @@ fn a_bound_on_bytes_frees_nothing_that_is_pinned() {
     found.press(Allowance::NONE, Rules::ALL);
     let verdict = dead(&found, Rules::ALL);
     assert_eq!(verdict.manifest_boundary, Some(ManifestId(4)));
-    let gone = [2, 3, 4].map(|id| ObjectName::Manifest(ManifestId(id)));
+    let gone = [2, 3].map(|id| ObjectName::Manifest(ManifestId(id)));
     let tables = [22, 23].map(|id| ObjectName::Compacted(SstId(id)));
     assert_eq!(verdict.deletes, gone.into_iter().chain(tables).collect::<Vec<_>>());
 }
