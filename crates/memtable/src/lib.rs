@@ -13,6 +13,7 @@
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
 //! | `log`, `record`, `chunked` | records in append-only arrays that readers index as they grow |
 //! | `index` | a hash table from keys to newest records |
+//! | `versions` | the versions of one key in one pass, and operands that were folded before |
 //! | `prefetch` | what many look-ups wait for, prefetched side by side |
 //! | `skip_list` | a small skip list that takes single writes |
 //! | `sorted_array` | immutable sorted arrays, and the merge of two |
@@ -44,6 +45,7 @@ mod skip_list;
 mod sorted_array;
 mod stretch;
 mod table;
+mod versions;
 mod window;
 
 #[cfg(test)]
@@ -51,3 +53,4 @@ mod tests;
 
 pub use cursor::MemCursor;
 pub use table::{MAX_ENTRIES, MemEntry, Memtable};
+pub use versions::{MemVersion, OperandFold, Versions};

@@ -6,6 +6,7 @@ use crate::order::Order;
 use crate::ranges::Ranges;
 use crate::record::{Place, Record};
 use crate::skip_list::Finger;
+use crate::versions::{Folds, Versions};
 use siltstone_base::{BatchOps, Entry, Error, Kind, RangeDelete, Result, Seq};
 use std::fmt;
 use std::ops::Range;
@@ -43,6 +44,10 @@ const ENTRY_BYTES: usize = size_of::<Record>() + 12 + 36;
 /// What one batch costs beside its bytes: its slot, and the two counters of its [`Arc`].
 const BUFFER_BYTES: usize = size_of::<OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
 
+/// Newer versions that a look-up at an older sequence number steps over, one link each, before it
+/// searches the order instead: a search takes as long as some dozens of steps.
+const CHAIN: usize = 64;
+
 /// Operations whose memory is kept from batch to batch: 40 KiB.
 const BATCH_KEPT: usize = 1024;
 
@@ -57,6 +62,7 @@ pub struct Memtable {
     /// Replaced whole, under a lock that is held for the exchange of a pointer.
     order: RwLock<Arc<Order>>,
     ranges: Ranges,
+    folds: Folds,
     pen: Mutex<Pen>,
     bytes: AtomicUsize,
     len: AtomicUsize,
@@ -114,6 +120,7 @@ impl Memtable {
             index: Index::new(shape.probes),
             order: RwLock::new(Arc::new(Order::new(shape.skip_list))),
             ranges: Ranges::default(),
+            folds: Folds::default(),
             pen: Mutex::new(pen),
             bytes: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
@@ -255,15 +262,50 @@ impl Memtable {
         self.find(key, index::part_of(hash), seq)
     }
 
+    /// The versions of `key` with a sequence number of at most `seq`, newest first; `hash` as for
+    /// [`Memtable::get_hashed`]. All of them cost one pass.
+    #[must_use]
+    pub fn versions<'m>(&'m self, key: &'m [u8], hash: u64, seq: Seq) -> Versions<'m> {
+        Versions::new(self, key, self.find_number(key, index::part_of(hash), seq))
+    }
+
     fn find(&self, key: &[u8], hash: u32, seq: Seq) -> Option<MemEntry> {
+        let record = self.find_number(key, hash, seq);
+        (record != NONE).then(|| self.shared(self.log.record(record).place()))
+    }
+
+    /// The record of the newest version at or below `seq`, or [`NONE`].
+    fn find_number(&self, key: &[u8], hash: u32, seq: Seq) -> u32 {
         let mut record = self.index.find(&self.log, hash, key);
+        let mut walked = 0;
         while record != NONE && self.log.record(record).seq() > seq {
+            if walked == CHAIN {
+                return self.order().find(&self.log, key, seq);
+            }
+            walked += 1;
             record = self.log.record(record).older();
         }
         if record == NONE && self.index.is_partial() {
             record = self.order().find(&self.log, key, seq);
         }
-        (record != NONE).then(|| self.shared(self.log.record(record).place()))
+        record
+    }
+
+    /// The record of the same key before `record`, or [`NONE`].
+    pub(crate) fn older(&self, key: &[u8], record: u32) -> u32 {
+        let before = self.log.record(record).older();
+        if before != NONE || !self.index.is_partial() {
+            return before;
+        }
+        // A version that found no room in the index knows of none before it.
+        match self.log.record(record).seq() {
+            Seq(0 | 1) => NONE,
+            seq => self.order().find(&self.log, key, seq.minus(1)),
+        }
+    }
+
+    pub(crate) fn folds(&self) -> &Folds {
+        &self.folds
     }
 
     /// Whether it holds range deletes. They are not among the entries that look-ups and cursors

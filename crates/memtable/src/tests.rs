@@ -360,6 +360,51 @@ fn limits_are_errors() {
     assert_eq!(table.last_seq(), Some(Seq::MAX));
 }
 
+#[test]
+fn all_versions_of_a_key_come_in_one_pass() {
+    for probes in [0, 1, crate::index::PROBES] {
+        let table = Memtable::with(&Shape { probes, skip_list: 7, ..Shape::default() });
+        for n in 1..=300u64 {
+            let key: &[u8] = if n % 3 == 0 { b"other" } else { b"key" };
+            table.insert_batch(Seq(n), &encode(&[put(key, &n.to_be_bytes())])).unwrap();
+        }
+        let hash = xxhash_rust::xxh3::xxh3_64(b"key");
+        for seq in [1, 2, 3, 150, 299, 300, u64::MAX >> 8] {
+            let found: Vec<u64> =
+                table.versions(b"key", hash, Seq(seq)).map(|one| one.entry().seq.0).collect();
+            let all: Vec<u64> = (1..=seq.min(300)).rev().filter(|n| n % 3 != 0).collect();
+            assert_eq!(found, all, "{probes} probes, at {seq}");
+        }
+    }
+}
+
+#[test]
+fn a_fold_stands_for_its_operands_alone() {
+    let table = Memtable::new();
+    let merge: Op = (Kind::Merge, b"key".to_vec(), b"x".to_vec(), None);
+    for n in 1..=10u64 {
+        table.insert_batch(Seq(n), &encode(std::slice::from_ref(&merge))).unwrap();
+    }
+    let hash = xxhash_rust::xxh3::xxh3_64(b"key");
+    let all: Vec<_> = table.versions(b"key", hash, Seq(8)).collect();
+    let versions = table.versions(b"key", hash, Seq(8));
+    assert!(versions.kept_fold(Seq::NONE).is_none());
+    versions.note_fold(&all[0], &all[5], b"eight to three");
+    assert!(versions.kept_fold(Seq(3)).is_none(), "a part of it is not asked for");
+
+    let mut versions = table.versions(b"key", hash, Seq::MAX);
+    let fold = versions.kept_fold(Seq(2)).unwrap();
+    let above: Vec<_> = versions.by_ref().take_while(|one| !fold.begins_at(one)).collect();
+    assert_eq!((above.len(), fold.operand()), (2, &b"eight to three"[..]));
+    assert_eq!(versions.skip_fold(&fold).entry().seq, Seq(3));
+    let below: Vec<u64> = versions.map(|one| one.entry().seq.0).collect();
+    assert_eq!(below, [2, 1]);
+    // One that goes less far up, of a reader that came late, is not kept.
+    let late = table.versions(b"key", hash, Seq(5));
+    late.note_fold(&all[3], &all[5], b"five to three");
+    assert!(late.kept_fold(Seq::NONE).unwrap().begins_at(&all[0]));
+}
+
 fn delete_range(start: &[u8], end: &[u8]) -> Op {
     (Kind::RangeDelete, start.to_vec(), end.to_vec(), None)
 }

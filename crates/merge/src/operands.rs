@@ -29,6 +29,49 @@ impl Operands {
         self.ends.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Puts one operand in the place of those from number `kept` on, which were met newest first,
+    /// where the operator makes one of them: it.
+    pub(crate) fn fold_from(
+        &mut self,
+        operator: &dyn MergeOperator,
+        key: &[u8],
+        kept: usize,
+    ) -> Option<&[u8]> {
+        let mut operands = self.slices(kept);
+        operands.reverse();
+        if operands.len() < 2 {
+            return None;
+        }
+        let folded = operator.fold_operands(key, &operands).ok()??;
+        check_value(&folded).ok()?;
+        let start = self.start(kept);
+        self.bytes.truncate(start);
+        self.ends.truncate(kept);
+        self.push(&folded);
+        self.bytes.get(start..)
+    }
+
+    /// Where operand number `n` begins.
+    fn start(&self, n: usize) -> usize {
+        n.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
+    }
+
+    /// The operands from number `from` on, as they were met.
+    fn slices(&self, from: usize) -> Vec<&[u8]> {
+        let mut start = self.start(from);
+        let mut operands = Vec::with_capacity(self.ends.len().saturating_sub(from));
+        for end in self.ends.iter().skip(from) {
+            // Every end was the length of `bytes` at some time since it was cleared.
+            operands.push(self.bytes.get(start..*end).unwrap_or_default());
+            start = *end;
+        }
+        operands
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -45,13 +88,7 @@ impl Operands {
         base: Option<&[u8]>,
         met: Met,
     ) -> Result<Vec<u8>> {
-        let mut start = 0;
-        let mut operands: Vec<&[u8]> = Vec::with_capacity(self.ends.len());
-        for end in &self.ends {
-            // Every end was the length of `bytes` at some time since it was cleared.
-            operands.push(self.bytes.get(start..*end).unwrap_or_default());
-            start = *end;
-        }
+        let mut operands = self.slices(0);
         if met == Met::NewestFirst {
             operands.reverse();
         }

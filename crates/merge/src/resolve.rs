@@ -119,6 +119,22 @@ impl<'a> Resolve<'a> {
             && !self.notes_newest
     }
 
+    /// Operands that were pushed and not folded yet.
+    #[must_use]
+    pub fn operands(&self) -> usize {
+        self.operands.len()
+    }
+
+    /// Puts one operand in the place of all but the newest `kept` ones, where the operator can make
+    /// one: it, for whoever keeps it. The value stays what it would be.
+    ///
+    /// An operator that fails here is asked again by the fold that needs it, and fails the read
+    /// then.
+    pub fn fold_older_operands(&mut self, kept: usize) -> Option<&[u8]> {
+        let operator = self.view.operator().ok()?;
+        self.operands.fold_from(operator, self.key, kept)
+    }
+
     fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {
         let operator = self.view.operator()?;
         self.folded = Some(self.operands.fold(operator, self.key, base, Met::NewestFirst)?);

@@ -2,6 +2,7 @@
 
 use super::Pin;
 use super::answer::Answer;
+use super::mem_versions::{InMemtable, offer};
 use super::missing::KEPT_TABLES_BYTES;
 use super::queue::QueuedIngest;
 use super::value::{KeyEntry, Value};
@@ -31,6 +32,8 @@ pub(crate) enum Lookup {
 pub(crate) enum Lack {
     Metadata(Arc<TableHandle>),
     Block(Arc<OpenTable>, u32),
+    /// Nothing but time: the caller may hold a lock that others wait for.
+    Turn,
 }
 
 /// What was fetched for this read; the caches may have let go of it meanwhile.
@@ -38,6 +41,8 @@ pub(crate) enum Lack {
 pub(crate) struct Fetched {
     tables: BTreeMap<TablePart, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
+    /// Whether a look-up may take as long as it takes: nobody is held up meanwhile.
+    is_patient: bool,
 }
 
 impl Fetched {
@@ -80,6 +85,7 @@ impl Fetched {
     /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their
     /// distance allows.
     pub(crate) async fn fetch(&mut self, context: &ReadContext, lacking: Vec<Lack>) -> Result<()> {
+        self.is_patient = true;
         let mut handles = BTreeMap::new();
         let mut wanted: BTreeMap<SstId, (Arc<OpenTable>, BTreeSet<u32>)> = BTreeMap::new();
         for lack in lacking {
@@ -87,6 +93,7 @@ impl Fetched {
                 Lack::Metadata(handle) => {
                     handles.insert(handle.descriptor.part(), handle);
                 }
+                Lack::Turn => {}
                 Lack::Block(table, block) => {
                     let id = table.descriptor().id;
                     wanted.entry(id).or_insert_with(|| (table, BTreeSet::new())).1.insert(block);
@@ -214,7 +221,7 @@ fn walk(
     resolve: &mut Resolve<'_>,
 ) -> Result<Lookup> {
     let mut queued = pin.tree.queued();
-    for (memtable, mut seq) in pin.tree.memtables_at(pin.seq) {
+    for (memtable, seq) in pin.tree.memtables_at(pin.seq) {
         if let [_, ..] = queued {
             let newer = newer_than(&mut queued, memtable);
             if let Some(found) = in_queue(newer, (context, pin), (key, hash), fetched, resolve)? {
@@ -224,20 +231,12 @@ fn walk(
         if memtable.has_range_deletes() {
             delete_in_memtable(memtable, (pin, seq), key, resolve);
         }
-        while let Some(found) = memtable.get_hashed(key, hash, seq) {
-            if found.entry().seq <= pin.tree.flushed_seq {
-                break;
-            }
-            let older = found.entry().seq.minus(1);
-            match resolve.push(found.entry())? {
-                Flow::Value => return Ok(Lookup::Done(Some(Value::of_memtable(found)))),
-                Flow::Absent => return Ok(Lookup::Done(None)),
-                Flow::Folded => return folded(resolve),
-                Flow::NeedOlder => seq = older,
-            }
-            if older.is_none() {
-                break;
-            }
+        match offer((memtable, pin), (key, hash, seq), resolve, fetched.is_patient)? {
+            InMemtable::Value(value) => return Ok(Lookup::Done(Some(value))),
+            InMemtable::Absent => return Ok(Lookup::Done(None)),
+            InMemtable::Folded => return folded(resolve),
+            InMemtable::NeedTurn => return Ok(Lookup::Lacking(vec![Lack::Turn])),
+            InMemtable::NeedOlder => {}
         }
         if resolve.is_deleted_below() {
             return folded(resolve);

@@ -19,7 +19,7 @@ const WAVE_KEYS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Lacking {
     lacks: Vec<Lack>,
-    seen: BTreeSet<(TablePart, Option<u32>)>,
+    seen: BTreeSet<(Option<TablePart>, Option<u32>)>,
     /// Where the last read of each table ends. Keys ascend, and so do its blocks.
     ends: BTreeMap<SstId, u64>,
     keys: usize,
@@ -46,8 +46,9 @@ impl Lacking {
         self.keys += 1;
         for lack in more {
             let id = match &lack {
-                Lack::Metadata(handle) => (handle.descriptor.part(), None),
-                Lack::Block(table, block) => (table.descriptor().id.into(), Some(*block)),
+                Lack::Metadata(handle) => (Some(handle.descriptor.part()), None),
+                Lack::Block(table, block) => (Some(table.descriptor().id.into()), Some(*block)),
+                Lack::Turn => (None, None),
             };
             if self.seen.insert(id) {
                 self.bytes = self.bytes.saturating_add(self.bytes_for(&lack));
@@ -70,6 +71,7 @@ impl Lacking {
                 let tail = Table::tail_range(&handle.descriptor);
                 length(tail.end.saturating_sub(tail.start)).saturating_mul(2)
             }
+            Lack::Turn => 0,
             Lack::Block(table, block) => {
                 let Some(range) = table.block_range(*block) else { return 0 };
                 let stored = length(range.end.saturating_sub(range.start));

@@ -7,6 +7,7 @@ mod batch_probe;
 mod cover;
 mod get;
 mod keys;
+mod mem_versions;
 mod missing;
 mod partition;
 pub(crate) mod queue;

@@ -3,6 +3,7 @@
 use crate::read::Pin;
 use crate::read::tree::Tree;
 use siltstone_base::{Batch, BatchOps, Kind, Result, Seq};
+use siltstone_bloom::key_hash;
 use siltstone_memtable::Memtable;
 use std::sync::Arc;
 
@@ -78,13 +79,11 @@ impl OwnWrites {
             return OwnSays::All;
         }
         let mut says = OwnSays::Nothing;
-        let mut seq = Seq::MAX;
-        while let Some(found) = self.memtable.get(key, seq) {
-            if found.entry().kind != Kind::Merge {
+        for version in self.memtable.versions(key, key_hash(key), Seq::MAX) {
+            if version.entry().kind != Kind::Merge {
                 return OwnSays::All;
             }
             says = OwnSays::Something;
-            seq = found.entry().seq.minus(1);
         }
         says
     }

@@ -1,0 +1,163 @@
+"""Keys with many versions: counters with many operands, and old snapshots of keys that are
+rewritten. A read costs one pass at most, and its answer is that of a model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+import threading
+import time
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+from siltstone.merging import MergeOperator
+
+ONE = struct.pack("<q", 1)
+DEFERRED = {"flush_interval": 3600}
+
+
+def number(value: bytes | None) -> int:
+    return struct.unpack("<q", value or bytes(8))[0]
+
+
+def seconds(call, times: int = 3) -> float:
+    """The shortest of so many calls."""
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
+def counter(url: str, increments: int):
+    db = siltstone.open(url, merge_operator="sum_i64", options=DEFERRED)
+    for _ in range(increments):
+        db.merge(b"hot", ONE)
+    return db
+
+
+READS = {
+    "get": lambda db: number(db.get(b"hot")),
+    "in": lambda db: b"hot" in db and number(db[b"hot"]),
+    "get_many": lambda db: number(db.get_many([b"hot"])[0]),
+    "arrow": lambda db: number(db.get_many(pa.array([b"hot", b"cold"]))[0].as_py()),
+    "entry": lambda db: number(db.get_entry(b"hot").value),
+    "scan": lambda db: number(next(iter(db.scan(prefix=b"hot")))[1]),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_counter_is_read_in_one_pass(memory_url: str, name: str) -> None:
+    read = READS[name]
+    with counter(memory_url + "-few", 4_000) as few, counter(memory_url + "-many", 64_000) as many:
+        # Of each the first read: the later ones find operands that are folded already.
+        short, long = seconds(lambda: read(few), 1), seconds(lambda: read(many), 1)
+        assert (read(few), read(many)) == (4_000, 64_000)
+    # Sixteen times the operands: 256 times as long where each one looks for the next from the top.
+    assert long < 64 * max(short, 0.001)
+
+
+def test_a_counter_that_was_read_is_read_quickly_again(memory_url: str) -> None:
+    with counter(memory_url, 64_000) as db:
+        first = seconds(lambda: db.get(b"hot"), 1)
+        again = []
+        for n in range(1_000):
+            db.merge(b"hot", ONE)
+            again.append(seconds(lambda: db.get(b"hot"), 1))
+            assert number(db.get(b"hot")) == 64_001 + n
+    assert sorted(again)[500] < max(first / 20, 0.00005)
+
+
+def test_transactions_read_their_own_counters_in_one_pass(memory_url: str) -> None:
+    def read(operands: int) -> float:
+        with (
+            siltstone.open(memory_url + str(operands), merge_operator="sum_i64") as db,
+            db.transaction() as txn,
+        ):
+            for _ in range(operands):
+                txn.merge(b"hot", ONE)
+            taken = seconds(lambda: txn.get(b"hot"), 1)
+            assert number(txn.get(b"hot")) == operands
+            return taken
+
+    assert read(64_000) < 64 * max(read(4_000), 0.001)
+
+
+def test_other_threads_run_while_a_long_counter_is_read(memory_url: str) -> None:
+    slow = MergeOperator(
+        "slow", lambda key, base, operands: b"%d" % (len(operands) + len(base or b""))
+    )
+    with siltstone.open(memory_url, merge_operator=slow, options=DEFERRED) as db:
+        for _ in range(200_000):
+            db.merge(b"hot", b"x")
+        ticks, stop = [], threading.Event()
+
+        def tick() -> None:
+            while not stop.wait(0.001):
+                ticks.append(time.perf_counter())
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        assert db.get(b"hot") == b"200000"
+        stop.set()
+        thread.join()
+    pauses = [after - before for before, after in itertools.pairwise(ticks)]
+    assert max(pauses, default=0) < 1
+
+
+@pytest.mark.parametrize("kind", ["put", "merge"])
+def test_an_old_snapshot_reads_a_rewritten_key_quickly(memory_url: str, kind: str) -> None:
+    def read(versions: int) -> float:
+        with siltstone.open(
+            memory_url + str(versions), merge_operator="sum_i64", options=DEFERRED
+        ) as db:
+            db[b"key"] = ONE
+            with db.snapshot() as snapshot:
+                for _ in range(versions):
+                    getattr(db, kind)(b"key", ONE)
+                assert number(snapshot.get(b"key")) == 1
+                assert number(snapshot.get_many([b"key"])[0]) == 1
+                return seconds(lambda: snapshot.get(b"key"), 20)
+
+    assert read(128_000) < 20 * max(read(1_000), 0.00002)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_folds_that_are_kept_change_no_answer(memory_url: str, seed: int) -> None:
+    chosen = random.Random(seed)
+    model, snapshots = 0, []
+    with siltstone.open(memory_url, merge_operator="sum_i64", options=DEFERRED) as db:
+        for step in range(6_000):
+            what = chosen.random()
+            if what < 0.9:
+                db.merge(b"hot", struct.pack("<q", step))
+                model += step
+            elif what < 0.901:
+                db.put(b"hot", struct.pack("<q", step))
+                model = step
+            elif what < 0.902:
+                db.delete(b"hot")
+                model = 0
+            elif what < 0.903:
+                db.delete_range(b"h", b"i")
+                model = 0
+            elif what < 0.904:
+                # An expired operand deletes what is below it.
+                db.merge(b"hot", ONE, ttl=timedelta(microseconds=1))
+                model = 0
+                time.sleep(0.002)
+            elif what < 0.905:
+                db.flush(memtable=True)
+            elif what < 0.91:
+                snapshots.append((db.snapshot(), model))
+            else:
+                assert number(db.get(b"hot")) == model
+        for snapshot, then in snapshots:
+            with snapshot:
+                assert number(snapshot.get(b"hot")) == then
+                assert number(snapshot.get_many([b"hot"])[0]) == then
