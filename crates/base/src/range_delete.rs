@@ -81,6 +81,8 @@ pub struct Cover {
     spans: Vec<RangeDelete>,
     /// Newest first.
     list: Vec<RangeDelete>,
+    /// For readers that do not see the newest ones.
+    index: RangeIndex,
 }
 
 impl Cover {
@@ -93,7 +95,8 @@ impl Cover {
             [one] => vec![one.clone()],
             list => paint(list),
         };
-        Cover { spans, list }
+        let index = RangeIndex::of(&list);
+        Cover { spans, list, index }
     }
 
     /// Whether nothing is deleted.
@@ -128,7 +131,8 @@ impl Cover {
     pub fn memory_bytes(&self) -> usize {
         let one =
             |range: &RangeDelete| size_of::<RangeDelete>() + range.start.len() + range.end.len();
-        self.spans.len() * size_of::<RangeDelete>() + self.list.iter().map(one).sum::<usize>()
+        let list = self.list.iter().map(one).sum::<usize>();
+        self.spans.len() * size_of::<RangeDelete>() + list + self.index.memory_bytes()
     }
 
     /// The newest range delete at or below `seq` that deletes `key`; [`Seq::NONE`] for none.
@@ -142,8 +146,13 @@ impl Cover {
             return span.seq;
         }
         // A newer one lies over what the reader asks for.
-        let older = self.list.iter().filter(|one| one.seq <= seq);
-        older.into_iter().find(|one| one.covers(key)).map_or(Seq::NONE, |one| one.seq)
+        let mut newest = Seq::NONE;
+        self.index.holding(&self.list, key, &mut |one| {
+            if one.seq <= seq {
+                newest = newest.max(one.seq);
+            }
+        });
+        newest
     }
 }
 
@@ -200,6 +209,93 @@ fn unpainted(next: &mut [usize], from: usize) -> usize {
         at = onward;
     }
     found
+}
+
+/// Which of many ranges hold a key, in time that grows with those that do and a logarithm.
+///
+/// A static interval tree: the ranges by their start, as a balanced tree in an array, and for each
+/// subtree the range in it that ends last (Cormen and others, Introduction to Algorithms, "Interval
+/// trees"). A subtree that ends at or below the key is left out whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RangeIndex {
+    /// Places in the list, by start.
+    by_start: Vec<u32>,
+    /// Of the subtree whose root is at the same place: the place in the list of the range that ends
+    /// last.
+    ends_last: Vec<u32>,
+}
+
+impl RangeIndex {
+    /// Over `list`, of which there are fewer than 2^32.
+    fn of(list: &[RangeDelete]) -> RangeIndex {
+        let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        let mut by_start: Vec<u32> = (0..count).collect();
+        by_start.sort_by_key(|at| list.get(*at as usize).map(|one| &one.start));
+        let mut ends_last = by_start.clone();
+        let (low, high) = (0, by_start.len());
+        fill(list, &by_start, &mut ends_last, low, high);
+        RangeIndex { by_start, ends_last }
+    }
+
+    /// Calls `found` with every range of `list`, of which it was made, that holds `key`.
+    fn holding<'l>(
+        &self,
+        list: &'l [RangeDelete],
+        key: &[u8],
+        found: &mut impl FnMut(&'l RangeDelete),
+    ) {
+        self.visit(list, key, (0, self.by_start.len()), found);
+    }
+
+    fn visit<'l>(
+        &self,
+        list: &'l [RangeDelete],
+        key: &[u8],
+        (low, high): (usize, usize),
+        found: &mut impl FnMut(&'l RangeDelete),
+    ) {
+        let middle = low + (high - low) / 2;
+        let at = |places: &[u32]| places.get(middle).and_then(|place| list.get(*place as usize));
+        let (Some(root), Some(last)) = (at(&self.by_start), at(&self.ends_last)) else { return };
+        if low == high || last.end.as_ref() <= key {
+            return;
+        }
+        self.visit(list, key, (low, middle), found);
+        if root.start.as_ref() <= key {
+            if root.covers(key) {
+                found(root);
+            }
+            self.visit(list, key, (middle + 1, high), found);
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    fn memory_bytes(&self) -> usize {
+        (self.by_start.len() + self.ends_last.len()) * size_of::<u32>()
+    }
+}
+
+/// Fills `ends_last` for the subtree of `low..high`; answers its own entry.
+fn fill(
+    list: &[RangeDelete],
+    by_start: &[u32],
+    ends_last: &mut [u32],
+    low: usize,
+    high: usize,
+) -> Option<u32> {
+    if low >= high {
+        return None;
+    }
+    let middle = low + (high - low) / 2;
+    let own = by_start.get(middle).copied();
+    let left = fill(list, by_start, ends_last, low, middle);
+    let right = fill(list, by_start, ends_last, middle + 1, high);
+    let end = |at: &u32| list.get(*at as usize).map(|one| &one.end);
+    let last = [own, left, right].into_iter().flatten().max_by_key(end);
+    if let (Some(last), Some(place)) = (last, ends_last.get_mut(middle)) {
+        *place = last;
+    }
+    last
 }
 
 #[cfg(test)]
@@ -277,5 +373,31 @@ mod tests {
         assert_eq!(range(b"a", b"c\0", 1).last_key().as_ref(), b"c");
         assert_eq!(range(b"a", b"c", 1).last_key().as_ref(), b"c");
         assert_eq!(range(b"a", b"a\0", 1).last_key().as_ref(), b"a");
+    }
+
+    #[test]
+    fn every_range_that_holds_a_key_is_found_and_no_other() {
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for count in [0, 1, 2, 3, 7, 64, 100] {
+            let list: Vec<RangeDelete> = (0..count)
+                .map(|seq| {
+                    let start = next(200) as u8;
+                    let end = start + 1 + next(50) as u8;
+                    RangeDelete::new(&[start], &[end], Seq(seq))
+                })
+                .collect();
+            let index = RangeIndex::of(&list);
+            for key in 0..=255u8 {
+                let mut found = Vec::new();
+                index.holding(&list, &[key], &mut |one| found.push(one.seq));
+                found.sort_unstable();
+                let all = list.iter().filter(|one| one.covers(&[key])).map(|one| one.seq);
+                assert_eq!(found, all.collect::<Vec<_>>());
+            }
+        }
     }
 }

@@ -13,7 +13,8 @@
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
 //! | `log`, `record`, `chunked` | records in append-only arrays that readers index as they grow |
 //! | `index` | a hash table from keys to newest records |
-//! | `versions` | the versions of one key in one pass, and operands that were folded before |
+//! | `versions` | the versions of one key in one pass |
+//! | `folds` | operands of a key that a read folded into one, for the next read |
 //! | `prefetch` | what many look-ups wait for, prefetched side by side |
 //! | `skip_list` | a small skip list that takes single writes |
 //! | `sorted_array` | immutable sorted arrays, and the merge of two |
@@ -34,6 +35,7 @@
 mod chunked;
 mod cursor;
 mod extent;
+mod folds;
 mod heads;
 mod index;
 mod log;
@@ -52,5 +54,6 @@ mod window;
 mod tests;
 
 pub use cursor::MemCursor;
+pub use folds::OperandFold;
 pub use table::{MAX_ENTRIES, MemEntry, Memtable};
-pub use versions::{MemVersion, OperandFold, Versions};
+pub use versions::{MemVersion, Versions};

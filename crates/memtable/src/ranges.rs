@@ -9,7 +9,7 @@ use siltstone_base::range_delete::{Cover, RangeDelete};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-type Covers = Arc<Vec<Arc<Cover>>>;
+pub(crate) type Covers = Arc<Vec<Arc<Cover>>>;
 
 #[derive(Default)]
 pub(crate) struct Ranges {
@@ -56,7 +56,8 @@ impl Ranges {
         self.covers().iter().flat_map(|cover| cover.list()).cloned().collect()
     }
 
-    fn covers(&self) -> Covers {
+    /// All of them, as they are searched.
+    pub(crate) fn covers(&self) -> Covers {
         // Whole at every moment: a panic can not leave half an exchange behind.
         Arc::clone(&self.covers.read().unwrap_or_else(PoisonError::into_inner))
     }

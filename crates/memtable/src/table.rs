@@ -1,13 +1,13 @@
 //! The memtable: batches in, entries out, sizes.
 
+use crate::folds::Folds;
 use crate::index::{self, Index};
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;
 use crate::ranges::Ranges;
 use crate::record::{Place, Record};
 use crate::skip_list::Finger;
-use crate::versions::{Folds, Versions};
-use siltstone_base::{BatchOps, Entry, Error, Kind, RangeDelete, Result, Seq};
+use siltstone_base::{BatchOps, Cover, Entry, Error, Kind, RangeDelete, Result, Seq};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -262,11 +262,10 @@ impl Memtable {
         self.find(key, index::part_of(hash), seq)
     }
 
-    /// The versions of `key` with a sequence number of at most `seq`, newest first; `hash` as for
-    /// [`Memtable::get_hashed`]. All of them cost one pass.
-    #[must_use]
-    pub fn versions<'m>(&'m self, key: &'m [u8], hash: u64, seq: Seq) -> Versions<'m> {
-        Versions::new(self, key, self.find_number(key, index::part_of(hash), seq))
+    /// The record of the newest version of `key` at or below `seq`, or [`NONE`]; `hash` as for
+    /// [`Memtable::get_hashed`].
+    pub(crate) fn newest_record(&self, key: &[u8], hash: u64, seq: Seq) -> u32 {
+        self.find_number(key, index::part_of(hash), seq)
     }
 
     fn find(&self, key: &[u8], hash: u32, seq: Seq) -> Option<MemEntry> {
@@ -327,6 +326,12 @@ impl Memtable {
     #[must_use]
     pub fn range_deletes(&self) -> Vec<RangeDelete> {
         self.ranges.list()
+    }
+
+    /// The range deletes as covers, which scans search: each holds some of them.
+    #[must_use]
+    pub fn range_covers(&self) -> Arc<Vec<Arc<Cover>>> {
+        self.ranges.covers()
     }
 
     /// The greatest key of its entries; `None` where there are none. Range deletes are no entries.

@@ -394,7 +394,7 @@ fn a_fold_stands_for_its_operands_alone() {
 
     let mut versions = table.versions(b"key", hash, Seq::MAX);
     let fold = versions.kept_fold(Seq(2)).unwrap();
-    let above: Vec<_> = versions.by_ref().take_while(|one| !fold.begins_at(one)).collect();
+    let above: Vec<_> = versions.by_ref().take_while(|one| !one.begins(&fold)).collect();
     assert_eq!((above.len(), fold.operand()), (2, &b"eight to three"[..]));
     assert_eq!(versions.skip_fold(&fold).entry().seq, Seq(3));
     let below: Vec<u64> = versions.map(|one| one.entry().seq.0).collect();
@@ -402,7 +402,7 @@ fn a_fold_stands_for_its_operands_alone() {
     // One that goes less far up, of a reader that came late, is not kept.
     let late = table.versions(b"key", hash, Seq(5));
     late.note_fold(&all[3], &all[5], b"five to three");
-    assert!(late.kept_fold(Seq::NONE).unwrap().begins_at(&all[0]));
+    assert!(all[0].begins(&late.kept_fold(Seq::NONE).unwrap()));
 }
 
 fn delete_range(start: &[u8], end: &[u8]) -> Op {

@@ -5,69 +5,19 @@
 //!        |___________________|                       a fold: these operands as one
 //! ```
 //! A read of a key with many merge operands walks all of them once. It then leaves the folded
-//! operand here ([`Versions::note_fold`]), so that the next read walks only what came since. A fold
-//! covers operands of this memtable alone, which never change, so it never becomes wrong.
+//! operand here ([`Versions::note_fold`]), so that the next read walks only what came since.
 
+use crate::folds::OperandFold;
 use crate::log::NONE;
 use crate::table::{MemEntry, Memtable};
 use siltstone_base::{Entry, Seq};
-use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, PoisonError, RwLock};
 
-/// A longer operand is not kept: what folds take stays a small part of what they fold, since only
-/// hundreds of operands are folded, of some 80 bytes each at least.
-const MAX_FOLD_BYTES: usize = 4096;
-
-/// Operands of one key, next to each other, as one operand.
-#[derive(Clone)]
-pub struct OperandFold {
-    /// The newest and the oldest operand of it.
-    newest: u32,
-    oldest: u32,
-    operand: Arc<[u8]>,
-}
-
-impl OperandFold {
-    /// The one operand.
+impl Memtable {
+    /// The versions of `key` with a sequence number of at most `seq`, newest first; `hash` as for
+    /// [`Memtable::get_hashed`]. All of them cost one pass.
     #[must_use]
-    pub fn operand(&self) -> &[u8] {
-        &self.operand
-    }
-
-    /// Whether it begins at `version`.
-    #[must_use]
-    pub fn begins_at(&self, version: &MemVersion<'_>) -> bool {
-        self.newest == version.number
-    }
-}
-
-/// The newest fold of each key that has one.
-#[derive(Default)]
-pub(crate) struct Folds {
-    /// Whether there is any: what every walk over operands asks first.
-    any: AtomicBool,
-    by_key: RwLock<HashMap<Box<[u8]>, OperandFold>>,
-}
-
-impl Folds {
-    fn of(&self, key: &[u8]) -> Option<OperandFold> {
-        if !self.any.load(Acquire) {
-            return None;
-        }
-        // Whole at every moment: an insertion that panicked is in or not.
-        self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
-    }
-
-    fn keep(&self, key: &[u8], fold: OperandFold) {
-        let mut folds = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
-        let before = folds.get(key).map_or(NONE, |before| before.newest);
-        // Two readers may come with folds of their own: the one that goes further up stays.
-        if before < fold.newest {
-            folds.insert(key.into(), fold);
-            self.any.store(true, Release);
-        }
+    pub fn versions<'m>(&'m self, key: &'m [u8], hash: u64, seq: Seq) -> Versions<'m> {
+        Versions { memtable: self, key, next: self.newest_record(key, hash, seq) }
     }
 }
 
@@ -79,32 +29,23 @@ pub struct Versions<'m> {
 }
 
 impl<'m> Versions<'m> {
-    pub(crate) fn new(memtable: &'m Memtable, key: &'m [u8], next: u32) -> Self {
-        Versions { memtable, key, next }
-    }
-
     /// What operands of the key were folded into before, where all of them are above `above`.
     #[must_use]
     pub fn kept_fold(&self, above: Seq) -> Option<OperandFold> {
         let fold = self.memtable.folds().of(self.key)?;
-        (self.memtable.log().record(fold.oldest).seq() > above).then_some(fold)
+        (self.memtable.log().record(fold.oldest()).seq() > above).then_some(fold)
     }
 
     /// Goes on behind the operands of `fold`: the oldest of them.
     pub fn skip_fold(&mut self, fold: &OperandFold) -> MemVersion<'m> {
-        self.next = self.memtable.older(self.key, fold.oldest);
-        MemVersion { memtable: self.memtable, number: fold.oldest }
+        self.next = self.memtable.older(self.key, fold.oldest());
+        MemVersion { memtable: self.memtable, number: fold.oldest() }
     }
 
     /// Keeps `operand`, which all versions from `newest` down to `oldest` come to. All of them must
     /// be operands without an expiry.
     pub fn note_fold(&self, newest: &MemVersion<'m>, oldest: &MemVersion<'m>, operand: &[u8]) {
-        if operand.len() > MAX_FOLD_BYTES {
-            return;
-        }
-        let (newest, oldest) = (newest.number, oldest.number);
-        let fold = OperandFold { newest, oldest, operand: operand.into() };
-        self.memtable.folds().keep(self.key, fold);
+        self.memtable.folds().keep(self.key, (newest.number, oldest.number), operand);
     }
 }
 
@@ -133,6 +74,12 @@ impl<'m> MemVersion<'m> {
     #[must_use]
     pub fn entry(&self) -> Entry<'m> {
         self.memtable.log().entry(self.number)
+    }
+
+    /// Whether `fold` begins here.
+    #[must_use]
+    pub fn begins(&self, fold: &OperandFold) -> bool {
+        self.number == fold.newest()
     }
 
     /// The entry with a share of its buffer.

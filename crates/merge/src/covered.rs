@@ -1,34 +1,165 @@
 //! A cursor without what range deletes hide.
+//!
+//! ```text
+//! covers of the sources   [a------d)     [h--k)
+//!                              [c----f)
+//! regions met by a scan   (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, as the scan comes to it
+//! ```
+//! Nothing is made of the range deletes when a scan begins: a region, in which the answer is the
+//! same for all keys, is looked up in each cover once the cursor stands in it. So a scan pays for
+//! the regions that it passes and no others, however many range deletes there are elsewhere.
 
+use bytes::Bytes;
 use siltstone_base::{Cover, Cursor, Entry, RangeDelete, Result, Seq, Step};
 use std::sync::Arc;
+
+/// The range deletes of one source of a read, and which of them the read sees.
+#[derive(Clone, Debug)]
+pub struct SeenCover {
+    /// The range deletes.
+    pub cover: Arc<Cover>,
+    /// Those at or below this are passed over: they are in another source too.
+    pub above: Seq,
+    /// Those above this are newer than the read.
+    pub until: Seq,
+}
+
+/// The range deletes of all sources of a read, and the keys that it is about.
+#[derive(Clone, Debug)]
+pub struct SeenCovers {
+    covers: Vec<SeenCover>,
+    start: Option<Bytes>,
+    end: Option<Bytes>,
+}
+
+impl SeenCovers {
+    /// Of a read of `[start, end)` (`None`: no bound): no seek goes past a bound.
+    #[must_use]
+    pub fn new(covers: Vec<SeenCover>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
+        SeenCovers { covers, start, end }
+    }
+
+    /// Whether the read is about `key`: what lies beyond is not looked into, and stays as it is.
+    fn are_about(&self, key: &[u8]) -> bool {
+        self.start.as_ref().is_none_or(|start| start.as_ref() <= key)
+            && self.end.as_ref().is_none_or(|end| key < end.as_ref())
+    }
+
+    /// The region that holds `key`.
+    fn region(&self, key: &[u8]) -> Region {
+        let mut region = Region::default();
+        for seen in &self.covers {
+            let spans = seen.cover.spans();
+            let at = spans.partition_point(|span| span.end.as_ref() <= key);
+            let before = at.checked_sub(1).and_then(|at| spans.get(at)).map(|span| &span.end);
+            match spans.get(at).filter(|span| span.start.as_ref() <= key) {
+                None => region.narrow(before, spans.get(at).map(|span| &span.start)),
+                Some(span) => {
+                    region.narrow(Some(&span.start), Some(&span.end));
+                    if span.seq <= seen.until {
+                        if span.seq > seen.above {
+                            region.hide(span.seq, span);
+                        }
+                    } else {
+                        // What the read sees lies below a newer one, which says nothing of it.
+                        let seq = seen.cover.at(key, seen.until);
+                        if seq > seen.above {
+                            region.hide_key(seq);
+                        }
+                        region.is_of_key = true;
+                    }
+                }
+            }
+        }
+        region
+    }
+}
+
+/// Keys for which the range deletes have one answer.
+#[derive(Debug, Default)]
+struct Region {
+    /// Its first key; `None`: no bound.
+    from: Option<Bytes>,
+    /// The first key behind it; `None`: no bound.
+    to: Option<Bytes>,
+    /// What is older is hidden.
+    by: Seq,
+    /// Where the span lies that hides most of it; `None` where the answer is that of one key.
+    span: Option<(Bytes, Bytes)>,
+    /// Whether it was looked up for one key: others of it may have another answer.
+    is_of_key: bool,
+}
+
+impl Region {
+    fn holds(&self, key: &[u8]) -> bool {
+        !self.is_of_key
+            && self.to.as_ref().is_none_or(|to| key < to.as_ref())
+            && self.from.as_ref().is_none_or(|from| from.as_ref() <= key)
+    }
+
+    fn narrow(&mut self, from: Option<&Bytes>, to: Option<&Bytes>) {
+        if let Some(from) = from
+            && self.from.as_ref().is_none_or(|own| own < from)
+        {
+            self.from = Some(from.clone());
+        }
+        if let Some(to) = to
+            && self.to.as_ref().is_none_or(|own| to < own)
+        {
+            self.to = Some(to.clone());
+        }
+    }
+
+    fn hide(&mut self, by: Seq, span: &RangeDelete) {
+        if self.by < by {
+            self.by = by;
+            self.span = Some((span.start.clone(), span.end.clone()));
+        }
+    }
+
+    fn hide_key(&mut self, by: Seq) {
+        if self.by < by {
+            self.by = by;
+            self.span = None;
+        }
+    }
+}
 
 /// Gives the entries of a cursor that no range delete hides: each is passed over where a newer one
 /// covers its key. Where a range delete is newer than all that the cursor has, its whole span is
 /// sought past, and nothing in it is read.
 ///
-/// The cover is that of *all* sources of a read, as the read sees them. It may be laid over each
-/// source by itself: what it hides is hidden wherever it lies, and so is all that is older of the
-/// key.
+/// The covers are those of *all* sources of a read, as the read sees them. They may be laid over
+/// each source by itself: what they hide is hidden wherever it lies, and so is all that is older of
+/// the key.
 pub struct Covered<C> {
     cursor: C,
-    cover: Arc<Cover>,
+    covers: Arc<SeenCovers>,
     /// No entry of the cursor that the read sees is newer.
     newest: Seq,
-    /// The span at or behind the last key: ends above it.
-    near: usize,
+    /// The region of the last key.
+    region: Option<Region>,
     pending: Pending,
 }
 
 /// Which move of the cursor below waits for a block.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Pending {
     /// None, or the one that the caller named.
     Own,
     /// A step onward, over what is hidden.
     Onward,
-    /// A seek past this span.
-    Past(usize),
+    /// A seek to this key, past a span.
+    Past(Bytes),
+}
+
+/// What becomes of the entry at hand.
+enum Verdict {
+    Seen,
+    /// Hidden, and nothing is known of the next one.
+    Hidden,
+    /// Hidden, and so is all up to this key.
+    HiddenTo(Bytes),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,11 +169,10 @@ enum CoveredSide {
 }
 
 impl<C: Cursor> Covered<C> {
-    /// Over `cursor`, whose newest entry that the read sees is at or below `newest`. `cover` holds
-    /// the range deletes that the read sees and no others.
+    /// Over `cursor`, whose newest entry that the read sees is at or below `newest`.
     #[must_use]
-    pub fn new(cursor: C, cover: Arc<Cover>, newest: Seq) -> Self {
-        Covered { cursor, cover, newest, near: 0, pending: Pending::Own }
+    pub fn new(cursor: C, covers: Arc<SeenCovers>, newest: Seq) -> Self {
+        Covered { cursor, covers, newest, region: None, pending: Pending::Own }
     }
 
     fn moved(
@@ -50,24 +180,29 @@ impl<C: Cursor> Covered<C> {
         side: CoveredSide,
         own: impl FnOnce(&mut C) -> Result<Step>,
     ) -> Result<Step> {
-        let mut step = match self.pending {
+        let mut step = match self.pending.clone() {
             Pending::Own => own(&mut self.cursor)?,
             Pending::Onward => self.onward(side)?,
-            Pending::Past(span) => self.past(side, span)?,
+            Pending::Past(target) => self.past(side, &target)?,
         };
         if let Step::NeedBlock(_) = step {
             return Ok(step);
         }
         loop {
             self.pending = Pending::Own;
-            let hidden = if step == Step::Ready { self.hiding() } else { None };
-            let Some((span, by)) = hidden else { return Ok(step) };
-            step = if self.newest < by {
-                self.pending = Pending::Past(span);
-                self.past(side, span)?
-            } else {
-                self.pending = Pending::Onward;
-                self.onward(side)?
+            if step != Step::Ready {
+                return Ok(step);
+            }
+            step = match self.verdict(side) {
+                Verdict::Seen => return Ok(step),
+                Verdict::Hidden => {
+                    self.pending = Pending::Onward;
+                    self.onward(side)?
+                }
+                Verdict::HiddenTo(key) => {
+                    self.pending = Pending::Past(key.clone());
+                    self.past(side, &key)?
+                }
             };
             if let Step::NeedBlock(_) = step {
                 return Ok(step);
@@ -82,27 +217,37 @@ impl<C: Cursor> Covered<C> {
         }
     }
 
-    fn past(&mut self, side: CoveredSide, span: usize) -> Result<Step> {
-        match (side, self.cover.spans().get(span)) {
-            (CoveredSide::Right, Some(span)) => self.cursor.seek(&span.end, Seq::MAX),
-            (CoveredSide::Left, Some(span)) => self.cursor.seek_before(&span.start, Seq::MAX),
-            (_, None) => Ok(Step::End),
+    fn past(&mut self, side: CoveredSide, key: &[u8]) -> Result<Step> {
+        match side {
+            CoveredSide::Right => self.cursor.seek(key, Seq::MAX),
+            CoveredSide::Left => self.cursor.seek_before(key, Seq::MAX),
         }
     }
 
-    /// The span that hides the entry at hand, and its number.
-    fn hiding(&mut self) -> Option<(usize, Seq)> {
-        let (key, seq) = self.cursor.key()?;
-        let spans = self.cover.spans();
-        let ends_above = |span: &RangeDelete| key < span.end.as_ref();
-        let before = self.near.checked_sub(1).and_then(|at| spans.get(at));
-        // A scan moves on by little: mostly the span is the same.
-        let still = spans.get(self.near).is_none_or(ends_above) && !before.is_some_and(ends_above);
-        if !still {
-            self.near = spans.partition_point(|span| !ends_above(span));
+    fn verdict(&mut self, side: CoveredSide) -> Verdict {
+        let Some((key, seq)) = self.cursor.key() else { return Verdict::Seen };
+        if !self.covers.are_about(key) {
+            return Verdict::Seen;
         }
-        let span = spans.get(self.near).filter(|span| span.start.as_ref() <= key)?;
-        (seq < span.seq).then_some((self.near, span.seq))
+        // A scan moves on by little: mostly the region is the same.
+        let region = match &mut self.region {
+            Some(region) if region.holds(key) => region,
+            region => region.insert(self.covers.region(key)),
+        };
+        if seq >= region.by {
+            return Verdict::Seen;
+        }
+        match (&region.span, side) {
+            (Some((_, end)), CoveredSide::Right) if self.newest < region.by => {
+                let last = self.covers.end.as_ref();
+                Verdict::HiddenTo(last.map_or(end, |last| end.min(last)).clone())
+            }
+            (Some((start, _)), CoveredSide::Left) if self.newest < region.by => {
+                let first = self.covers.start.as_ref();
+                Verdict::HiddenTo(first.map_or(start, |first| start.max(first)).clone())
+            }
+            _ => Verdict::Hidden,
+        }
     }
 }
 

@@ -46,7 +46,7 @@ mod testing;
 mod tests;
 
 pub use builtin::{built_in, built_in_names};
-pub use covered::Covered;
+pub use covered::{Covered, SeenCover, SeenCovers};
 pub use merge::{Direction, Merge};
 pub use resolve::{Flow, Newest, Resolve};
 pub use retain::{Retain, Visit};

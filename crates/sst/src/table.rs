@@ -12,6 +12,7 @@ use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor};
 use siltstone_bloom::{Bloom, DecodeError};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A table whose index, filter and properties are in memory. Data blocks are read one by one, by
 /// whoever holds it: it only says where they lie and decodes them.
@@ -22,7 +23,7 @@ pub struct Table {
     properties: Properties,
     filter: Bloom,
     index: Index,
-    range_deletes: Cover,
+    range_deletes: Arc<Cover>,
 }
 
 fn other_table(what: &'static str) -> Error {
@@ -136,6 +137,7 @@ impl Table {
             range_deletes.within(start, end)
         };
         let envelope = footer.envelope;
+        let range_deletes = Arc::new(range_deletes);
         Ok(Table { descriptor, envelope, properties, filter, index, range_deletes })
     }
 
@@ -155,7 +157,7 @@ impl Table {
     /// here and in whatever is older than the table.
     #[must_use]
     #[inline]
-    pub fn range_deletes(&self) -> &Cover {
+    pub fn range_deletes(&self) -> &Arc<Cover> {
         &self.range_deletes
     }
 

@@ -117,7 +117,7 @@ fn tables_with_range_deletes_are_what_they_were() {
         let range = Table::tail_range_of_footer(length, &footer).unwrap();
         let table = Table::open_alone(length, slice(&stored, range)).unwrap();
         assert_eq!(table.descriptor(), &descriptor);
-        assert_eq!(table.range_deletes(), &Cover::of(ranges.to_vec()));
+        assert_eq!(&**table.range_deletes(), &Cover::of(ranges.to_vec()));
         assert_eq!(read_all(&stored, &table).unwrap().len(), entries.len().max(1));
     }
 }

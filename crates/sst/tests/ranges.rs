@@ -38,7 +38,7 @@ fn what_was_added_is_found_again_beside_the_entries() {
     let ranges = [range(b"m", b"p", 12), range(b"b", b"g", 3), range(b"b", b"d", 7)];
     let (bytes, descriptor) = built(&entries, &ranges);
     let table = open(&bytes, &descriptor).unwrap();
-    assert_eq!(table.range_deletes(), &Cover::of(ranges.to_vec()));
+    assert_eq!(&**table.range_deletes(), &Cover::of(ranges.to_vec()));
     assert_eq!(read_all(&bytes, &table).unwrap(), entries);
     // Bounds and numbers take them in.
     assert_eq!(
@@ -149,7 +149,7 @@ proptest! {
         let entries: Vec<_> = keys.iter().map(|key| Owned::put(&[*key], 50, b"v")).collect();
         let (bytes, descriptor) = built(&entries, &distinct);
         let table = open(&bytes, &descriptor).unwrap();
-        prop_assert_eq!(table.range_deletes(), &Cover::of(distinct.clone()));
+        prop_assert_eq!(&**table.range_deletes(), &Cover::of(distinct.clone()));
         let first = distinct.iter().map(|one| one.start.to_vec());
         let first = first.chain(keys.iter().map(|key| vec![*key])).min().unwrap();
         prop_assert_eq!(&descriptor.first_key, &first);

@@ -2,35 +2,41 @@
 
 use super::scan::Scan;
 use crate::cache::metadata::OpenTable;
-use siltstone_base::{Cover, RangeDelete};
+use bytes::Bytes;
+use siltstone_base::Seq;
+use siltstone_merge::{SeenCover, SeenCovers};
 use std::sync::Arc;
 
 impl Scan {
     /// What range deletes hide in the range at the scan's moment; `None` where there are none.
-    /// `tables` are those that overlap the range.
+    /// `tables` are those that overlap the range. Nothing is looked at here: the scan looks up what
+    /// it passes.
     pub(super) fn cover<'t>(
         &self,
         tables: impl Iterator<Item = &'t OpenTable>,
-    ) -> Option<Arc<Cover>> {
+    ) -> Option<Arc<SeenCovers>> {
         let tree = &self.pin.tree;
         let mut seen = Vec::new();
-        for (memtable, seq) in tree.memtables_at(self.pin.seq) {
+        for (memtable, until) in tree.memtables_at(self.pin.seq) {
             if memtable.has_range_deletes() {
                 // Those that are in tables too are passed over, as entries are.
-                let all = memtable.range_deletes().into_iter();
-                seen.extend(all.filter(|one| one.seq > tree.flushed_seq && one.seq <= seq));
+                let covers = memtable.range_covers();
+                seen.extend(covers.iter().map(|cover| SeenCover {
+                    cover: Arc::clone(cover),
+                    above: tree.flushed_seq,
+                    until,
+                }));
             }
         }
         for table in tables.filter(|table| !table.range_deletes().is_empty()) {
-            seen.extend(table.range_deletes().list().iter().cloned());
+            let cover = Arc::clone(table.range_deletes());
+            seen.push(SeenCover { cover, above: Seq::NONE, until: self.pin.seq });
         }
         if seen.is_empty() {
             return None;
         }
-        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
-        let visible = |one: &RangeDelete| one.seq <= self.pin.seq;
-        let inside = |one: RangeDelete| one.within(start, end);
-        let seen: Vec<_> = seen.into_iter().filter(visible).filter_map(inside).collect();
-        (!seen.is_empty()).then(|| Arc::new(Cover::of(seen)))
+        let bytes = |bound: &Option<Vec<u8>>| bound.as_deref().map(Bytes::copy_from_slice);
+        let (start, end) = (bytes(&self.range.start), bytes(&self.range.end));
+        Some(Arc::new(SeenCovers::new(seen, start, end)))
     }
 }

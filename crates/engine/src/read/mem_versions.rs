@@ -67,7 +67,7 @@ pub(super) fn offer(
         } else {
             let before = resolve.operands();
             let fold = fold.get_or_insert_with(|| versions.kept_fold(flushed)).as_ref();
-            let oldest = match fold.filter(|fold| fold.begins_at(&version)) {
+            let oldest = match fold.filter(|fold| version.begins(fold)) {
                 Some(fold) => {
                     resolve.push(Entry { value: fold.operand(), ..entry })?;
                     versions.skip_fold(fold)

@@ -4,7 +4,7 @@ use crate::testing::{
     Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, put, scan,
     sorted, view,
 };
-use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention};
+use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention, SeenCover, SeenCovers};
 use proptest::prelude::*;
 use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
 use std::sync::Arc;
@@ -34,10 +34,19 @@ fn range(start: &str, end: &str, seq: u64) -> Row {
     Row { kind: Kind::RangeDelete, value: end.as_bytes().to_vec(), ..put(start, seq, "") }
 }
 
-/// What a scan sees: one cover, laid over every source.
+/// What of these a read at `seq` sees, of any keys.
+fn covers<'c>(of: impl IntoIterator<Item = &'c [RangeDelete]>, seq: u64) -> Arc<SeenCovers> {
+    let seen = |ranges: &[RangeDelete]| SeenCover {
+        cover: Arc::new(Cover::of(ranges.to_vec())),
+        above: Seq::NONE,
+        until: Seq(seq),
+    };
+    Arc::new(SeenCovers::new(of.into_iter().map(seen).collect(), None, None))
+}
+
+/// What a scan sees: the covers of all sources, laid over every source.
 fn read(sources: &[Source], seq: u64, now: u64, direction: Direction, lacks: u64) -> Vec<Pair> {
-    let all = sources.iter().flat_map(|source| &source.ranges);
-    let cover = Arc::new(Cover::of(all.filter(|one| one.seq <= Seq(seq)).cloned().collect()));
+    let cover = covers(sources.iter().map(|source| source.ranges.as_slice()), seq);
     let covered = |source: &Source| {
         let rows = Rows::lacking(source.rows.clone(), seq, lacks);
         Covered::new(rows, Arc::clone(&cover), source.newest().min(Seq(seq)))
@@ -205,7 +214,7 @@ fn a_covered_stretch_is_sought_past() {
     rows.push(put("z", 20_001, "last"));
     // Newer than the source, and older than some of it: then it is walked through.
     for (by, most) in [(40_000, 20), (15_000, 20_020)] {
-        let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"k", b"l", Seq(by))]));
+        let cover = covers([&[RangeDelete::new(b"k", b"l", Seq(by))][..]], Seq::MAX.0);
         for direction in [Direction::Forward, Direction::Backward] {
             let cursor = Rows::new(rows.clone());
             let moves = cursor.moves();
@@ -219,7 +228,7 @@ fn a_covered_stretch_is_sought_past() {
 
 #[test]
 fn what_is_hidden_stands_nowhere() {
-    let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"a", b"c", Seq(5))]));
+    let cover = covers([&[RangeDelete::new(b"a", b"c", Seq(5))][..]], Seq::MAX.0);
     let rows = vec![put("a", 1, "1"), put("b", 6, "6"), delete("b", 2), put("c", 1, "1")];
     let mut covered = Covered::new(Rows::new(rows), cover, Seq(6));
     assert_eq!(covered.seek_first().unwrap(), Step::Ready);
@@ -232,4 +241,37 @@ fn what_is_hidden_stands_nowhere() {
     assert!(covered.entry().is_none() && covered.key().is_none());
     assert_eq!(covered.seek(b"b", Seq(5)).unwrap(), Step::Ready);
     assert_eq!(covered.key(), Some((&b"c"[..], Seq(1))));
+}
+
+/// A range delete that is newer than the read uncovers what an older one of its source hides.
+#[test]
+fn a_read_sees_below_newer_range_deletes() {
+    let ranges = [
+        RangeDelete::new(b"a", b"e", Seq(3)),
+        RangeDelete::new(b"b", b"d", Seq(9)),
+        RangeDelete::new(b"f", b"g", Seq(8)),
+    ];
+    let rows = ["a", "b", "c", "d", "e", "f"].map(|key| put(key, 2, key)).to_vec();
+    for direction in [Direction::Forward, Direction::Backward] {
+        for (seq, left) in [(2, 6), (3, 2), (8, 1), (9, 1)] {
+            let cover = covers([&ranges[..1], &ranges[1..]], seq);
+            let covered = Covered::new(Rows::new(rows.clone()), cover, Seq(2));
+            assert_eq!(scan(covered, view(seq, 0), direction).len(), left, "at {seq}");
+        }
+    }
+}
+
+#[test]
+fn no_seek_goes_past_the_end_of_a_read() {
+    let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"b", b"y", Seq(9))]));
+    let seen = SeenCover { cover, above: Seq::NONE, until: Seq::MAX };
+    let (start, end) = (Some("c".into()), Some("e".into()));
+    let covers = Arc::new(SeenCovers::new(vec![seen], start, end));
+    let rows = ["a", "c", "d", "e", "z"].map(|key| put(key, 2, key)).to_vec();
+    let mut covered = Covered::new(Rows::new(rows.clone()), Arc::clone(&covers), Seq(2));
+    assert_eq!(covered.seek(b"d", Seq::MAX).unwrap(), Step::Ready);
+    assert_eq!(covered.key(), Some((&b"e"[..], Seq(2))));
+    let mut covered = Covered::new(Rows::new(rows), covers, Seq(2));
+    assert_eq!(covered.seek_before(b"e", Seq::MAX).unwrap(), Step::Ready);
+    assert_eq!(covered.key(), Some((&b"a"[..], Seq(2))));
 }

@@ -17,7 +17,10 @@
 
 use super::deleting::Source;
 use crate::testing::{Row, Rows, collect, concatenate, driven, sorted};
-use crate::{Covered, Direction, Flow, Merge, ReadView, Resolve, Retain, Retention, Visible};
+use crate::{
+    Covered, Direction, Flow, Merge, ReadView, Resolve, Retain, Retention, SeenCover, SeenCovers,
+    Visible,
+};
 use datadriven::{DataDrivenError, TestCase, walk};
 use siltstone_base::{
     Cover, Cursor, Kind, MergeOperator, RangeDelete, Result, Seq, Step, UnixMillis,
@@ -203,8 +206,12 @@ fn retained(sources: &[Source], retention: &Retention, lacks: u64) -> String {
 
 /// What a reader sees going forward; going backward it is the same.
 fn scanned(sources: &[Source], view: &ReadView, bounds: &Bounds, lacks: u64) -> String {
-    let all = sources.iter().flat_map(|source| source.ranges.clone());
-    let cover = Arc::new(Cover::of(all.filter(|one| one.seq <= view.seq).collect()));
+    let seen = sources.iter().map(|source| SeenCover {
+        cover: Arc::new(Cover::of(source.ranges.clone())),
+        above: Seq::NONE,
+        until: view.seq,
+    });
+    let cover = Arc::new(SeenCovers::new(seen.collect(), None, None));
     let pairs = |direction| {
         let covered = |source: &Source| {
             let rows = Rows::lacking(source.rows.clone(), lacks, lacks);

@@ -1,0 +1,74 @@
+//! Operands of one key that were folded into one by a read, for the next read.
+//!
+//! A fold covers operands of this memtable alone, which never change, so it never becomes wrong.
+
+use crate::log::NONE;
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A longer operand is not kept: what folds take stays a small part of what they fold, since only
+/// hundreds of operands are folded, of some 80 bytes each at least.
+const MAX_FOLD_BYTES: usize = 4096;
+
+/// Operands of one key, next to each other, as one operand.
+#[derive(Clone)]
+pub struct OperandFold {
+    /// The newest and the oldest operand of it.
+    newest: u32,
+    oldest: u32,
+    operand: Arc<[u8]>,
+}
+
+impl OperandFold {
+    /// The one operand.
+    #[must_use]
+    pub fn operand(&self) -> &[u8] {
+        &self.operand
+    }
+
+    /// The record of the newest operand.
+    pub(crate) fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// The record of the oldest operand.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.oldest
+    }
+}
+
+/// The newest fold of each key that has one.
+#[derive(Default)]
+pub(crate) struct Folds {
+    /// Whether there is any: what every walk over operands asks first.
+    any: AtomicBool,
+    by_key: RwLock<HashMap<Box<[u8]>, OperandFold>>,
+}
+
+impl Folds {
+    /// That of `key`.
+    pub(crate) fn of(&self, key: &[u8]) -> Option<OperandFold> {
+        if !self.any.load(Acquire) {
+            return None;
+        }
+        // Whole at every moment: an insertion that panicked is in or not.
+        self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Keeps `operand` for the records of `key` from `newest` down to `oldest`.
+    pub(crate) fn keep(&self, key: &[u8], (newest, oldest): (u32, u32), operand: &[u8]) {
+        if operand.len() > MAX_FOLD_BYTES {
+            return;
+        }
+        let fold = OperandFold { newest, oldest, operand: operand.into() };
+        let mut folds = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let before = folds.get(key).map_or(NONE, |before| before.newest);
+        // Two readers may come with folds of their own: the one that goes further up stays.
+        if before < fold.newest {
+            folds.insert(key.into(), fold);
+            self.any.store(true, Release);
+        }
+    }
+}
