@@ -103,7 +103,7 @@ def open_reader(
     :param merge_operator: as for `open`; it travels with a pickle.
     :raises NotFound: there is no database, or the version is not kept (any more).
     :raises Expired: the checkpoint is gone.
-    :raises Denied: also when the reader may not write a lease.
+    :raises Denied: reading is not allowed. A reader that may not write a lease reads without one.
     :raises Invalid: also when more of the log is in no table yet than `max_memtable_bytes`.
     :raises Unavailable, Corruption, Unsupported: as their texts say.
     """

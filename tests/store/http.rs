@@ -49,6 +49,29 @@ fn a_create_is_conditional_and_sent_once_whatever_comes_back() {
 }
 
 #[test]
+fn a_store_that_ignores_conditions_is_refused_and_left_as_it_was() {
+    let server = serve(vec![created()]);
+    let proof = server.runtime.block_on(server.store.ensure_conditions());
+    assert_eq!(proof.unwrap_err().kind(), ErrorKind::Unsupported);
+    let heads = server.requests.lock().clone();
+    let (last, creates) = heads.split_last().unwrap();
+    assert!(creates.iter().all(|head| head.contains("/quarry/db/probe/record")), "{heads:?}");
+    assert!(last.starts_with("DELETE /quarry/db/probe/record"), "{heads:?}");
+}
+
+#[test]
+fn a_store_that_honours_conditions_is_proven_by_one_request_of_a_handle() {
+    let server = serve(vec![created(), status("412 Precondition Failed", "")]);
+    for _ in 0..3 {
+        server.runtime.block_on(server.store.ensure_conditions()).unwrap();
+    }
+    assert_eq!(server.requests(), 2, "the record is created once, and then found");
+    let server = serve(vec![status("412 Precondition Failed", "")]);
+    server.runtime.block_on(server.store.ensure_conditions()).unwrap();
+    assert_eq!(server.requests(), 1);
+}
+
+#[test]
 fn reads_are_repeated_below_the_seam() {
     let server = serve(vec![status("503 Slow Down", ""), Reply::Reset, part("0-3/100", 4, "abcd")]);
     assert_eq!(server.get(Some(0..4)).unwrap().as_deref(), Some(&b"abcd"[..]));

@@ -330,7 +330,13 @@ impl Follower {
     async fn keep(&mut self, taken: bool) -> Result<()> {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         if let Some(lease) = &mut self.lease {
-            let state = lease.keep(&self.objects, &newest, taken).await?;
+            let state = match lease.keep(&self.objects, &newest, taken).await {
+                Err(error) if lease.may_not_begin(&error) => {
+                    self.read_without_lease(&error);
+                    return Ok(());
+                }
+                kept => kept?,
+            };
             self.check_history(&state)?;
             // Amid a walk it is met by the next look.
             self.machine.learn(&state);
@@ -339,6 +345,17 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// A reader with the right to read alone goes on as one that leases nothing.
+    fn read_without_lease(&mut self, error: &Error) {
+        self.lease = None;
+        log::warn!(
+            target: "siltstone.reader",
+            "this reader may not write a lease and reads without one: a scan ends with Expired once \
+             a collector deletes what it reads; allow it to create objects under manifest/, read at \
+             a checkpoint, or open it with reader_checkpoint=False: {error}"
+        );
     }
 
     /// A state that is the newest the reader knows. What its tables have is not read from the log

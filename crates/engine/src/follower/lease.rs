@@ -49,6 +49,11 @@ impl ReaderLease {
         self.leases.is_behind(newest)
     }
 
+    /// Whether `error` says that the reader may write no lease at all: nothing was leased yet.
+    pub(crate) fn may_not_begin(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::Denied && self.version().is_none()
+    }
+
     /// Whether something is to be renewed, or an outcome is open.
     pub(crate) fn is_due(&mut self, env: &Env) -> bool {
         self.forget_unread();
@@ -106,12 +111,7 @@ impl ReaderLease {
         let mut state = Arc::clone(newest);
         if !covering.is_empty() {
             let edit = Edit::CoverVersions(self.pending.insert(covering.clone()).edit.clone());
-            state = match commit_alone(objects, edit, state).await {
-                Err(error) if error.kind() == ErrorKind::Denied && self.version().is_none() => {
-                    return Err(may_not_write(error));
-                }
-                committed => committed?,
-            };
+            state = commit_alone(objects, edit, state).await?;
         }
         self.pending = None;
         self.leases.committed(&covering, &state, moment(&objects.env));
@@ -145,13 +145,4 @@ fn moment(env: &Env) -> Moment {
 /// A checkpoint that was there is gone.
 pub(crate) fn expired(checkpoint: CheckpointId) -> Error {
     siltstone_manifest::Refusal::Expired { checkpoint }.into()
-}
-
-fn may_not_write(error: Error) -> Error {
-    Error::new(
-        ErrorKind::Denied,
-        "a reader leases what it reads by a commit to the manifest, and may not; allow it to \
-         create objects under manifest/, or open it with reader_checkpoint=False",
-    )
-    .caused_by(error)
 }

@@ -47,6 +47,10 @@ pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptI
             error: Some(error.with("object", name)),
         };
     }
+    if let Err(error) = env.store.ensure_conditions().await {
+        // Nothing was sent.
+        return Created { outcome: PutOutcome::NotApplied, error: Some(error) };
+    }
     let head_first = bytes.len() > HEAD_FIRST_BYTES;
     let (absent, error) = match env.store.put_if_absent(name, bytes).await {
         PutAnswer::Created => {

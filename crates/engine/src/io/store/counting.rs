@@ -257,6 +257,10 @@ impl Store for CountingStore {
         copy.inspect(count).boxed()
     }
 
+    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
+        self.store.ensure_conditions()
+    }
+
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);

@@ -165,6 +165,15 @@ pub trait Store: Send + Sync + fmt::Debug {
         ready(Ok(false)).boxed()
     }
 
+    /// Finds out, before the first create of a handle, that the store honours the condition of
+    /// creates. Stores that decide by themselves need no proof.
+    ///
+    /// # Errors
+    /// Unsupported for a store that ignores the condition; those of the store.
+    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(ready(Ok(())))
+    }
+
     /// Creates the object if the name is free; durable once `Created` is answered. Never retried
     /// below this seam.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;

@@ -233,6 +233,10 @@ impl Store for ReachingStore {
         self.store.location()
     }
 
+    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
+        self.store.ensure_conditions()
+    }
+
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.store.put_if_absent(name, bytes)
     }

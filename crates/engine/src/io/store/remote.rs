@@ -12,6 +12,7 @@
 mod build;
 mod errors;
 mod limits;
+mod proof;
 mod removal;
 mod upload;
 
@@ -42,6 +43,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::OnceCell;
 use upload::RemoteUpload;
 
 /// One database's objects under a path in a bucket.
@@ -60,6 +62,8 @@ struct RemoteShared {
     is_lone: bool,
     /// Whether requests that delete many are worth trying.
     deletes_many: AtomicBool,
+    /// Set once the store was seen to honour the condition of a create.
+    proven: OnceCell<()>,
     provider: Provider,
     explainer: Explainer,
     effects: Effects,
@@ -104,6 +108,7 @@ impl RemoteStore {
             root: root.to_owned(),
             is_lone,
             deletes_many: AtomicBool::new(true),
+            proven: OnceCell::new(),
             provider,
             explainer: Explainer::new(provider, bucket, clients.redactor),
             effects,
@@ -234,6 +239,10 @@ impl RemoteShared {
     }
 
     async fn create(self: Arc<Self>, name: ObjectName, bytes: Bytes) -> PutAnswer {
+        self.create_once(name, bytes).await
+    }
+
+    async fn create_once(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
         let path = match self.path(name) {
             Ok(path) => path,
             Err(error) => return PutAnswer::Refused(error),
@@ -375,6 +384,7 @@ impl Store for RemoteStore {
             root,
             is_lone: false,
             deletes_many: AtomicBool::new(true),
+            proven: OnceCell::new(),
             provider: shared.provider,
             explainer: shared.explainer.clone(),
             effects: shared.effects.clone(),
@@ -397,6 +407,15 @@ impl Store for RemoteStore {
         let copy = Arc::clone(&self.shared).copy(root, from, to);
         let copy = self.shared.start("copy", copy);
         async move { copy.await?.map(|()| true) }.boxed()
+    }
+
+    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
+        if self.shared.proven.initialized() {
+            return ready(Ok(())).boxed();
+        }
+        let shared = Arc::clone(&self.shared);
+        let proof = self.shared.start("prove", async move { shared.ensure_conditions().await });
+        async move { proof.await? }.boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

@@ -1,0 +1,75 @@
+//! Whether a store honours the condition of a create (If-None-Match), found out before a handle
+//! creates its first object: a store that ignores it lets processes overwrite each other's commits.
+//!
+//! ```text
+//! create probe/record   exists: proven.   created: once more, up to TRIES times
+//! ```
+//! The record is the only object that the proof writes. It stays, so that later handles prove their
+//! store by one request, and it is deleted where the store is refused.
+
+use super::RemoteShared;
+use crate::io::store::PutAnswer;
+use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Error, ErrorKind, ObjectId, ObjectKind, ObjectName,
+};
+
+/// Creates of the record that must succeed one after the other before the store is refused: the
+/// first may be the first ever, and another process may delete the record before the second.
+const TRIES: u32 = 3;
+
+/// Why nothing is proven.
+pub(super) enum Unproven {
+    /// The record may not be written. A role may be limited to other names.
+    Denied,
+    /// The store ignores conditions, or did not answer.
+    Failed(Error),
+}
+
+impl RemoteShared {
+    /// Proves the store, once per handle.
+    ///
+    /// # Errors
+    /// Unsupported for a store that ignores the condition; those of the store. Nothing of them is
+    /// remembered: the next create proves it again.
+    pub(super) async fn ensure_conditions(&self) -> Result<(), Error> {
+        if self.is_lone {
+            return Ok(());
+        }
+        match self.proven.get_or_try_init(|| self.prove_conditions()).await {
+            Ok(()) | Err(Unproven::Denied) => Ok(()),
+            Err(Unproven::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn prove_conditions(&self) -> Result<(), Unproven> {
+        let random = || {
+            let random = &self.effects.random;
+            u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
+        };
+        let (object, attempt) = (ObjectId(random()), AttemptId(random()));
+        let envelope = Envelope::new(ObjectKind::Probe, DatabaseId(0), object, attempt);
+        let record = Bytes::copy_from_slice(&envelope.encode());
+        for _ in 0..TRIES {
+            match self.create_once(ObjectName::ProbeRecord, record.clone()).await {
+                PutAnswer::Exists => return Ok(()),
+                PutAnswer::Created => {}
+                PutAnswer::Refused(error) if error.kind() == ErrorKind::Denied => {
+                    return Err(Unproven::Denied);
+                }
+                PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
+                    return Err(Unproven::Failed(error));
+                }
+            }
+        }
+        if let Ok(path) = self.path(ObjectName::ProbeRecord) {
+            // Whether or not that succeeds, the store is refused.
+            drop(self.client.delete(&path).await);
+        }
+        let text = "the store ignores the condition of a create (If-None-Match): it overwrites \
+                    objects that exist, so processes would overwrite each other's commits; use a \
+                    store, or a version of it, that honours conditional writes";
+        Err(Unproven::Failed(Error::unsupported(text).with("bucket", self.explainer.place())))
+    }
+}
