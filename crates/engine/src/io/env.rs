@@ -167,10 +167,17 @@ impl Env {
         match futures::future::select(work, self.clock.sleep(limit)).await {
             futures::future::Either::Left((done, _)) => done,
             futures::future::Either::Right(((), _)) => {
-                Err(Error::new(ErrorKind::Timeout, "the deadline passed")
-                    .during(operation)
-                    .with("deadline", format_args!("{limit:?}")))
+                let error = Error::new(ErrorKind::Timeout, "the deadline passed").during(operation);
+                Err(self.unanswered(error.with("deadline", format_args!("{limit:?}"))))
             }
+        }
+    }
+
+    /// `error`, a deadline that passed, with the request that was not answered meanwhile.
+    pub(crate) fn unanswered(&self, error: Error) -> Error {
+        match self.store.unanswered() {
+            Some(request) => error.with("no answer to", request),
+            None => error,
         }
     }
 }

@@ -230,6 +230,10 @@ impl Store for CountingStore {
         self.store.may_be_emptied()
     }
 
+    fn unanswered(&self) -> Option<String> {
+        self.store.unanswered()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }

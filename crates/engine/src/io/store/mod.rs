@@ -136,6 +136,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// The request that waits longest for an answer, or the last one that was given up, in words
+    /// for a person; `None` where all were answered, and for stores without requests.
+    fn unanswered(&self) -> Option<String> {
+        None
+    }
+
     /// Where this is, as a URL by which another process finds it; `None` where none does.
     fn location(&self) -> Option<String> {
         None

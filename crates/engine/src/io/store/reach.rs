@@ -229,6 +229,10 @@ impl Store for ReachingStore {
         self.store.may_be_emptied()
     }
 
+    fn unanswered(&self) -> Option<String> {
+        self.store.unanswered()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }

@@ -12,6 +12,7 @@
 mod build;
 mod errors;
 mod limits;
+mod pace;
 mod proof;
 mod removal;
 mod upload;
@@ -35,6 +36,7 @@ use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
+use pace::Pace;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
@@ -66,6 +68,7 @@ struct RemoteShared {
     proven: OnceCell<()>,
     provider: Provider,
     explainer: Explainer,
+    pace: Arc<Pace>,
     effects: Effects,
 }
 
@@ -101,7 +104,9 @@ impl RemoteStore {
         environment: &[(String, String)],
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
-        let clients = build::clients(provider, bucket, options, environment, &effects.clock)?;
+        let pace = Arc::new(Pace::new(Arc::clone(&effects.clock)));
+        let both = (&effects.clock, &pace);
+        let clients = build::clients(provider, bucket, options, environment, both)?;
         let shared = RemoteShared {
             client: clients.repeating,
             once: clients.once,
@@ -110,7 +115,8 @@ impl RemoteStore {
             deletes_many: AtomicBool::new(true),
             proven: OnceCell::new(),
             provider,
-            explainer: Explainer::new(provider, bucket, clients.redactor),
+            explainer: Explainer::new(provider, bucket, clients.redactor).with_pace(&pace),
+            pace,
             effects,
         };
         // A root that the store cannot have is found out now, not at the first request.
@@ -367,6 +373,10 @@ impl Store for RemoteStore {
         true
     }
 
+    fn unanswered(&self) -> Option<String> {
+        self.shared.pace.unanswered()
+    }
+
     fn location(&self) -> Option<String> {
         let shared = &self.shared;
         (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
@@ -387,6 +397,7 @@ impl Store for RemoteStore {
             proven: OnceCell::new(),
             provider: shared.provider,
             explainer: shared.explainer.clone(),
+            pace: Arc::clone(&shared.pace),
             effects: shared.effects.clone(),
         };
         Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))

@@ -118,22 +118,23 @@ async fn repeat<T, F: Future<Output = Result<T>>>(
             Some(Ok(value)) => return Ok(value),
             Some(Err(error)) if !error.kind().is_transient() => return Err(error.during(operation)),
             Some(Err(error)) => last = Some(error),
-            None => return Err(timed_out(operation, limit, last)),
+            None => return Err(timed_out(env, operation, limit, last)),
         }
         let wait = env.jittered(pause);
         if wait >= left(limit) {
             env.clock.sleep(left(limit)).await;
-            return Err(timed_out(operation, limit, last));
+            return Err(timed_out(env, operation, limit, last));
         }
         env.clock.sleep(wait).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-fn timed_out(operation: &'static str, limit: Duration, last: Option<Error>) -> Error {
+fn timed_out(env: &Env, operation: &'static str, limit: Duration, last: Option<Error>) -> Error {
     let error = Error::new(ErrorKind::Timeout, "the deadline passed")
         .during(operation)
         .with("deadline", format_args!("{limit:?}"));
+    let error = env.unanswered(error);
     match last {
         Some(last) => error.caused_by(last),
         None => error,

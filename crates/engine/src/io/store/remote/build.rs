@@ -1,6 +1,7 @@
 //! Clients from options and environment.
 
 use super::limits::LimitedConnector;
+use super::pace::Pace;
 use crate::io::env::Clock;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -138,6 +139,9 @@ impl<K: FromStr + PartialEq> Settings<K> {
     /// names neither.
     fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
         let all = || self.from_environment.iter().chain(&self.given);
+        for (_, endpoint) in all().filter(|(key, _)| endpoints.contains(key)) {
+            self.check_endpoint(endpoint)?;
+        }
         let is_plain = |url: &str| url.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("http://"));
         let mut plain = all()
             .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
@@ -157,6 +161,24 @@ impl<K: FromStr + PartialEq> Settings<K> {
         let text = "the endpoint is http://, and neither data nor requests would be encrypted: the \
                     store option `allow_http=true` allows it, or give an https:// endpoint";
         // Without a name and a password in it, whatever else is wrong with it.
+        let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
+        Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
+    }
+
+    /// # Errors
+    /// Invalid for an endpoint that is no URL of a server: the client would panic, or fail at the
+    /// first request with a text that does not name it.
+    fn check_endpoint(&self, endpoint: &str) -> Result<()> {
+        let is_url = endpoint.split_once("://").is_some_and(|(scheme, rest)| {
+            let known = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            known && !host.is_empty() && !endpoint.contains(char::is_whitespace)
+        });
+        if is_url {
+            return Ok(());
+        }
+        let text = "the store option `endpoint` is a URL with its scheme, such as \
+                    https://s3.example.com or http://127.0.0.1:9000";
         let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
         Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
@@ -188,9 +210,9 @@ pub(super) fn clients(
     bucket: &str,
     options: &StoreOptions,
     environment: &[(String, String)],
-    clock: &Arc<dyn Clock>,
+    (clock, pace): (&Arc<dyn Clock>, &Arc<Pace>),
 ) -> Result<Clients> {
-    let limits = LimitedConnector::new(Arc::clone(clock));
+    let limits = LimitedConnector::new(Arc::clone(clock), Arc::clone(pace));
     match provider {
         Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?, limits),
         Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?, limits),
@@ -342,7 +364,20 @@ mod tests {
     ) -> Result<Clients> {
         let options = pairs(options).into_iter().collect();
         let clock: Arc<dyn Clock> = Arc::new(Still);
-        clients(provider, "quarry", &options, &pairs(environment), &clock)
+        let pace = Arc::new(Pace::new(Arc::clone(&clock)));
+        clients(provider, "quarry", &options, &pairs(environment), (&clock, &pace))
+    }
+
+    #[test]
+    fn an_endpoint_is_a_url_with_its_scheme() {
+        for wrong in ["127.0.0.1:9", "localhost", "s3.example.com", "ftp://host", "http://", ""] {
+            let error = build(Provider::S3, &[("endpoint", wrong)], &[]).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}");
+            assert!(error.to_string().contains("`endpoint`"), "{error}");
+            let named = [("AWS_ENDPOINT_URL", wrong)];
+            assert!(build(Provider::S3, &[], &named).is_err(), "{wrong}");
+            assert!(build(Provider::Azure, &[("endpoint", wrong)], &[]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What a remote store's errors mean to a caller. Their texts are cleaned of secrets first.
 
 use super::Provider;
+use super::pace::Pace;
 use crate::io::store::PutAnswer;
 use crate::io::store::options::Redactor;
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
+use std::sync::Arc;
 
 /// A cleaned text of the client, as a cause.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Explainer {
     provider: Provider,
     bucket: String,
     redactor: Redactor,
+    /// What is known of connections.
+    pace: Option<Arc<Pace>>,
 }
 
 /// The HTTP status that a text of the client names. The client does not give it otherwise; where
@@ -62,7 +66,12 @@ const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
 
 impl Explainer {
     pub(super) fn new(provider: Provider, bucket: &str, redactor: Redactor) -> Self {
-        Explainer { provider, bucket: bucket.to_owned(), redactor }
+        Explainer { provider, bucket: bucket.to_owned(), redactor, pace: None }
+    }
+
+    /// One that tells when no connection can be made.
+    pub(super) fn with_pace(self, pace: &Arc<Pace>) -> Self {
+        Explainer { pace: Some(Arc::clone(pace)), ..self }
     }
 
     /// The bucket's name.
@@ -107,6 +116,12 @@ impl Explainer {
     pub(super) fn explain(&self, error: &object_store::Error) -> Error {
         use object_store::Error as Client;
         let text = self.text_of(error);
+        if self.pace.as_ref().is_some_and(|pace| pace.unreachable().is_some()) {
+            // Nothing ever answered there: to ask until the deadline would tell nothing more.
+            let message = "no connection can be made to the store: check the store option \
+                           `endpoint`, the network, and the certificates";
+            return self.error(ErrorKind::Invalid, message, text);
+        }
         let (kind, message) = match error {
             Client::PermissionDenied { .. } | Client::Unauthenticated { .. } => {
                 denied(code_in(&text))
@@ -215,14 +230,16 @@ fn by_text(text: &str) -> Meaning {
         Some(411 | 413 | 414 | 431) => TOO_LARGE,
         // Conflicts of the moment, time-outs, and orders to slow down.
         Some(408 | 409 | 425 | 429) => NOT_NOW,
-        // One without a code comes from something on the way, whose word is not the store's. One
-        // that only its text tells from others, beyond an object's end (416), is proven elsewhere.
-        Some(400..=499) => code_in(text).map_or(NOT_NOW, by_code),
+        // Told from others by its text alone, and proven elsewhere: beyond an object's end.
+        Some(416) => code_in(text).map_or(NOT_NOW, by_code),
+        // The request is to blame, and the same one again would be refused again.
+        Some(400..=499) => code_in(text).map_or(TO_BLAME, by_code),
         _ => NOT_NOW,
     }
 }
 
 const NOT_NOW: Meaning = (ErrorKind::Unavailable, "the store does not answer as it should");
+const TO_BLAME: Meaning = (ErrorKind::Invalid, "the store refused the request");
 const TOO_LARGE: Meaning = (ErrorKind::Invalid, "the store refused the request's size");
 
 /// What the store refused with a code and a status that says that the request is to blame. The
@@ -269,7 +286,7 @@ fn by_code(code: &str) -> Meaning {
         "NotImplemented" | "MethodNotAllowed" => {
             (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
         }
-        _ => (ErrorKind::Invalid, "the store refused the request"),
+        _ => TO_BLAME,
     }
 }
 
@@ -308,7 +325,7 @@ mod tests {
             (Client::NotSupported { source: source() }, ErrorKind::Unsupported),
             (status(500), ErrorKind::Unavailable),
             (status(503), ErrorKind::Unavailable),
-            (status(400), ErrorKind::Unavailable),
+            (status(400), ErrorKind::Invalid),
             (status(501), ErrorKind::Unsupported),
             (status(413), ErrorKind::Invalid),
             (status(301), ErrorKind::Invalid),

@@ -2,14 +2,17 @@
 //! arrive at last, however slow the way is.
 //!
 //! ```text
-//! sending, up to the head of the answer:  timeout + bytes sent / slowest
+//! sending, up to the head of the answer:  patience + bytes sent / slowest
 //! the body of the answer:                 timeout + bytes come so far / slowest
+//! between two pieces of a body:           patience
 //! ```
+//! Patience is at most what the store option `timeout` says, and mostly two seconds ([`Pace`]).
 //! The client's own limit is one number for every request: one that suits a listing ends a large
 //! object on a slow link each time, for ever. Here it is what the store option `timeout` says, for
-//! a request without bytes, and bytes buy time. What stands still ends after `timeout` and what its
-//! bytes have bought, and is a trouble of the connection like every other.
+//! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
+//! trouble of the connection like every other: it is sent again.
 
+use super::pace::{Pace, UnderWay};
 use crate::io::env::Clock;
 use crate::io::store::retry::limit_of;
 use bytes::Bytes;
@@ -31,11 +34,12 @@ use std::time::Duration;
 /// Makes clients whose requests are limited.
 pub(super) struct LimitedConnector {
     clock: Arc<dyn Clock>,
+    pace: Arc<Pace>,
 }
 
 impl LimitedConnector {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> LimitedConnector {
-        LimitedConnector { clock }
+    pub(super) fn new(clock: Arc<dyn Clock>, pace: Arc<Pace>) -> LimitedConnector {
+        LimitedConnector { clock, pace }
     }
 }
 
@@ -58,7 +62,12 @@ impl HttpConnector for LimitedConnector {
         };
         let unlimited = options.clone().with_timeout_disabled();
         let client = ReqwestConnector::default().connect(&unlimited)?;
-        Ok(HttpClient::new(Limited { client, base, clock: Arc::clone(&self.clock) }))
+        Ok(HttpClient::new(Limited {
+            client,
+            base,
+            clock: Arc::clone(&self.clock),
+            pace: Arc::clone(&self.pace),
+        }))
     }
 }
 
@@ -67,6 +76,7 @@ struct Limited {
     client: HttpClient,
     base: Duration,
     clock: Arc<dyn Clock>,
+    pace: Arc<Pace>,
 }
 
 impl fmt::Debug for Limited {
@@ -83,24 +93,63 @@ impl HttpService for Limited {
     {
         async move {
             let sent = request.body().content_length() as u64;
-            let limit = limit_of(self.base, sent);
+            let patience = self.pace.patience(self.base);
+            let bought = limit_of(Duration::ZERO, sent);
+            let limit = patience.saturating_add(self.pace.sending(sent, bought));
+            let under_way = self.pace.begin(named(&request), patience);
             let answer = select(self.client.execute(request).boxed(), self.clock.sleep(limit));
             let (head, body) = match answer.await {
-                Either::Left((answer, _)) => answer?.into_parts(),
-                Either::Right(_) => return Err(too_long(limit)),
+                Either::Left((Ok(answer), _)) => {
+                    under_way.answered(sent);
+                    answer.into_parts()
+                }
+                Either::Left((Err(error), _)) => {
+                    if error.kind() == HttpErrorKind::Connect {
+                        under_way.not_connected(all_of(&error));
+                    }
+                    return Err(error);
+                }
+                Either::Right(_) => {
+                    under_way.gave_up();
+                    return Err(too_long(limit));
+                }
             };
             let body = LimitedBody {
                 body,
                 base: self.base,
                 came: 0,
                 since: self.clock.monotonic(),
-                until: Mutex::new(self.clock.sleep(self.base)),
+                last: self.clock.monotonic(),
+                patience,
+                until: Mutex::new(self.clock.sleep(patience)),
                 clock: Arc::clone(&self.clock),
+                under_way,
             };
             Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
         }
         .boxed()
     }
+}
+
+/// The request in words: method, endpoint and path, without what may be secret.
+fn named(request: &HttpRequest) -> String {
+    let uri = request.uri();
+    let place = uri.authority().map_or("", |authority| authority.as_str());
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let scheme = uri.scheme_str().unwrap_or("http");
+    format!("{} {scheme}://{place}{}", request.method(), uri.path())
+}
+
+/// The texts of an error and its causes.
+fn all_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// The shape that the client's own macro gives to an asynchronous method.
@@ -112,6 +161,10 @@ struct LimitedBody {
     base: Duration,
     came: u64,
     since: Duration,
+    /// When the last piece of it came.
+    last: Duration,
+    patience: Duration,
+    under_way: UnderWay,
     /// Never locked: behind a lock, what can be sent to another thread can be shared too, which a
     /// body has to be.
     until: Mutex<BoxFuture<'static, ()>>,
@@ -130,16 +183,19 @@ impl Body for LimitedBody {
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
             if let Some(Ok(frame)) = &frame {
                 this.came += frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.last = this.clock.monotonic();
             }
             return Poll::Ready(frame);
         }
         while this.until.get_mut().poll_unpin(context).is_ready() {
             let limit = limit_of(this.base, this.came);
-            let took = this.clock.monotonic().saturating_sub(this.since);
-            if took >= limit {
-                return Poll::Ready(Some(Err(too_long(limit))));
+            let ends = (this.since + limit).min(this.last + this.patience);
+            let left = ends.saturating_sub(this.clock.monotonic());
+            if left.is_zero() {
+                this.under_way.gave_up();
+                return Poll::Ready(Some(Err(too_long(limit.min(this.patience)))));
             }
-            *this.until.get_mut() = this.clock.sleep(limit - took);
+            *this.until.get_mut() = this.clock.sleep(left);
         }
         Poll::Pending
     }
@@ -160,8 +216,7 @@ struct TooLong(Duration);
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
-        write!(f, "the request was not done within {seconds:.1} s; the store option `timeout` ")?;
-        f.write_str("gives it more")
+        write!(f, "no answer came within {seconds:.1} s")
     }
 }
 

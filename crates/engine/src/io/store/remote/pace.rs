@@ -1,0 +1,245 @@
+//! What a store usually takes to answer, and which requests it has not answered: how long a request
+//! is waited for before it is given up and sent again, and what a deadline that passes tells.
+//!
+//! ```text
+//! patience   2 s at first, and 8 times what answers took of late where that is more
+//!            doubled by each request that is given up, up to the store option `timeout`
+//! ```
+//! So one request that is lost, by a dead connection or a server that fell silent, costs two
+//! seconds and not the whole deadline; and a store whose answers take 5 s is waited for longer from
+//! the second request on. Requests that were begun together and are given up together double it
+//! once.
+
+use crate::io::env::Clock;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request that a healthy store answers within: 20 times the slowest percentile that object
+/// stores show for small objects.
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+/// How many times what answers took is still no reason to give up.
+const SLACK: u32 = 8;
+/// Requests of at least so many bytes tell how fast bytes go out.
+const TELLING_BYTES: u64 = 64 << 10;
+/// A request that waits for less is nothing to tell.
+const TOLD_AFTER: Duration = Duration::from_millis(200);
+
+/// The pace of one store, for all of its clients.
+pub(super) struct Pace {
+    clock: Arc<dyn Clock>,
+    known: Mutex<PaceKnown>,
+}
+
+#[derive(Default)]
+struct PaceKnown {
+    patience: Duration,
+    /// What answers took of late, up to their heads.
+    latency: Duration,
+    /// What a byte that is sent takes, in nanoseconds; 0 while unknown.
+    nanos_a_byte: u64,
+    /// Whether any request was answered.
+    is_reached: bool,
+    /// Why no connection could be made, while none ever was.
+    unreachable: Option<String>,
+    /// The requests under way, by the order of their beginning.
+    waiting: BTreeMap<u64, (String, Duration)>,
+    begun: u64,
+    /// The last request that was given up, while none was answered since.
+    given_up: Option<String>,
+}
+
+impl fmt::Debug for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pace").finish_non_exhaustive()
+    }
+}
+
+/// A request under way.
+pub(super) struct UnderWay {
+    pace: Arc<Pace>,
+    number: u64,
+    since: Duration,
+    patience: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Pace {
+        Pace { clock, known: Mutex::default() }
+    }
+
+    /// How long to wait now, where one request may take `most`.
+    pub(super) fn patience(&self, most: Duration) -> Duration {
+        self.known.lock().patience.max(LEAST_PATIENCE).min(most)
+    }
+
+    /// How long `bytes` may take to go out, where they are as slow as ever: at most `most`.
+    pub(super) fn sending(&self, bytes: u64, most: Duration) -> Duration {
+        match self.known.lock().nanos_a_byte {
+            0 => most,
+            nanos => most.min(Duration::from_nanos(nanos.saturating_mul(bytes)) * SLACK),
+        }
+    }
+
+    /// Begins a request: `what` names it in words for a person.
+    pub(super) fn begin(self: &Arc<Self>, what: String, patience: Duration) -> UnderWay {
+        let since = self.clock.monotonic();
+        let mut known = self.known.lock();
+        known.begun += 1;
+        let number = known.begun;
+        known.waiting.insert(number, (what, since));
+        UnderWay { pace: Arc::clone(self), number, since, patience }
+    }
+
+    /// What no answer has come to: the oldest request that waits, or else the last one that was
+    /// given up, if nothing was answered since.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let now = self.clock.monotonic();
+        let known = self.known.lock();
+        let oldest = known.waiting.values().next();
+        let waits = oldest.map(|(what, since)| (what, now.saturating_sub(*since)));
+        match waits.filter(|(_, waits)| *waits >= TOLD_AFTER) {
+            Some((what, waits)) => Some(format!("{what}, for {:.1} s", waits.as_secs_f64())),
+            None => known.given_up.clone(),
+        }
+    }
+
+    /// Why no connection can be made; `None` once one could, and before it was tried.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let known = self.known.lock();
+        known.unreachable.clone().filter(|_| !known.is_reached)
+    }
+}
+
+impl UnderWay {
+    /// The head of an answer came, to a request of so many bytes.
+    pub(super) fn answered(&self, sent: u64) {
+        let took = self.pace.clock.monotonic().saturating_sub(self.since);
+        let mut known = self.pace.known.lock();
+        known.is_reached = true;
+        known.unreachable = None;
+        known.given_up = None;
+        if sent >= TELLING_BYTES {
+            let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / sent;
+            known.nanos_a_byte = nanos.max(known.nanos_a_byte - known.nanos_a_byte / 8).max(1);
+            return;
+        }
+        // A slow answer counts at once, quick ones by and by.
+        known.latency = took.max(known.latency - known.latency / 8);
+        known.patience = known.latency * SLACK;
+    }
+
+    /// No answer came in time.
+    pub(super) fn gave_up(&self) {
+        let mut known = self.pace.known.lock();
+        known.patience = known.patience.max(self.patience * 2);
+        known.nanos_a_byte = known.nanos_a_byte.saturating_mul(2);
+        known.given_up = known.waiting.get(&self.number).map(|(what, _)| what.clone());
+    }
+
+    /// No connection could be made.
+    pub(super) fn not_connected(&self, why: String) {
+        self.pace.known.lock().unreachable = Some(why);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.pace.known.lock().waiting.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::BoxFuture;
+    use siltstone_base::UnixMillis;
+
+    struct Hand(Mutex<Duration>);
+
+    impl Clock for Hand {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            *self.0.lock()
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(futures::future::pending())
+        }
+    }
+
+    const MOST: Duration = Duration::from_secs(30);
+
+    fn pace() -> (Arc<Hand>, Arc<Pace>) {
+        let hand = Arc::new(Hand(Mutex::new(Duration::from_secs(100))));
+        (Arc::clone(&hand), Arc::new(Pace::new(hand)))
+    }
+
+    fn pass(hand: &Hand, seconds: f64) {
+        *hand.0.lock() += Duration::from_secs_f64(seconds);
+    }
+
+    fn seconds(pace: &Pace) -> f64 {
+        pace.patience(MOST).as_secs_f64()
+    }
+
+    #[test]
+    fn patience_doubles_with_what_is_given_up_and_follows_what_answers_take() {
+        let (hand, pace) = pace();
+        assert_eq!(seconds(&pace), 2.0);
+        let together: Vec<_> =
+            (0..9).map(|_| pace.begin("GET x".into(), pace.patience(MOST))).collect();
+        together.iter().for_each(UnderWay::gave_up);
+        assert_eq!(seconds(&pace), 4.0);
+        pace.begin("GET x".into(), pace.patience(MOST)).gave_up();
+        let slow = pace.begin("GET x".into(), pace.patience(MOST));
+        pass(&hand, 3.0);
+        slow.answered(0);
+        assert_eq!(seconds(&pace), 24.0);
+        (0..60).for_each(|_| pace.begin("GET x".into(), MOST).answered(0));
+        assert_eq!(seconds(&pace), 2.0);
+        assert_eq!(pace.patience(Duration::from_secs(1)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_was_not_answered_is_told() {
+        let (hand, pace) = pace();
+        assert_eq!(pace.unanswered(), None);
+        let first = pace.begin("PUT /wal/1".into(), MOST);
+        let _second = pace.begin("GET /wal/2".into(), MOST);
+        assert_eq!(pace.unanswered(), None);
+        pass(&hand, 1.5);
+        assert_eq!(pace.unanswered().as_deref(), Some("PUT /wal/1, for 1.5 s"));
+        first.gave_up();
+        drop((first, _second));
+        assert_eq!(pace.unanswered().as_deref(), Some("PUT /wal/1"));
+        pace.begin("PUT /wal/1".into(), MOST).answered(10);
+        assert_eq!(pace.unanswered(), None);
+    }
+
+    #[test]
+    fn a_store_that_was_reached_is_not_unreachable() {
+        let (_, pace) = pace();
+        pace.begin("GET x".into(), MOST).not_connected("refused".into());
+        assert_eq!(pace.unreachable().as_deref(), Some("refused"));
+        pace.begin("GET x".into(), MOST).answered(0);
+        pace.begin("GET x".into(), MOST).not_connected("refused".into());
+        assert_eq!(pace.unreachable(), None);
+    }
+
+    #[test]
+    fn bytes_go_out_as_fast_as_they_did() {
+        let (hand, pace) = pace();
+        assert_eq!(pace.sending(8 << 20, MOST), MOST);
+        let part = pace.begin("PUT x".into(), MOST);
+        pass(&hand, 0.1);
+        part.answered(1 << 20);
+        let eight = pace.sending(8 << 20, MOST).as_secs_f64();
+        assert!((6.0..6.5).contains(&eight), "{eight}");
+    }
+}
