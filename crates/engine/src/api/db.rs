@@ -405,7 +405,8 @@ impl Database {
         }
     }
 
-    /// Why the collector of this process collected nothing the last time: it will try again.
+    /// Why the last round of this process's collector failed, or why the store refused a delete of
+    /// it: it will try again.
     #[must_use]
     pub fn gc_error(&self) -> Option<Error> {
         self.inner.writer.collector.error()

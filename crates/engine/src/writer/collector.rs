@@ -29,7 +29,7 @@ pub(crate) struct Embedded {
     pub(crate) deleted: AtomicU64,
     pub(crate) deleted_bytes: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Why the last round failed; `None` when it went well.
+    /// Why the last round failed, or a delete of it; `None` when it went well.
     error: Mutex<Option<Error>>,
 }
 
@@ -50,7 +50,6 @@ impl Embedded {
     /// Counts a round, and says what it deleted.
     fn note(&self, report: &GcReport) {
         let total = report.total();
-        *self.error.lock() = None;
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.deleted.fetch_add(total.deleted, Ordering::Relaxed);
         self.deleted_bytes.fetch_add(total.bytes, Ordering::Relaxed);
@@ -59,8 +58,17 @@ impl Embedded {
         if objects > 0 {
             log::info!(target: TARGET, "collected {objects} objects, {megabytes:.1} MB");
         }
-        if let Some(trouble) = &report.trouble {
-            log::warn!(target: TARGET, "a delete did not succeed: {trouble}");
+        let before = std::mem::replace(&mut *self.error.lock(), report.trouble.clone());
+        match (before, &report.trouble) {
+            (None, Some(trouble)) => log::warn!(
+                target: TARGET,
+                "event=gc_deletes_fail failed={} denied={} error={:?}",
+                total.failed,
+                total.denied,
+                trouble.to_string(),
+            ),
+            (Some(_), None) => log::info!(target: TARGET, "event=gc_recovers"),
+            _ => {}
         }
     }
 
@@ -75,7 +83,7 @@ impl Embedded {
         }
     }
 
-    /// Why the last round failed.
+    /// Why the last round failed, or a delete of it.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.lock().clone()
     }
@@ -258,5 +266,22 @@ async fn stops(writer: &Writer, call: Call) {
             return;
         }
         changed.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn a_round_whose_deletes_are_refused_shows_why_until_one_goes_well() {
+        let embedded = Embedded::new(Garbage::new(Arc::default(), &Options::default()));
+        let denied = Error::new(ErrorKind::Denied, "no right to delete");
+        let refused = GcReport { trouble: Some(denied), ..GcReport::default() };
+        embedded.note(&refused);
+        assert!(embedded.error().is_some_and(|error| error.kind() == ErrorKind::Denied));
+        embedded.note(&GcReport::default());
+        assert!(embedded.error().is_none());
     }
 }

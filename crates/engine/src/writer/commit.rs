@@ -14,12 +14,15 @@ use crate::io::store::troubles::explained;
 use crate::io::supervise::{caught_now, ends_the_handle};
 use futures::future::BoxFuture;
 use parking_lot::MutexGuard;
-use siltstone_base::{Batch, Error, Result, Seq};
+use siltstone_base::{Batch, Error, ErrorKind, Result, Seq};
 use siltstone_memtable::Memtable;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Where lines about a writer's life go.
+const TARGET: &str = "siltstone.writer";
 
 /// What the commit lock guards: the end of the history.
 pub(crate) struct Tail {
@@ -244,8 +247,13 @@ impl Writer {
     /// The first reason stands.
     pub(crate) fn end(&self, why: &Error) {
         let mut tail = self.tail.lock();
+        let first = tail.ended.is_none();
         tail.ended.get_or_insert_with(|| why.clone());
         drop(tail);
+        if first && why.kind() != ErrorKind::Closed {
+            let (kind, why) = (why.kind().name(), why.to_string());
+            log::error!(target: TARGET, "event=writer_ends kind={kind} error={why:?}");
+        }
         self.life.refuse();
         self.life.leave();
         if cfg!(mutation = "end_wakes_nobody") {

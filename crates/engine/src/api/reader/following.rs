@@ -3,7 +3,7 @@
 use super::{ReaderShared, in_millis};
 use crate::follower::following::Looking;
 use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
-use siltstone_base::{ManifestId, Seq};
+use siltstone_base::{ManifestId, Result, Seq};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 /// Follows the writer until the reader is closed or dropped.
 pub(super) async fn follow(shared: Weak<ReaderShared>) {
     let mut quiet = Quiet::default();
+    let mut failures = Failures::default();
     loop {
         let (pause, look) = {
             let Some(shared) = shared.upgrade() else { return };
@@ -22,8 +23,45 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
         if shared.closed.load(Ordering::Acquire) {
             return;
         }
-        // What could not be read now is read at the next turn; `refresh()` tells the error.
-        let _ = shared.refresh(look).await;
+        // What could not be read now is read at the next turn; `refresh()` tells the error too.
+        let refreshed = shared.refresh(look).await;
+        if !shared.closed.load(Ordering::Acquire) {
+            failures.note(&refreshed);
+        }
+    }
+}
+
+/// Where lines about following go.
+const TARGET: &str = "siltstone.reader";
+
+/// Looks in a row that failed: told with back-off, at the first and whenever they have doubled.
+#[derive(Default)]
+struct Failures {
+    in_a_row: u64,
+}
+
+impl Failures {
+    fn note(&mut self, refreshed: &Result<()>) {
+        let before = self.in_a_row;
+        match refreshed {
+            Ok(()) => {
+                self.in_a_row = 0;
+                if before > 0 {
+                    log::info!(target: TARGET, "event=refresh_recovers failures={before}");
+                }
+            }
+            Err(error) => {
+                self.in_a_row += 1;
+                if self.in_a_row.is_power_of_two() {
+                    let (times, kind) = (self.in_a_row, error.kind().name());
+                    log::warn!(
+                        target: TARGET,
+                        "event=refresh_fails failures={times} kind={kind} error={:?}",
+                        error.to_string(),
+                    );
+                }
+            }
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use siltstone_base::{Error, ErrorKind, ObjectName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Where lines about the store go.
+const TARGET: &str = "siltstone.store";
+
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
@@ -65,6 +68,16 @@ struct Noted {
     /// How many there ever were.
     number: u64,
     last: BTreeMap<(Verb, Area), (u64, Error)>,
+    /// How often a trouble began, for lines with back-off.
+    begun: BTreeMap<(Verb, Area), u64>,
+}
+
+impl Noted {
+    /// Whether the trouble that began last gets lines: the first does, and of many those whose
+    /// count is a power of two, so that a store which refuses now and then does not flood the log.
+    fn is_told(&self, asked: (Verb, Area)) -> bool {
+        self.begun.get(&asked).is_some_and(|times| times.is_power_of_two())
+    }
 }
 
 impl Troubles {
@@ -73,11 +86,28 @@ impl Troubles {
         if verb == Verb::Delete {
             return;
         }
+        if self.begins((verb, area), error) {
+            log::warn!(
+                target: TARGET,
+                "event=store_refuses verb={verb:?} area={area:?} kind={} error={:?}",
+                error.kind().name(),
+                error.to_string(),
+            );
+        }
+    }
+
+    /// Notes it. Answers whether a line is to tell of it, which is written without the lock.
+    fn begins(&self, asked: (Verb, Area), error: &Error) -> bool {
         let mut noted = self.noted.lock();
         noted.number += 1;
         let number = noted.number;
-        noted.last.insert((verb, area), (number, error.clone()));
+        let goes_on = noted.last.insert(asked, (number, error.clone())).is_some();
         self.open.store(noted.last.len(), Ordering::Release);
+        if goes_on {
+            return false;
+        }
+        *noted.begun.entry(asked).or_default() += 1;
+        noted.is_told(asked)
     }
 
     /// The store took that.
@@ -85,9 +115,17 @@ impl Troubles {
         if self.open.load(Ordering::Acquire) == 0 {
             return;
         }
+        if self.ends((verb, area)) {
+            log::info!(target: TARGET, "event=store_answers verb={verb:?} area={area:?}");
+        }
+    }
+
+    /// As `begins`, for the end of a trouble.
+    fn ends(&self, asked: (Verb, Area)) -> bool {
         let mut noted = self.noted.lock();
-        noted.last.remove(&(verb, area));
+        let ended = noted.last.remove(&asked).is_some();
         self.open.store(noted.last.len(), Ordering::Release);
+        ended && noted.is_told(asked)
     }
 
     /// The moment, for [`Troubles::since`].
@@ -146,6 +184,22 @@ mod tests {
         assert!(troubles.of_log().is_some_and(|error| error.to_string() == "no space left"));
         troubles.clear(Verb::Create, Area::Log);
         assert!(troubles.of_log().is_none() && troubles.since(0).is_none());
+    }
+
+    #[test]
+    fn lines_tell_where_a_trouble_begins_and_ends_and_back_off() {
+        let troubles = Troubles::default();
+        let asked = (Verb::Create, Area::Log);
+        let mut told = 0;
+        for _ in 0..100 {
+            let begun = troubles.begins(asked, &full());
+            assert!(!troubles.begins(asked, &full()));
+            assert_eq!(troubles.ends(asked), begun);
+            assert!(!troubles.ends(asked));
+            told += u32::from(begun);
+        }
+        assert_eq!(told, 7);
+        assert!(troubles.begins((Verb::List, Area::Log), &full()));
     }
 
     #[test]
