@@ -4,7 +4,7 @@
 
 use super::life::Phase;
 use super::state::Writer;
-use crate::gc::{Collector, Garbage, GcReport, around};
+use crate::gc::{Collected, Collector, Garbage, GcReport, around};
 use crate::io::supervise::caught;
 use crate::manifests::objects::Objects;
 use futures::future::{Either, select};
@@ -13,7 +13,7 @@ use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::gc::Allowance;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Where lines about collection go.
@@ -31,6 +31,8 @@ pub(crate) struct Embedded {
     pub(crate) failed: AtomicU64,
     /// Why the last round failed, or a delete of it; `None` when it went well.
     error: Mutex<Option<Error>>,
+    /// Whether the store refused deletes, and has taken none since.
+    deletes_fail: AtomicBool,
 }
 
 impl Embedded {
@@ -44,6 +46,7 @@ impl Embedded {
             deleted_bytes: none(),
             failed: none(),
             error: Mutex::default(),
+            deletes_fail: AtomicBool::new(false),
         }
     }
 
@@ -58,16 +61,30 @@ impl Embedded {
         if objects > 0 {
             log::info!(target: TARGET, "collected {objects} objects, {megabytes:.1} MB");
         }
-        let before = std::mem::replace(&mut *self.error.lock(), report.trouble.clone());
-        match (before, &report.trouble) {
-            (None, Some(trouble)) => log::warn!(
+        self.note_deletes(report.trouble.as_ref(), total);
+    }
+
+    /// Keeps why deletes fail until one succeeds: a round without deletes proves nothing.
+    fn note_deletes(&self, trouble: Option<&Error>, total: Collected) {
+        let failed_before = self.deletes_fail.load(Ordering::Relaxed);
+        let fails = trouble.is_some() || (failed_before && total.deleted == 0);
+        self.deletes_fail.store(fails, Ordering::Relaxed);
+        let mut error = self.error.lock();
+        if let Some(trouble) = trouble {
+            *error = Some(trouble.clone());
+        } else if !fails {
+            *error = None;
+        }
+        drop(error);
+        match trouble {
+            Some(trouble) if !failed_before => log::warn!(
                 target: TARGET,
                 "event=gc_deletes_fail failed={} denied={} error={:?}",
                 total.failed,
                 total.denied,
                 trouble.to_string(),
             ),
-            (Some(_), None) => log::info!(target: TARGET, "event=gc_recovers"),
+            None if failed_before && !fails => log::info!(target: TARGET, "event=gc_recovers"),
             _ => {}
         }
     }
@@ -275,13 +292,15 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn a_round_whose_deletes_are_refused_shows_why_until_one_goes_well() {
+    fn refused_deletes_are_shown_until_one_succeeds() {
         let embedded = Embedded::new(Garbage::new(Arc::default(), &Options::default()));
         let denied = Error::new(ErrorKind::Denied, "no right to delete");
         let refused = GcReport { trouble: Some(denied), ..GcReport::default() };
         embedded.note(&refused);
         assert!(embedded.error().is_some_and(|error| error.kind() == ErrorKind::Denied));
         embedded.note(&GcReport::default());
+        assert!(embedded.error().is_some(), "nothing was to be deleted");
+        embedded.note_deletes(None, Collected { deleted: 1, ..Collected::default() });
         assert!(embedded.error().is_none());
     }
 }

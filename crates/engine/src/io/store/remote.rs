@@ -36,7 +36,7 @@ use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
-use pace::Pace;
+use pace::StorePace;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
@@ -68,7 +68,7 @@ struct RemoteShared {
     proven: OnceCell<()>,
     provider: Provider,
     explainer: Explainer,
-    pace: Arc<Pace>,
+    pace: Arc<StorePace>,
     effects: Effects,
 }
 
@@ -104,7 +104,7 @@ impl RemoteStore {
         environment: &[(String, String)],
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
-        let pace = Arc::new(Pace::new(Arc::clone(&effects.clock)));
+        let pace = Arc::new(StorePace::new(Arc::clone(&effects.clock)));
         let both = (&effects.clock, &pace);
         let clients = build::clients(provider, bucket, options, environment, both)?;
         let shared = RemoteShared {

@@ -1,7 +1,7 @@
 //! Clients from options and environment.
 
 use super::limits::LimitedConnector;
-use super::pace::Pace;
+use super::pace::StorePace;
 use crate::io::env::Clock;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -210,7 +210,7 @@ pub(super) fn clients(
     bucket: &str,
     options: &StoreOptions,
     environment: &[(String, String)],
-    (clock, pace): (&Arc<dyn Clock>, &Arc<Pace>),
+    (clock, pace): (&Arc<dyn Clock>, &Arc<StorePace>),
 ) -> Result<Clients> {
     let limits = LimitedConnector::new(Arc::clone(clock), Arc::clone(pace));
     match provider {
@@ -364,7 +364,7 @@ mod tests {
     ) -> Result<Clients> {
         let options = pairs(options).into_iter().collect();
         let clock: Arc<dyn Clock> = Arc::new(Still);
-        let pace = Arc::new(Pace::new(Arc::clone(&clock)));
+        let pace = Arc::new(StorePace::new(Arc::clone(&clock)));
         clients(provider, "quarry", &options, &pairs(environment), (&clock, &pace))
     }
 

@@ -1,7 +1,7 @@
 //! What a remote store's errors mean to a caller. Their texts are cleaned of secrets first.
 
 use super::Provider;
-use super::pace::Pace;
+use super::pace::StorePace;
 use crate::io::store::PutAnswer;
 use crate::io::store::options::Redactor;
 use siltstone_base::{Error, ErrorKind, Result};
@@ -27,7 +27,7 @@ pub(super) struct Explainer {
     bucket: String,
     redactor: Redactor,
     /// What is known of connections.
-    pace: Option<Arc<Pace>>,
+    pace: Option<Arc<StorePace>>,
 }
 
 /// The HTTP status that a text of the client names. The client does not give it otherwise; where
@@ -70,7 +70,7 @@ impl Explainer {
     }
 
     /// One that tells when no connection can be made.
-    pub(super) fn with_pace(self, pace: &Arc<Pace>) -> Self {
+    pub(super) fn with_pace(self, pace: &Arc<StorePace>) -> Self {
         Explainer { pace: Some(Arc::clone(pace)), ..self }
     }
 

@@ -6,13 +6,13 @@
 //! the body of the answer:                 timeout + bytes come so far / slowest
 //! between two pieces of a body:           patience
 //! ```
-//! Patience is at most what the store option `timeout` says, and mostly two seconds ([`Pace`]).
+//! Patience is at most what the store option `timeout` says, and mostly two seconds ([`StorePace`]).
 //! The client's own limit is one number for every request: one that suits a listing ends a large
 //! object on a slow link each time, for ever. Here it is what the store option `timeout` says, for
 //! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
 //! trouble of the connection like every other: it is sent again.
 
-use super::pace::{Pace, UnderWay};
+use super::pace::{StorePace, UnderWay};
 use crate::io::env::Clock;
 use crate::io::store::retry::limit_of;
 use bytes::Bytes;
@@ -34,11 +34,11 @@ use std::time::Duration;
 /// Makes clients whose requests are limited.
 pub(super) struct LimitedConnector {
     clock: Arc<dyn Clock>,
-    pace: Arc<Pace>,
+    pace: Arc<StorePace>,
 }
 
 impl LimitedConnector {
-    pub(super) fn new(clock: Arc<dyn Clock>, pace: Arc<Pace>) -> LimitedConnector {
+    pub(super) fn new(clock: Arc<dyn Clock>, pace: Arc<StorePace>) -> LimitedConnector {
         LimitedConnector { clock, pace }
     }
 }
@@ -76,7 +76,7 @@ struct Limited {
     client: HttpClient,
     base: Duration,
     clock: Arc<dyn Clock>,
-    pace: Arc<Pace>,
+    pace: Arc<StorePace>,
 }
 
 impl fmt::Debug for Limited {

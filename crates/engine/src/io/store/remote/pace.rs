@@ -28,7 +28,7 @@ const TELLING_BYTES: u64 = 64 << 10;
 const TOLD_AFTER: Duration = Duration::from_millis(200);
 
 /// The pace of one store, for all of its clients.
-pub(super) struct Pace {
+pub(super) struct StorePace {
     clock: Arc<dyn Clock>,
     known: Mutex<PaceKnown>,
 }
@@ -51,23 +51,23 @@ struct PaceKnown {
     given_up: Option<String>,
 }
 
-impl fmt::Debug for Pace {
+impl fmt::Debug for StorePace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pace").finish_non_exhaustive()
+        f.debug_struct("StorePace").finish_non_exhaustive()
     }
 }
 
 /// A request under way.
 pub(super) struct UnderWay {
-    pace: Arc<Pace>,
+    pace: Arc<StorePace>,
     number: u64,
     since: Duration,
     patience: Duration,
 }
 
-impl Pace {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Pace {
-        Pace { clock, known: Mutex::default() }
+impl StorePace {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> StorePace {
+        StorePace { clock, known: Mutex::default() }
     }
 
     /// How long to wait now, where one request may take `most`.
@@ -175,16 +175,16 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(30);
 
-    fn pace() -> (Arc<Hand>, Arc<Pace>) {
+    fn pace() -> (Arc<Hand>, Arc<StorePace>) {
         let hand = Arc::new(Hand(Mutex::new(Duration::from_secs(100))));
-        (Arc::clone(&hand), Arc::new(Pace::new(hand)))
+        (Arc::clone(&hand), Arc::new(StorePace::new(hand)))
     }
 
     fn pass(hand: &Hand, seconds: f64) {
         *hand.0.lock() += Duration::from_secs_f64(seconds);
     }
 
-    fn seconds(pace: &Pace) -> f64 {
+    fn seconds(pace: &StorePace) -> f64 {
         pace.patience(MOST).as_secs_f64()
     }
 
