@@ -352,8 +352,8 @@ impl Follower {
         self.lease = None;
         log::warn!(
             target: "siltstone.reader",
-            "event=reader_without_lease: this reader may not write a lease and reads without one; a \
-             scan ends with Expired once a collector deletes what it reads; allow it to create \
+            "event=reader_without_lease: this reader may not write a lease, and reads without one; \
+             a scan ends with Expired once a collector deletes what it reads; allow it to create \
              objects under manifest/, read at a checkpoint, or open it with \
              reader_checkpoint=False: {error}"
         );

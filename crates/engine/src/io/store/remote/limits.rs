@@ -6,7 +6,7 @@
 //! the body of the answer:                 timeout + bytes come so far / slowest
 //! between two pieces of a body:           patience
 //! ```
-//! Patience is at most what the store option `timeout` says, and mostly two seconds ([`StorePace`]).
+//! Patience ([`StorePace`]) is at most what the store option `timeout` says, mostly two seconds.
 //! The client's own limit is one number for every request: one that suits a listing ends a large
 //! object on a slow link each time, for ever. Here it is what the store option `timeout` says, for
 //! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
