@@ -194,7 +194,7 @@ fn a_single_delete_needs_no_bulk_protocol() {
 }
 
 #[test]
-fn nobody_there_is_unavailable() {
+fn a_server_that_never_answered_and_is_not_there_is_told_at_once() {
     let endpoint = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -206,7 +206,9 @@ fn nobody_there_is_unavailable() {
     let (runtime, effects) = runtime();
     let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
     let error = runtime.block_on(store.get(WAL, None)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let text = error.to_string();
+    assert!(text.contains("`endpoint`") && text.contains(&endpoint), "{text}");
     let answer = runtime.block_on(store.put_if_absent(WAL, "x".into()));
-    assert!(matches!(answer, PutAnswer::Ambiguous(_)), "{answer:?}");
+    assert!(matches!(answer, PutAnswer::Refused(_)), "{answer:?}");
 }

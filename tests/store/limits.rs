@@ -1,10 +1,10 @@
 //! The time limit of a request grows with its length.
 
-use crate::server::{Reply, Server, TABLE, part_head, serve_by};
+use crate::server::{Reply, Server, TABLE, part, part_head, serve_by};
 use bytes::Bytes;
 use siltstone::store::PutAnswer;
 use siltstone_base::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The limit of a request without bytes, as the option has it; and a pause beyond it, which 4 MiB
 /// (32 s at the slowest bandwidth) pay for many times.
@@ -52,4 +52,40 @@ fn what_stands_still_ends() {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("`timeout`"), "{error}");
     }
+}
+
+/// With default options: the first request of each kind is never answered.
+#[test]
+fn a_lost_request_is_sent_again() {
+    let body = part("0-9/10", 10, "0123456789");
+    let server = serve_by(&[], move |number, _, _| match number {
+        0 => Reply::Held(String::new()),
+        _ => body.clone(),
+    });
+    let begun = Instant::now();
+    assert_eq!(server.get(Some(0..10)).unwrap().unwrap(), "0123456789");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(server.requests(), 2);
+
+    // The body of an answer may be lost as well.
+    let half = part_head("0-9/10", 10) + "01234";
+    let server = serve_by(&[], move |number, _, _| match number {
+        0 => Reply::Held(half.clone()),
+        _ => part("0-9/10", 10, "0123456789"),
+    });
+    let error = server.get(Some(0..10));
+    assert!(error.is_err() || server.requests() == 2, "a caller repeats it: {error:?}");
+}
+
+#[test]
+fn a_lost_create_is_ambiguous_soon_and_named() {
+    let server = serve_by(&[], |_, _, _| Reply::Held(String::new()));
+    let begun = Instant::now();
+    let create = server.store.put_if_absent(TABLE, Bytes::from_static(b"short"));
+    let PutAnswer::Ambiguous(error) = server.runtime.block_on(create) else { panic!("settled") };
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let waited = server.store.unanswered().unwrap();
+    assert!(waited.starts_with("PUT http://127.0.0.1:"), "{waited}");
+    assert!(waited.ends_with(&TABLE.to_string()), "{waited}");
 }

@@ -12,7 +12,7 @@
 //! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
 //! trouble of the connection like every other: it is sent again.
 
-use super::pace::{StorePace, UnderWay};
+use super::pace::{LEAST_PATIENCE, StorePace, UnderWay};
 use crate::io::env::Clock;
 use crate::io::store::retry::limit_of;
 use bytes::Bytes;
@@ -120,8 +120,8 @@ impl HttpService for Limited {
                 came: 0,
                 since: self.clock.monotonic(),
                 last: self.clock.monotonic(),
-                patience,
-                until: Mutex::new(self.clock.sleep(patience)),
+                stall: patience.max(LEAST_PATIENCE),
+                until: Mutex::new(self.clock.sleep(self.base.min(patience.max(LEAST_PATIENCE)))),
                 clock: Arc::clone(&self.clock),
                 under_way,
             };
@@ -163,7 +163,8 @@ struct LimitedBody {
     since: Duration,
     /// When the last piece of it came.
     last: Duration,
-    patience: Duration,
+    /// How long it may stand still between two pieces.
+    stall: Duration,
     under_way: UnderWay,
     /// Never locked: behind a lock, what can be sent to another thread can be shared too, which a
     /// body has to be.
@@ -189,11 +190,11 @@ impl Body for LimitedBody {
         }
         while this.until.get_mut().poll_unpin(context).is_ready() {
             let limit = limit_of(this.base, this.came);
-            let ends = (this.since + limit).min(this.last + this.patience);
+            let ends = (this.since + limit).min(this.last + this.stall);
             let left = ends.saturating_sub(this.clock.monotonic());
             if left.is_zero() {
                 this.under_way.gave_up();
-                return Poll::Ready(Some(Err(too_long(limit.min(this.patience)))));
+                return Poll::Ready(Some(Err(too_long(limit.min(this.stall)))));
             }
             *this.until.get_mut() = this.clock.sleep(left);
         }
@@ -216,7 +217,7 @@ struct TooLong(Duration);
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
-        write!(f, "no answer came within {seconds:.1} s")
+        write!(f, "no answer came within {seconds:.1} s; the store option `timeout` is the most")
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A request that a healthy store answers within: 20 times the slowest percentile that object
 /// stores show for small objects.
-const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 /// How many times what answers took is still no reason to give up.
 const SLACK: u32 = 8;
 /// Requests of at least so many bytes tell how fast bytes go out.
