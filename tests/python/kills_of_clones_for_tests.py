@@ -84,7 +84,9 @@ class Makers(single.Database):
         self.living[child] = role
 
     def ended(self, child: int, status: int) -> None:
-        told = (self.logs / str(child)).read_text()
+        # One that is killed before it ran has no log.
+        log = self.logs / str(child)
+        told = log.read_text() if log.exists() else "nothing"
         assert os.WIFSIGNALED(status), f"a maker ended with {status}: {told}"
         super().ended(child, status)
 

@@ -4,7 +4,7 @@ use crate::server::{Reply, Server, TABLE, part, part_head, serve_by};
 use bytes::Bytes;
 use siltstone::store::PutAnswer;
 use siltstone_base::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The limit of a request without bytes, as the option has it; and a pause beyond it, which 4 MiB
 /// (32 s at the slowest bandwidth) pay for many times.
@@ -54,6 +54,11 @@ fn what_stands_still_ends() {
     }
 }
 
+/// Since a moment of the server's clock.
+fn took(server: &Server, since: Duration) -> Duration {
+    server.effects.clock.monotonic() - since
+}
+
 /// With default options: the first request of each kind is never answered.
 #[test]
 fn a_lost_request_is_sent_again() {
@@ -62,9 +67,9 @@ fn a_lost_request_is_sent_again() {
         0 => Reply::Held(String::new()),
         _ => body.clone(),
     });
-    let begun = Instant::now();
+    let begun = server.effects.clock.monotonic();
     assert_eq!(server.get(Some(0..10)).unwrap().unwrap(), "0123456789");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(took(&server, begun) < Duration::from_secs(5), "{:?}", took(&server, begun));
     assert_eq!(server.requests(), 2);
 
     // The body of an answer may be lost as well.
@@ -80,10 +85,10 @@ fn a_lost_request_is_sent_again() {
 #[test]
 fn a_lost_create_is_ambiguous_soon_and_named() {
     let server = serve_by(&[], |_, _, _| Reply::Held(String::new()));
-    let begun = Instant::now();
+    let begun = server.effects.clock.monotonic();
     let create = server.store.put_if_absent(TABLE, Bytes::from_static(b"short"));
     let PutAnswer::Ambiguous(error) = server.runtime.block_on(create) else { panic!("settled") };
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(took(&server, begun) < Duration::from_secs(5), "{:?}", took(&server, begun));
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let waited = server.store.unanswered().unwrap();
     assert!(waited.starts_with("PUT http://127.0.0.1:"), "{waited}");
