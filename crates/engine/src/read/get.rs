@@ -41,7 +41,7 @@ pub(crate) enum Lack {
 pub(crate) struct Fetched {
     tables: BTreeMap<TablePart, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
-    /// Whether a look-up may take as long as it takes: nobody is held up meanwhile.
+    /// Whether a look-up may run to its end: no caller holds a lock meanwhile.
     is_patient: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What a store usually takes to answer, and which requests it has not answered: how long a request
-//! is waited for before it is given up and sent again, and what a deadline that passes tells.
+//! The usual time of a store's answers, and the requests that it has not answered: they decide when
+//! a request is given up and sent again, and what the error of a deadline names.
 //!
 //! ```text
 //! patience   2 s at first, and 8 times what answers took of late where that is more
@@ -36,9 +36,9 @@ pub(super) struct StorePace {
 #[derive(Default)]
 struct PaceKnown {
     patience: Duration,
-    /// What answers took of late, up to their heads.
+    /// The time of recent answers, up to their heads.
     latency: Duration,
-    /// What a byte that is sent takes, in nanoseconds; 0 while unknown.
+    /// Nanoseconds that a sent byte takes; 0 while unknown.
     nanos_a_byte: u64,
     /// Whether any request was answered.
     is_reached: bool,
@@ -93,8 +93,8 @@ impl StorePace {
         UnderWay { pace: Arc::clone(self), number, since, patience }
     }
 
-    /// What no answer has come to: the oldest request that waits, or else the last one that was
-    /// given up, if nothing was answered since.
+    /// The unanswered request: the oldest one that waits, or else the last one that was given up,
+    /// if none was answered since.
     pub(super) fn unanswered(&self) -> Option<String> {
         let now = self.clock.monotonic();
         let known = self.known.lock();
