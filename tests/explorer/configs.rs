@@ -143,7 +143,13 @@ fn small_leases() -> Vec<Config> {
         vec![writer(1, 1, &[1], true), leaser(0, true), leaser(0, false), Collector::actor(1)],
         NONE,
     );
-    vec![after(CLOSED, shares)]
+    let leaser = |takes, renews| Leaser::since(Rules::ALL, takes, renews);
+    let since = config(
+        "2 readers under a since-lease, collector",
+        vec![writer(1, 1, &[1], true), leaser(0, true), leaser(0, false), Collector::actor(1)],
+        NONE,
+    );
+    vec![after(CLOSED, shares), after(CLOSED, since)]
 }
 
 /// Jobs of two coordinators, or of one and a worker; their beginning is explored at large.
@@ -358,6 +364,18 @@ fn large_collectors() -> Vec<Config> {
         ],
         Faults { late: 1, crashes: 1, ..NONE },
     );
+    let leaser = |takes, renews| Leaser::since(Rules::ALL, takes, renews);
+    let since = config(
+        "writer, 2 readers under since-leases, compactor, collector, faults",
+        vec![
+            writer(1, 2, &[1, 2], true),
+            leaser(2, true),
+            leaser(1, false),
+            Compactor::actor(),
+            Collector::actor(2),
+        ],
+        Faults { late: 1, crashes: 1, ..NONE },
+    );
     let overtaken = config(
         "2 writers with scans, compactor, collector",
         vec![scanning(1, &[1]), scanning(1, &[0]), Compactor::actor(), Collector::actor(1)],
@@ -367,6 +385,7 @@ fn large_collectors() -> Vec<Config> {
         after(FLUSHED, scans),
         after(FLUSHED, replaces),
         after(FLUSHED, shares),
+        after(FLUSHED, since),
         after(FLUSHED, overtaken),
         after(SENT, follows),
         after(DURABLE, pinned),

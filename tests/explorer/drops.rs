@@ -380,6 +380,13 @@ fn leasing() -> Vec<Drop> {
         Drop::new(Rule::RenewOnlyPresent, alone).after(LEASED),
         Drop::new(Rule::RenewWhatIsRead, alone).after(LEASED),
         Drop::new(Rule::LookBeforeCorruption, alone).after(LEASED),
+        // The first state is covered, a second table comes, both are compacted away.
+        Drop::new(Rule::HonourSince, |rules| {
+            let reader = Leaser::since(rules, 1, false);
+            let others = [reader, Compactor::actor(), Collector::actor(1)];
+            std::iter::once(writer(1, 1, &[1], true)).chain(others).collect()
+        })
+        .after(LEASED),
         // One has leased the first table, and renewed that; the second comes, the writer closes,
         // and another reader has looked.
         Drop::new(Rule::JoinWhatIsRead, |rules| {

@@ -11,7 +11,8 @@ use siltstone_base::{ManifestId, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::edit::Edit;
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Covering, Leases, Look, LookAction, ManifestRequest, Moment, Want,
+    Commit, CommitAction, Covering, Leases, Lifetimes, Look, LookAction, ManifestRequest, Moment,
+    Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,8 @@ enum Phase {
     Waiting,
     /// For the newest state, to read it.
     Looks(Look),
-    Commits(Commit, Call, Covering),
+    /// Whether to renew what it reads.
+    Commits(Commit, Call, Covering, bool),
     Reads,
     /// A table of this version is missing: is that a corruption?
     Judges(Look, ManifestId),
@@ -49,8 +51,24 @@ enum Phase {
 }
 
 impl Leaser {
+    /// One that uses point leases alone.
     pub(crate) fn actor(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
-        let leases = Leases::new(LIFETIME, world);
+        Leaser::of(Lifetimes::points(LIFETIME), world, takes, renews)
+    }
+
+    /// One that covers what it takes up by since-leases, and renews by point leases.
+    pub(crate) fn since(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
+        let lifetimes = Lifetimes { since: Some(LIFETIME), point: LIFETIME };
+        Leaser::of(lifetimes, world, takes, renews)
+    }
+
+    fn of(
+        lifetimes: Lifetimes,
+        world: siltstone_manifest::Rules,
+        takes: u8,
+        renews: bool,
+    ) -> Actor {
+        let leases = Leases::new(lifetimes, world);
         let phase = Phase::Waiting;
         Actor::Leaser(Box::new(Leaser { takes, renews, renewed: Vec::new(), leases, phase }))
     }
@@ -59,12 +77,12 @@ impl Leaser {
     /// gone although it was renewed.
     pub(crate) fn lacks(&self, world: &World) -> Option<String> {
         let tip = &world.ghost.tip;
-        let held = |version: &&ManifestId| self.leases.versions().any(|(one, _)| one == **version);
-        let mut renewed = self.renewed.iter().filter(held);
-        if let Some(version) = renewed.find(|version| tip.lease_of(**version).is_none()) {
+        let mut renewed =
+            self.leases.versions().filter(|(version, _)| self.renewed.contains(version));
+        if let Some((version, _)) = renewed.find(|(_, state)| !self.leases.is_covered(state, tip)) {
             return Some(format!("L4: version {version} is read, was renewed, and is not leased"));
         }
-        let leased = self.leases.versions().filter(|(version, _)| tip.lease_of(*version).is_some());
+        let leased = self.leases.versions().filter(|(_, state)| self.leases.is_covered(state, tip));
         let gone = leased.filter_map(|(version, state)| Some((version, missing(world, state)?)));
         gone.map(|(version, table)| {
             format!("L1 to L3: table {table} is gone, and version {version} is leased and read")
@@ -93,14 +111,14 @@ impl Leaser {
                     });
                 });
             }
-            Phase::Commits(commit, call, _) => {
+            Phase::Commits(commit, call, ..) => {
                 let CommitAction::Request(request) = commit.action() else { return };
                 if let (ManifestRequest::Create(state), Call::Send) = (&request, call) {
                     crash(world, (me, ROLE), &[manifest_object(me, state)], out);
                 }
                 manifest_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
                     on(next, me, |leaser, world| {
-                        if let Phase::Commits(commit, call, _) = &mut leaser.phase {
+                        if let Phase::Commits(commit, call, ..) = &mut leaser.phase {
                             match answer {
                                 Err(to) => *call = to,
                                 Ok(answer) => {
@@ -140,7 +158,7 @@ impl Leaser {
             world.then(out, step, |next| {
                 on(next, me, |leaser, _| {
                     leaser.renews = false;
-                    leaser.phase = Phase::Commits(commit, Call::Send, covering);
+                    leaser.phase = Phase::Commits(commit, Call::Send, covering, true);
                 });
             });
         }
@@ -180,12 +198,12 @@ impl Leaser {
             let covering = self.leases.cover(true, EARLY);
             let edit = Edit::CoverVersions(covering.edit.clone());
             let commit = Commit::new(edit, newest, world.rules);
-            self.phase = Phase::Commits(commit, Call::Send, covering);
+            self.phase = Phase::Commits(commit, Call::Send, covering, false);
         }
     }
 
     fn committed(&mut self, world: &mut World) {
-        let Phase::Commits(commit, _, covering) = &self.phase else { return };
+        let Phase::Commits(commit, _, covering, renewal) = &self.phase else { return };
         match commit.action() {
             CommitAction::Request(_) => {}
             CommitAction::Failed(refusal) => {
@@ -195,11 +213,11 @@ impl Leaser {
             CommitAction::Done(state) => {
                 let believed = world.ghost.believed(&state);
                 world.break_if(believed);
-                let (renewal, covering) = (!covering.edit.newest, covering.clone());
+                let (renewal, covering) = (*renewal, covering.clone());
                 let at = if renewal { LATE } else { EARLY };
                 self.leases.committed(&covering, &state, at);
-                let uncovered =
-                    self.leases.versions().find(|(id, _)| state.lease_of(*id).is_none());
+                let mut versions = self.leases.versions();
+                let uncovered = versions.find(|(_, read)| !self.leases.is_covered(read, &state));
                 world.break_if(uncovered.map(|(id, _)| {
                     format!("L3: version {id} is read, and no lease has ever covered it")
                 }));

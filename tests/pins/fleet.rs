@@ -100,7 +100,8 @@ fn a_thousand_readers_commit_as_one() {
     });
 }
 
-/// L3: tables that a compaction made need no commit at once, and what was read goes on being read.
+/// L3: at rest, under a point lease, tables that a compaction made need no commit at once, and what
+/// was read goes on being read.
 #[test]
 fn a_compaction_is_taken_up_when_it_suits() {
     tell(async |world| {
@@ -111,7 +112,8 @@ fn a_compaction_is_taken_up_when_it_suits() {
             ..options()
         };
         let reader = open(&world, options.clone()).await.unwrap();
-        world.pause(POLL * 3).await;
+        world.pause(LIFETIME / 4).await;
+        assert_eq!(world.manifest().await.leased_versions(), 1);
         compact::everything(&world.env).await.unwrap();
         put(&db, b"zz", b"in the log").await;
         let soon = world.reader_requests_of(world.pause(POLL * 10)).await;
@@ -120,9 +122,9 @@ fn a_compaction_is_taken_up_when_it_suits() {
         gc::round(&world.env).await.unwrap();
         let mut scan = reader.scan(ScanRange::prefix(b"key")).unwrap();
         assert_eq!(some(&mut scan, usize::MAX).await.unwrap(), expected(0));
-        // A sixteenth of a lifetime.
+        // A sixteenth of a lifetime: a since-lease, which may be renewed once by then.
         let later = world.reader_requests_of(world.pause(LIFETIME / 16 + POLL)).await;
-        assert_eq!(later.puts, 1, "{later:?}");
+        assert!((1..=2).contains(&later.puts), "{later:?}");
         // Another one that finds it leased by then writes nothing.
         let joining = async { drop(open(&world, options).await.unwrap()) };
         assert_eq!(world.reader_requests_of(joining).await.puts, 0);

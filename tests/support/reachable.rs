@@ -30,7 +30,13 @@ pub fn difference(objects: &[(ObjectName, Bytes)]) -> Result<Difference, Error> 
     let Some(newest) = numbers.max() else { return Ok(Difference::default()) };
     let state = manifest(&there, *newest)?;
     name_version(*newest, &state, &mut needed);
-    for version in state.pinned_versions() {
+    let kept = state.kept_from();
+    let since = there.keys().filter_map(|name| match name {
+        ObjectName::Manifest(id) => Some(*id).filter(|id| kept.is_some_and(|from| *id >= from)),
+        _ => None,
+    });
+    let pinned = state.pinned_versions();
+    for version in since.chain(pinned).collect::<BTreeSet<_>>() {
         let pinned = ObjectName::Manifest(version);
         needed.insert(pinned);
         if there.contains_key(&pinned) {

@@ -2880,6 +2880,123 @@ impl core::fmt::Debug for Lease<'_> {
       ds.finish()
   }
 }
+pub enum SinceLeaseOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Every version from one on is kept until a moment, for all readers.
+pub struct SinceLease<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for SinceLease<'a> {
+  type Inner = SinceLease<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> SinceLease<'a> {
+  pub const VT_FROM: flatbuffers::VOffsetT = 4;
+  pub const VT_EXPIRES_AT: flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    SinceLease { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args SinceLeaseArgs
+  ) -> flatbuffers::WIPOffset<SinceLease<'bldr>> {
+    let mut builder = SinceLeaseBuilder::new(_fbb);
+    builder.add_expires_at(args.expires_at);
+    builder.add_from(args.from);
+    builder.finish()
+  }
+
+
+  /// The first version that it covers.
+  #[inline]
+  pub fn from(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(SinceLease::VT_FROM, Some(0)).unwrap()}
+  }
+  /// When it may be revoked.
+  #[inline]
+  pub fn expires_at(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(SinceLease::VT_EXPIRES_AT, Some(0)).unwrap()}
+  }
+}
+
+impl flatbuffers::Verifiable for SinceLease<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<u64>("from", Self::VT_FROM, false)?
+     .visit_field::<u64>("expires_at", Self::VT_EXPIRES_AT, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct SinceLeaseArgs {
+    pub from: u64,
+    pub expires_at: u64,
+}
+impl<'a> Default for SinceLeaseArgs {
+  #[inline]
+  fn default() -> Self {
+    SinceLeaseArgs {
+      from: 0,
+      expires_at: 0,
+    }
+  }
+}
+
+pub struct SinceLeaseBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> SinceLeaseBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_from(&mut self, from: u64) {
+    self.fbb_.push_slot::<u64>(SinceLease::VT_FROM, from, 0);
+  }
+  #[inline]
+  pub fn add_expires_at(&mut self, expires_at: u64) {
+    self.fbb_.push_slot::<u64>(SinceLease::VT_EXPIRES_AT, expires_at, 0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> SinceLeaseBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    SinceLeaseBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<SinceLease<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for SinceLease<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("SinceLease");
+      ds.field("from", &self.from());
+      ds.field("expires_at", &self.expires_at());
+      ds.finish()
+  }
+}
 pub enum TimelineOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -3796,6 +3913,7 @@ impl<'a> Manifest<'a> {
   pub const VT_TIMELINES: flatbuffers::VOffsetT = 74;
   pub const VT_HOLDS: flatbuffers::VOffsetT = 76;
   pub const VT_COMMIT_TIME: flatbuffers::VOffsetT = 78;
+  pub const VT_SINCE_LEASES: flatbuffers::VOffsetT = 80;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -3820,6 +3938,7 @@ impl<'a> Manifest<'a> {
     builder.add_writer_epoch(args.writer_epoch);
     if let Some(x) = args.destroyed_at { builder.add_destroyed_at(x); }
     builder.add_id(args.id);
+    if let Some(x) = args.since_leases { builder.add_since_leases(x); }
     if let Some(x) = args.holds { builder.add_holds(x); }
     if let Some(x) = args.timelines { builder.add_timelines(x); }
     if let Some(x) = args.leases { builder.add_leases(x); }
@@ -4153,6 +4272,14 @@ impl<'a> Manifest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Manifest::VT_COMMIT_TIME, Some(0)).unwrap()}
   }
+  /// What readers share of versions to come, `from` ascending.
+  #[inline]
+  pub fn since_leases(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<SinceLease<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<SinceLease>>>>(Manifest::VT_SINCE_LEASES, None)}
+  }
 }
 
 impl flatbuffers::Verifiable for Manifest<'_> {
@@ -4200,6 +4327,7 @@ impl flatbuffers::Verifiable for Manifest<'_> {
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Timeline>>>>("timelines", Self::VT_TIMELINES, false)?
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Hold>>>>("holds", Self::VT_HOLDS, false)?
      .visit_field::<u64>("commit_time", Self::VT_COMMIT_TIME, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<SinceLease>>>>("since_leases", Self::VT_SINCE_LEASES, false)?
      .finish();
     Ok(())
   }
@@ -4243,6 +4371,7 @@ pub struct ManifestArgs<'a> {
     pub timelines: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Timeline<'a>>>>>,
     pub holds: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Hold<'a>>>>>,
     pub commit_time: u64,
+    pub since_leases: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<SinceLease<'a>>>>>,
 }
 impl<'a> Default for ManifestArgs<'a> {
   #[inline]
@@ -4286,6 +4415,7 @@ impl<'a> Default for ManifestArgs<'a> {
       timelines: None,
       holds: None,
       commit_time: 0,
+      since_leases: None,
     }
   }
 }
@@ -4448,6 +4578,10 @@ impl<'a: 'b, 'b> ManifestBuilder<'a, 'b> {
     self.fbb_.push_slot::<u64>(Manifest::VT_COMMIT_TIME, commit_time, 0);
   }
   #[inline]
+  pub fn add_since_leases(&mut self, since_leases: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<SinceLease<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_SINCE_LEASES, since_leases);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> ManifestBuilder<'a, 'b> {
     let start = _fbb.start_table();
     ManifestBuilder {
@@ -4504,6 +4638,7 @@ impl core::fmt::Debug for Manifest<'_> {
       ds.field("timelines", &self.timelines());
       ds.field("holds", &self.holds());
       ds.field("commit_time", &self.commit_time());
+      ds.field("since_leases", &self.since_leases());
       ds.finish()
   }
 }

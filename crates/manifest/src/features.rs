@@ -24,9 +24,13 @@ pub const LARGE_BATCHES: &str = "large-batches";
 /// Jobs' objects say whose version they are, and applications that were forgotten are known (rule
 /// N11): for committers, who must refuse jobs that began before.
 pub const INGEST_APPS: &str = "ingest-apps";
+/// Leases on every version from one on (RFC 0048): for committers, of whom the collector must
+/// honour them.
+pub const SINCE_LEASES: &str = "since-leases";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 6] = [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS];
+const KNOWN: [&str; 7] =
+    [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

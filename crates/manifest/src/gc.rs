@@ -8,9 +8,11 @@
 
 mod allowance;
 pub mod fate;
+mod pinned;
 
 pub use allowance::Allowance;
 pub use fate::Fate;
+pub use pinned::{PinnedName, PinnedNames};
 
 use crate::compaction::record::JobReservation;
 use crate::edit::Overdrawn;
@@ -49,8 +51,14 @@ pub struct Evidence {
     pub named: BTreeMap<ObjectName, ManifestId>,
     /// Likewise, the last that names a table in an ancestor, by the ancestor's number.
     pub named_ancestors: BTreeMap<u32, ManifestId>,
-    /// The manifests of the checkpoints and leases that are present in the newest one.
-    pub pinned: Vec<Arc<Manifest>>,
+    /// What the manifests of the checkpoints and leases that are present in the newest one name.
+    pub pinned: PinnedNames,
+    /// The first version that a since-lease of the newest manifest covers: no boundary reaches it
+    /// (rule L7).
+    pub kept_from: Option<ManifestId>,
+    /// Likewise as `named`, pending jobs and names that are left, of versions from `kept_from` on
+    /// (rule L8).
+    pub kept: BTreeMap<PinnedName, ManifestId>,
     /// What became garbage later than this stays, where readers without a checkpoint may ask for
     /// it. Only delays; never a reason to delete.
     pub cutoff: UnixMillis,
@@ -81,6 +89,19 @@ impl Evidence {
             let last = self.named_ancestors.entry(entry.number).or_default();
             *last = manifest.id.max(*last);
         }
+        let left = manifest.left.iter().copied().map(ObjectName::Compacted);
+        let pending = manifest.pending_ingests.iter().map(|one| PinnedName::Job(one.job));
+        for name in left.map(PinnedName::Object).chain(pending) {
+            let last = self.kept.entry(name).or_default();
+            *last = manifest.id.max(*last);
+        }
+    }
+
+    /// Where this round leaves the boundary of the manifests.
+    #[must_use]
+    pub fn boundary(&self) -> ManifestId {
+        let moved = manifest_boundary(&self.listed, self.readable_until(), self.kept_from);
+        moved.unwrap_or_default().max(manifest_boundary_now(&self.listed))
     }
 
     /// Jobs of which only the object that closed them tells whether they have ended for good: those
@@ -107,9 +128,13 @@ impl Evidence {
     #[must_use]
     pub fn detachable(&self, boundary: ManifestId) -> Vec<u32> {
         let Some(newest) = &self.newest else { return Vec::new() };
-        let pinned = self.pinned.iter().chain([newest]);
-        let pinned = pinned.flat_map(|state| named_ancestors(state));
-        let pinned: BTreeSet<u32> = pinned.map(|entry| entry.number).collect();
+        let versions = newest.pinned_versions();
+        let pinned = self.pinned.needed(&versions).filter_map(|name| match name {
+            PinnedName::Ancestor(number) => Some(number),
+            _ => None,
+        });
+        let named = named_ancestors(newest).into_iter().map(|entry| entry.number);
+        let pinned: BTreeSet<u32> = pinned.chain(named).collect();
         let is_named = |number: u32| {
             let last = self.named_ancestors.get(&number);
             pinned.contains(&number) || last.is_some_and(|last| *last > boundary)
@@ -133,9 +158,14 @@ pub struct Verdict {
 }
 
 /// How far the boundary of the manifests may move, given a listing: past every manifest that was
-/// superseded before `cutoff`, never onto the newest. Not before the present boundary.
+/// superseded before `cutoff`, never onto the newest, and never onto one that since-leases cover,
+/// which is any from `kept_from` on. Not before the present boundary.
 #[must_use]
-pub fn manifest_boundary(listed: &[ListedObject], cutoff: UnixMillis) -> Option<ManifestId> {
+pub fn manifest_boundary(
+    listed: &[ListedObject],
+    cutoff: UnixMillis,
+    kept_from: Option<ManifestId>,
+) -> Option<ManifestId> {
     let manifests = fate::manifests(listed);
     let present = manifest_boundary_now(listed);
     // A manifest was superseded when the next one was stored; a number missing in between was
@@ -147,11 +177,12 @@ pub fn manifest_boundary(listed: &[ListedObject], cutoff: UnixMillis) -> Option<
         }
         // The first manifest's number may stand apart from those that follow.
         let follows = *next == id.next() || *id == ManifestId::FIRST;
-        if *superseded > cutoff || !follows {
+        if *superseded > cutoff || !follows || kept_from.is_some_and(|kept| *id >= kept) {
             break;
         }
         // Up to where the run goes on, so that the boundary says where.
-        reached = Some(next.minus(1));
+        let passed = next.minus(1);
+        reached = Some(kept_from.map_or(passed, |kept| passed.min(kept.minus(1))));
     }
     reached
 }
@@ -235,7 +266,7 @@ pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     let listed = &evidence.listed;
     let records = record_boundary_now(listed, newest.database);
     Verdict {
-        manifest_boundary: manifest_boundary(listed, evidence.readable_until()),
+        manifest_boundary: manifest_boundary(listed, evidence.readable_until(), evidence.kept_from),
         wal_boundary: (wal > fate::wal_boundary_now(listed)).then_some(wal),
         record_boundary: superseded(listed, records, evidence.cutoff),
         deletes,

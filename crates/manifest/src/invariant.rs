@@ -4,7 +4,8 @@
 use crate::features::INGEST_BEHIND;
 use crate::span::{Span, layers_descend};
 use crate::state::{
-    HISTORY_BEGINS, MOST_APPS, MOST_LEASES, MOST_PENDING, MOST_REMEMBERED, Manifest, WRITER_RECORDS,
+    HISTORY_BEGINS, MOST_APPS, MOST_LEASES, MOST_PENDING, MOST_REMEMBERED, MOST_SINCE_LEASES,
+    Manifest, WRITER_RECORDS,
 };
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::sst::SstLocation;
@@ -225,6 +226,10 @@ fn shared_well_formed(m: &Manifest) -> bool {
             && lease.versions.iter().all(|version| present(version.manifest_id))
             && ascending(&lease.versions, |left, right| left.manifest_id < right.manifest_id)
     });
+    let since = m.since_leases.iter().all(|lease| present(lease.from))
+        && ascending(&m.since_leases, |left, right| {
+            left.from < right.from && left.expires_at < right.expires_at
+        });
     let mut names = HashSet::new();
     let mut holds = m.holds.iter();
     let holds = holds.all(|hold| !hold.wal_from.is_none() && names.insert(&hold.name));
@@ -236,6 +241,8 @@ fn shared_well_formed(m: &Manifest) -> bool {
     let in_order = |left: ManifestId, right: ManifestId| left < right;
     m.leases.len() <= MOST_LEASES
         && leases
+        && m.since_leases.len() <= MOST_SINCE_LEASES
+        && since
         && holds
         && timelines
         && ascending(&m.timelines, |left, right| in_order(left.manifest_id, right.manifest_id))
@@ -261,14 +268,15 @@ fn ingests_well_formed(m: &Manifest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::SinceLease;
     use crate::testing::{manifest, table};
-    use siltstone_base::{CheckpointId, Epoch, SstId, WalId};
+    use siltstone_base::{CheckpointId, Epoch, SstId, UnixMillis, WalId};
 
     /// Every predicate is broken by some change, and by its name.
     #[test]
     fn each_invariant_catches_its_breach() {
         type Breach = (&'static str, fn(&mut Manifest));
-        let breaches: [Breach; 17] = [
+        let breaches: [Breach; 18] = [
             ("ids count from 1", |m| m.replay_from = WalId::NONE),
             ("writers ascend to the newest epoch", |m| m.writer_epoch = Epoch(9)),
             ("windows are within bounds", |m| m.widest_window = 1),
@@ -288,6 +296,9 @@ mod tests {
             ("ancestors are numbered", |m| m.ancestors[0].number = 9),
             ("what readers share is well formed", |m| {
                 m.leases = vec![m.leases[0].clone(); MOST_LEASES + 1];
+            }),
+            ("what readers share is well formed", |m| {
+                m.since_leases.push(SinceLease { from: m.id.next(), expires_at: UnixMillis(9) });
             }),
             ("ingest jobs are well formed", |m| {
                 m.pending_ingests.push(m.pending_ingests[0].clone());

@@ -188,6 +188,14 @@ rules! {
     /// G2, L1: what a present lease covers is alive, its manifests and their tables. Without it a
     /// compaction takes a table away, and a reader that joined the lease finds a hole.
     HonourLeases,
+    /// L7: while a since-lease is present, the boundary of manifests stays below its first version,
+    /// whatever age, bytes or a full store ask for. Without it what a reader moved on to is
+    /// collected under its lease.
+    HonourSince,
+    /// L8: jobs that are pending, and names that are left, in a version that a since-lease covers
+    /// are alive. Without it a restore voids a job whose rows a reader of that version has met in
+    /// the log, and its tables are collected under the lease.
+    SinceKeepsPending,
     /// L2: a lease is joined only at a version that has the newest tables. Without it a reader
     /// reads tables that came after what the lease covers: they are compacted, collected, and
     /// missing.

@@ -10,7 +10,7 @@
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;
-//! - anybody: `checkpoints`, `leases`, `holds` and with them `fed`, `pending_ingests`, and
+//! - anybody: `checkpoints`, `leases`, `since_leases`, `holds` and with them `fed`, `pending_ingests`, and
 //!   `wal_id_last_seen`, which only grows; `schema`, where there is one; `tables_since` goes with
 //!   tables, whoever changes them;
 //! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
@@ -28,6 +28,7 @@ mod history;
 mod ingest;
 pub(crate) mod mirror;
 mod shared;
+mod since;
 
 pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::{FedIngest, FedSource};
@@ -40,6 +41,7 @@ pub use ingest::{
 };
 pub use mirror::{Mirror, MirrorHead};
 pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Timeline};
+pub use since::{Cover, MOST_SINCE_LEASES, SinceLease};
 
 use crate::features::Features;
 use crate::layer::Layer;
@@ -145,6 +147,9 @@ pub struct Manifest {
     pub checkpoints: Vec<Checkpoint>,
     /// What readers share; alive like checkpoints, at most [`MOST_LEASES`].
     pub leases: Vec<Lease>,
+    /// What readers share of this version and later ones; both ends ascend, at most
+    /// [`MOST_SINCE_LEASES`].
+    pub since_leases: Vec<SinceLease>,
     /// Consumers' holds on the WAL.
     pub holds: Vec<Hold>,
     /// Ingests whose originals they still read.
@@ -404,6 +409,7 @@ impl Manifest {
             finished_jobs: Vec::new(),
             checkpoints: Vec::new(),
             leases: Vec::new(),
+            since_leases: Vec::new(),
             holds: Vec::new(),
             fed: Vec::new(),
             timelines: Vec::new(),

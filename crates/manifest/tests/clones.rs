@@ -327,7 +327,7 @@ impl World {
         let mut evidence = Evidence { newest: Some(Arc::clone(newest)), ..Evidence::default() };
         if without != Without::All {
             let pins = newest.checkpoints.iter().filter_map(|one| clone.version_of(one.id));
-            evidence.pinned = pins.collect();
+            pins.for_each(|pinned| evidence.pinned.note(&pinned));
         }
         evidence.note(newest);
         let number = *evidence.detachable(newest.id.minus(1)).first()?;

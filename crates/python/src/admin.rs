@@ -125,6 +125,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         runs: runs(py, manifest)?,
         checkpoints: checkpoints(py, manifest)?,
         leases: leases(py, manifest)?,
+        since_leases: since_leases(py, manifest)?,
         ancestors: ancestors(py, manifest)?,
         pending_ingests: manifest.pending_ingests.len(),
         remembered_ingests: manifest.remembered_ingests.len(),
@@ -190,6 +191,13 @@ fn checkpoints<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<
         })
     });
     checkpoints.collect()
+}
+
+fn since_leases<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let leases = manifest.since_leases.iter();
+    leases
+        .map(|one| Ok(dict! { py; expires_at_ms: one.expires_at.0, from_version: one.from.get() }))
+        .collect()
 }
 
 fn leases<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {

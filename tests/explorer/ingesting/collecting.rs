@@ -3,7 +3,7 @@
 use super::room::{Room, table};
 use super::{Actor, Ingesting, MERGED, NOW, STAGED};
 use siltstone_base::{JobId, ObjectName};
-use siltstone_manifest::gc::{Evidence, ListedObject, dead};
+use siltstone_manifest::gc::{Evidence, ListedObject, PinnedNames, dead};
 use siltstone_manifest::protocol::{Commit, CommitAction};
 use siltstone_manifest::{Edit, FinishCompaction, IngestEdit, Rule};
 
@@ -60,9 +60,10 @@ impl Ingesting {
             },
             Collecting::Listed(listed) => {
                 let newest = room.newest();
-                let pinned = newest.checkpoints.iter();
-                let pinned = pinned.filter_map(|one| room.manifests.get(&one.manifest_id).cloned());
-                let pinned = pinned.collect();
+                let mut pinned = PinnedNames::default();
+                for one in &newest.checkpoints {
+                    room.manifests.get(&one.manifest_id).iter().for_each(|one| pinned.note(one));
+                }
                 let (newest, apps) = (Some(newest), self.read_app(room));
                 let found =
                     Evidence { listed, newest, pinned, apps, cutoff: NOW, ..Evidence::default() };

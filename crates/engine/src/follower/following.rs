@@ -85,8 +85,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
     ) -> Result<(Follower, ReaderView)> {
-        let lifetime = options.readers.checkpoint_lifetime;
-        let lease = options.reader_checkpoint.then(|| ReaderLease::new(lifetime));
+        let lease = options.reader_checkpoint.then(|| ReaderLease::new(options.lease_lifetimes()));
         Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
 

@@ -1,4 +1,4 @@
-//! A reader's leases (rules L1 to L5, RFC 0028): which versions it reads, and the commits that keep
+//! A reader's leases (rules L1 to L9; RFC 0028, RFC 0048): which versions it reads, and the commits that keep
 //! those alive for it and for all who read the same.
 
 use crate::io::env::Env;
@@ -7,7 +7,7 @@ use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::read::tree::Levels;
 use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
-use siltstone_manifest::protocol::{Covering, Leases, Moment, Want};
+use siltstone_manifest::protocol::{Covering, Leases, Lifetimes, Moment, Want};
 use siltstone_manifest::{Edit, Manifest};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) struct ReaderLease {
 }
 
 impl ReaderLease {
-    pub(crate) fn new(lifetime: Duration) -> ReaderLease {
-        let leases = Leases::new(lifetime, rules::in_force());
+    pub(crate) fn new(lifetimes: Lifetimes) -> ReaderLease {
+        let leases = Leases::new(lifetimes, rules::in_force());
         ReaderLease { leases, trees: Vec::new(), pending: None }
     }
 

@@ -82,6 +82,7 @@ fn frees(last: &Manifest, newest: &Manifest) -> bool {
     newest.replay_from > last.replay_from
         || last.checkpoints.iter().any(|one| newest.checkpoint(one.id).is_none())
         || last.leases.iter().flat_map(|lease| &lease.versions).any(gone)
+        || last.kept_from().is_some_and(|from| newest.kept_from().is_none_or(|now| now > from))
         || newest.id.get() >= last.id.get() + MANIFESTS
         || last.tables().any(|table| !there.contains(&table.id))
 }

@@ -53,7 +53,8 @@ pub(super) fn may_go(state: &Manifest, grace: Duration, now: UnixMillis) -> bool
     let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let over = state.destroyed_at.is_some_and(|at| at.0.saturating_add(grace) <= now.0);
     let held = state.holds.iter().any(|one| one.expires_at.is_none_or(|at| at > now));
-    let read = state.leases.iter().any(|one| one.expires_at > now);
+    let read = state.leases.iter().any(|one| !one.expired_at(now))
+        || state.since_leases.iter().any(|one| !one.expired_at(now));
     over && state.checkpoints.iter().all(|one| one.expired_at(now)) && !held && !read
 }
 

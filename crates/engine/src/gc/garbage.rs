@@ -2,18 +2,19 @@
 //! cannot wait for its interval.
 //!
 //! Tables are counted as they leave the tree, from every manifest that the process learns. One that
-//! a present checkpoint pins does not count yet: a table stands in every manifest from the one that
-//! added it to the last that names it, so a checkpoint on one of those pins it. The WAL is counted
+//! a present checkpoint or lease keeps does not count yet: a table stands in every manifest from the
+//! one that added it to the last that names it, so what keeps one of those keeps it. The WAL is counted
 //! as it is written: by the next flush it is garbage. A round then tells what really stayed.
 
+use crate::io::env::Clock;
 use crate::io::store::counting::Requests;
 use crate::options::Options;
 use parking_lot::Mutex;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{ManifestId, ObjectName, SstId};
+use siltstone_base::{ManifestId, ObjectName, SstId, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::gc::Allowance;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -27,10 +28,14 @@ const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
 /// Manifests whose remains are worth a round when a handle closes, whoever made them: those who
 /// open often, write little and close leave nothing else that tells.
 const MANIFESTS_AT_REST: u64 = 64;
+/// A since-lease counts as run out so long after its end by this process's clock: the store's may
+/// be a little behind, and a round goes by both.
+const CLOCKS_DIFFER: u64 = 1000;
 
 /// The garbage that a process knows of.
 pub(crate) struct Garbage {
     requests: Arc<Requests>,
+    clock: Arc<dyn Clock>,
     allowed: Allowance,
     known: Mutex<KnownGarbage>,
     /// Heard by the collector: there is more than is allowed.
@@ -61,11 +66,15 @@ struct Retired {
 }
 
 impl Garbage {
-    pub(crate) fn new(requests: Arc<Requests>, options: &Options) -> Arc<Garbage> {
+    pub(crate) fn new(
+        requests: Arc<Requests>,
+        clock: Arc<dyn Clock>,
+        options: &Options,
+    ) -> Arc<Garbage> {
         let given = options.gc.max_garbage_bytes.map(|least| Allowance { least, percent: 0 });
         let allowed = given.unwrap_or(DEFAULT);
         let (known, too_much) = (Mutex::default(), Notify::new());
-        Arc::new(Garbage { requests, allowed, known, too_much })
+        Arc::new(Garbage { requests, clock, allowed, known, too_much })
     }
 
     /// What a round leaves: half of what is allowed, so that the next one has something to do.
@@ -99,7 +108,7 @@ impl Garbage {
             known.tree.entry(table.id).or_insert((table.object_bytes, first));
         }
         known.live = known.tree.values().map(|(bytes, _)| bytes).sum();
-        let over = known.bytes(&self.requests) > self.allowed.of(known.live);
+        let over = self.bytes(&known) > self.allowed.of(known.live);
         drop(known);
         if over {
             self.too_much.notify_one();
@@ -109,7 +118,7 @@ impl Garbage {
     /// Whether a round cannot wait.
     pub(crate) fn is_too_much(&self) -> bool {
         let known = self.known.lock();
-        known.bytes(&self.requests) > self.allowed.of(known.live)
+        self.bytes(&known) > self.allowed.of(known.live)
     }
 
     /// Whether a round is worth its requests when work ends.
@@ -117,7 +126,12 @@ impl Garbage {
         let known = self.known.lock();
         let newest = known.newest.as_ref().map_or(ManifestId::NONE, |newest| newest.id);
         let nth = |id: ManifestId| id.get() / MANIFESTS_AT_REST;
-        known.bytes(&self.requests) > AT_REST.of(known.live) || nth(newest) > nth(known.rounded)
+        self.bytes(&known) > AT_REST.of(known.live) || nth(newest) > nth(known.rounded)
+    }
+
+    /// Bytes that a round could free, were nothing to stay for its age.
+    fn bytes(&self, known: &KnownGarbage) -> u64 {
+        known.bytes(&self.requests, self.clock.now())
     }
 
     /// A round begins: what the WAL had written by then.
@@ -129,7 +143,7 @@ impl Garbage {
     pub(crate) fn round_ended(&self, wal_before: u64, young: &[(ObjectName, u64)]) {
         let mut known = self.known.lock();
         let stays: HashMap<SstId, u64> = young.iter().filter_map(table).collect();
-        known.retain_pinned_or(&stays);
+        known.retain_pinned_or(&stays, self.clock.now());
         for (id, bytes) in stays {
             // Another process's: no checkpoint pins it.
             let unpinned = Retired { bytes, first: ManifestId(u64::MAX), last: ManifestId::NONE };
@@ -163,23 +177,42 @@ impl KnownGarbage {
         }
     }
 
-    fn is_pinned(&self, table: &Retired) -> bool {
-        let Some(newest) = &self.newest else { return false };
-        let stood = |id: ManifestId| table.first <= id && id <= table.last;
-        newest.pinned_versions().into_iter().any(stood)
+    /// What keeps versions at `now`.
+    fn kept(&self, now: UnixMillis) -> KeptVersions {
+        let Some(newest) = &self.newest else { return KeptVersions::default() };
+        let lately = UnixMillis(now.0.saturating_sub(CLOCKS_DIFFER));
+        let since = newest.since_leases.iter().filter(|lease| !lease.expired_at(lately));
+        let from = since.map(|lease| lease.from).min();
+        KeptVersions { pinned: newest.pinned_versions(), from }
     }
 
-    fn retain_pinned_or(&mut self, stays: &HashMap<SstId, u64>) {
-        let mut retired = std::mem::take(&mut self.retired);
-        retired.retain(|id, table| stays.contains_key(id) || self.is_pinned(table));
-        self.retired = retired;
+    fn retain_pinned_or(&mut self, stays: &HashMap<SstId, u64>, now: UnixMillis) {
+        let kept = self.kept(now);
+        self.retired.retain(|id, table| stays.contains_key(id) || kept.keep(table));
     }
 
-    /// Bytes that a round could free, were nothing to stay for its age.
-    fn bytes(&self, requests: &Requests) -> u64 {
-        let unpinned = self.retired.values().filter(|table| !self.is_pinned(table));
+    fn bytes(&self, requests: &Requests, now: UnixMillis) -> u64 {
+        let kept = self.kept(now);
+        let unpinned = self.retired.values().filter(|table| !kept.keep(table));
         let tables: u64 = unpinned.map(|table| table.bytes).sum();
         let written = requests.wal_bytes().saturating_sub(self.wal_before);
         tables + self.wal_left + written
+    }
+}
+
+/// Versions that are kept, with their tables.
+#[derive(Default)]
+struct KeptVersions {
+    /// By checkpoints and point leases.
+    pinned: BTreeSet<ManifestId>,
+    /// By since-leases: this one and all later.
+    from: Option<ManifestId>,
+}
+
+impl KeptVersions {
+    fn keep(&self, table: &Retired) -> bool {
+        let Retired { first, last, .. } = *table;
+        let pinned = first <= last && self.pinned.range(first..=last).next().is_some();
+        pinned || self.from.is_some_and(|from| from <= last)
     }
 }

@@ -26,7 +26,7 @@ use siltstone_manifest::ingest::JobApp;
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, codec};
+use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, SinceLease, codec};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,6 +242,8 @@ impl Collector {
         let expired: Vec<_> = expired.map(|one| one.id).collect();
         let leases = newest.leases.iter().filter(|lease| lease.expired_at(now));
         let ran_out: Vec<_> = leases.flat_map(|lease| lease.versions.clone()).collect();
+        let since = newest.since_leases.iter().filter(|lease| lease.expired_at(now));
+        let since: Vec<_> = since.copied().collect();
         let (rules, never) = (rules::in_force(), UnixMillis(0));
         let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
@@ -258,7 +260,12 @@ impl Collector {
         let unleased = |version: &&LeasedVersion| {
             machine.newest().is_some_and(|state| state.lease_of(version.manifest_id).is_none())
         };
-        report.unleased = ran_out.iter().filter(unleased).count() as u64;
+        let dropped = |lease: &&SinceLease| {
+            machine.newest().is_some_and(|state| !state.since_leases.contains(lease))
+        };
+        let unleased =
+            ran_out.iter().filter(unleased).count() + since.iter().filter(dropped).count();
+        report.unleased = unleased as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
         let unnamed = match cfg!(mutation = "never_detached") {
@@ -291,7 +298,9 @@ impl Collector {
         report.dry_run = true;
         report.revoked = newest.checkpoints.iter().filter(|one| one.expired_at(now)).count() as u64;
         let ran_out = newest.leases.iter().filter(|lease| lease.expired_at(now));
-        report.unleased = ran_out.map(|lease| lease.versions.len() as u64).sum();
+        let since = newest.since_leases.iter().filter(|lease| lease.expired_at(now));
+        let points: usize = ran_out.map(|lease| lease.versions.len()).sum();
+        report.unleased = (points + since.count()) as u64;
         Ok(report)
     }
 }

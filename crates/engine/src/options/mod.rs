@@ -21,9 +21,14 @@ use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::{OptionLine, moved};
+use siltstone_manifest::protocol::Lifetimes;
 use siltstone_sst::{Codec, TableOptions};
 use std::fmt;
 use std::time::Duration;
+
+/// How long since-leases last.
+const SHORTEST_SINCE: Duration = Duration::from_secs(20);
+const LONGEST_SINCE: Duration = Duration::from_secs(60);
 
 /// How a database handle behaves. Every field is described in [`Options::TABLE`].
 #[derive(Clone, Debug, PartialEq)]
@@ -425,6 +430,14 @@ impl Options {
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.manifest_poll_interval.unwrap_or(Duration::from_secs(1))
+    }
+
+    /// How long readers' leases last (rule L5, RFC 0048). Since-leases keep all that is rewritten
+    /// meanwhile, so they are short: four looks at least, and within a minute.
+    pub(crate) fn lease_lifetimes(&self) -> Lifetimes {
+        let point = self.readers.checkpoint_lifetime;
+        let since = (self.poll_interval() * 4).clamp(SHORTEST_SINCE, LONGEST_SINCE).min(point);
+        Lifetimes { since: Some(since), point }
     }
 
     /// [`Options::validate`], and what a reader that leases what it reads needs besides.

@@ -129,13 +129,19 @@ struct RoundPacing {
     /// By the monotonic clock: before it, that the store is full is no reason.
     full_from: Duration,
     full_pause: Duration,
+    /// Likewise: before it, that there is too much garbage is no reason.
+    too_much_from: Duration,
 }
 
 /// Runs until the handle has nothing more to write: what closing writes may need room too.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let interval = writer.options.gc.interval;
-    let mut turn =
-        RoundPacing { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
+    let mut turn = RoundPacing {
+        pause: interval,
+        full_from: Duration::ZERO,
+        full_pause: FIRST_FULL_PAUSE,
+        too_much_from: Duration::ZERO,
+    };
     *writer.collector.working.lock().await = Some(at_open(&writer));
     while let Some(call) = called(&writer, &turn).await {
         let mut working = writer.collector.working.lock().await;
@@ -160,6 +166,10 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             let longer = (turn.full_pause * 2).min(LONGEST_FULL_PAUSE);
             turn.full_pause = if freed { FIRST_FULL_PAUSE } else { longer };
             turn.full_from = writer.env.clock.monotonic() + turn.full_pause;
+        }
+        if call == Call::TooMuch && done.as_ref().is_ok_and(|deleted| *deleted == 0) {
+            // What there is too much of, leases keep by the store's clock.
+            turn.too_much_from = writer.env.clock.monotonic() + PAUSE_WHILE_KEPT;
         }
         turn.pause = match done {
             Ok(_) => interval,
@@ -188,6 +198,8 @@ const LONGEST: u32 = 8;
 /// Pauses between two rounds because the store is full: they double while nothing is freed.
 const FIRST_FULL_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(2);
+/// The pause after a round that found too much garbage and could delete none of it.
+const PAUSE_WHILE_KEPT: Duration = Duration::from_secs(5);
 
 /// A round, if one is worth its requests. Answers how many objects it deleted.
 async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) -> Result<u64> {
@@ -249,7 +261,10 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
 async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
     let clock = &writer.env.clock;
     let look = clock.sleep(around(&writer.env, turn.pause));
-    let too_much = pin!(writer.collector.garbage.too_much.notified());
+    let too_much = pin!(async {
+        clock.sleep(turn.too_much_from.saturating_sub(clock.monotonic())).await;
+        writer.collector.garbage.too_much.notified().await;
+    });
     let full = pin!(async {
         clock.sleep(turn.full_from.saturating_sub(clock.monotonic())).await;
         writer.context.requests.full().await;
@@ -289,11 +304,34 @@ async fn stops(writer: &Writer, call: Call) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::env::Clock;
     use crate::options::Options;
+    use futures::future::BoxFuture;
+    use siltstone_base::UnixMillis;
+
+    struct StoppedClock;
+
+    impl Clock for StoppedClock {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
 
     #[test]
     fn refused_deletes_are_shown_until_one_succeeds() {
-        let embedded = Embedded::new(Garbage::new(Arc::default(), &Options::default()));
+        let embedded = Embedded::new(Garbage::new(
+            Arc::default(),
+            Arc::new(StoppedClock),
+            &Options::default(),
+        ));
         let denied = Error::new(ErrorKind::Denied, "no right to delete");
         let refused = GcReport { trouble: Some(denied), ..GcReport::default() };
         embedded.note(&refused);

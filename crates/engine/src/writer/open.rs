@@ -481,7 +481,8 @@ async fn start(
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let durability = Arc::new(Durability::new(replayed.last_seq));
-    let (pressure, garbage) = (Pressure::new(&options), Garbage::new(requests, &options));
+    let pressure = Pressure::new(&options);
+    let garbage = Garbage::new(requests, Arc::clone(&env.clock), &options);
     let observer = WriterObserver {
         env: env.clone(),
         durability: Arc::clone(&durability),

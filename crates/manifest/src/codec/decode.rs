@@ -105,6 +105,7 @@ fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> R
         })?,
         checkpoints: list(root.checkpoints(), |each| checkpoint(&each))?,
         leases: list(root.leases(), |each| shared::read_lease(&each))?,
+        since_leases: list(root.since_leases(), |each| Ok(shared::read_since_lease(&each)))?,
         holds: list(root.holds(), |each| Ok(shared::read_hold(&each)))?,
         fed: Vec::new(),
         behind: None,

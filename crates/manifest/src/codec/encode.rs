@@ -113,6 +113,7 @@ pub(super) fn body(manifest: &Manifest) -> Vec<u8> {
         finished_jobs: list(b, &manifest.finished_jobs, finished_job),
         checkpoints: list(b, &manifest.checkpoints, |b, one| checkpoint(b, one, manifest.id)),
         leases: list(b, &manifest.leases, |b, one| shared::lease(b, one, manifest.id)),
+        since_leases: list(b, &manifest.since_leases, shared::since_lease),
         holds: list(b, &manifest.holds, shared::hold),
         timelines: list(b, &manifest.timelines, shared::timeline),
         pending_ingests: list(b, &manifest.pending_ingests, shared::pending_ingest),

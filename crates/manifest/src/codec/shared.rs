@@ -5,7 +5,7 @@ use super::encode::{Builder, LIST_BYTES, Offset, TABLE_BYTES_AT_MOST, attempt_of
 use crate::features::{Audience, Extension, Feature};
 use crate::state::{
     Hold, IngestApp, IngestOutcome, Lease, LeasedVersion, Manifest, PendingIngest,
-    RememberedIngest, Timeline,
+    RememberedIngest, SinceLease, Timeline,
 };
 use flatbuffers::WIPOffset;
 use siltstone_base::{AttemptId, JobId, ManifestId, Result, Seq, TimelineId, UnixMillis, WalId};
@@ -19,6 +19,7 @@ pub(super) fn bytes_at_most(manifest: &Manifest) -> u64 {
         text(&one.name) + one.value.as_ref().map_or(0, |value| value.len() as u64 + LIST_BYTES)
     });
     let leases = manifest.leases.iter().map(|one| TABLE_BYTES_AT_MOST * one.versions.len() as u64);
+    let since = manifest.since_leases.iter().map(|_| 0);
     let holds = manifest.holds.iter().map(|one| text(&one.name));
     let pending = manifest.pending_ingests.iter().map(|one| {
         let app = one.app.as_ref().map_or(0, |(app, _)| text(app));
@@ -28,7 +29,7 @@ pub(super) fn bytes_at_most(manifest: &Manifest) -> u64 {
     let remembered = remembered.map(|one| one.reason.as_deref().map_or(0, text));
     let apps = manifest.ingest_apps.iter().map(|one| text(&one.app));
     let timelines = manifest.timelines.iter().map(|_| 0);
-    let all = names.chain(extensions).chain(leases).chain(holds).chain(pending);
+    let all = names.chain(extensions).chain(leases).chain(since).chain(holds).chain(pending);
     let all = all.chain(remembered).chain(apps).chain(timelines);
     all.map(|bytes| TABLE_BYTES_AT_MOST + bytes).sum()
 }
@@ -81,6 +82,16 @@ fn leased_version(
         manifest_attempt: attempt.as_ref(),
     };
     fb::LeasedVersion::create(b, &args)
+}
+
+pub(super) fn since_lease(b: &mut Builder, one: &SinceLease) -> Offset<fb::SinceLease<'static>> {
+    let args = fb::SinceLeaseArgs { from: one.from.get(), expires_at: one.expires_at.0 };
+    fb::SinceLease::create(b, &args)
+}
+
+pub(super) fn read_since_lease(one: &fb::SinceLease<'_>) -> SinceLease {
+    let (from, expires_at) = (ManifestId(one.from()), UnixMillis(one.expires_at()));
+    SinceLease { from, expires_at }
 }
 
 pub(super) fn read_lease(lease: &fb::Lease<'_>) -> Result<Lease> {

@@ -60,7 +60,8 @@ known! {
     fb::RememberedIngest up to VT_REASON;
     fb::IngestApp up to VT_SEQ;
     fb::Hold up to VT_MOST_BYTES;
-    fb::Manifest up to VT_COMMIT_TIME;
+    fb::SinceLease up to VT_EXPIRES_AT;
+    fb::Manifest up to VT_SINCE_LEASES;
 }
 
 /// The first table among `items` with such a field.
@@ -95,6 +96,7 @@ pub(super) fn unknown_field(root: &fb::Manifest<'_>) -> Option<&'static str> {
                 one.unknown().or_else(|| any(Some(one.versions()), |version| version.unknown()))
             })
         })
+        .or_else(|| any(root.since_leases(), |one| one.unknown()))
         .or_else(|| any(root.timelines(), |one| one.unknown()))
         .or_else(|| any(root.pending_ingests(), |one| one.unknown()))
         .or_else(|| any(root.remembered_ingests(), |one| one.unknown()))

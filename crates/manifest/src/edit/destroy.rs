@@ -42,6 +42,7 @@ impl Destroy {
             }
             next.checkpoints.clear();
             next.leases.clear();
+            next.since_leases.clear();
             next.holds.clear();
             next.fed.clear();
         }
@@ -74,5 +75,6 @@ pub fn bars_destroy(state: &Manifest, now: UnixMillis) -> impl Iterator<Item = &
 /// Whether nothing is pinned: neither a checkpoint nor a lease nor a hold is left.
 #[must_use]
 pub fn is_let_go(state: &Manifest) -> bool {
-    state.checkpoints.is_empty() && state.leases.is_empty() && state.holds.is_empty()
+    let leases = state.leases.is_empty() && state.since_leases.is_empty();
+    state.checkpoints.is_empty() && leases && state.holds.is_empty()
 }

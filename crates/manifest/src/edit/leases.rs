@@ -1,4 +1,4 @@
-//! The edit of readers' leases (rules L1, L2, L4; RFC 0028).
+//! The edit of readers' leases (rules L1, L2, L4, RFC 0028; since-leases, RFC 0048).
 //!
 //! ```text
 //! until  ──►  8:00            8:15             8:30
@@ -11,52 +11,56 @@
 use super::Refusal;
 use crate::rules::{Rule, Rules};
 use crate::state::{Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Manifest};
-use siltstone_base::{AttemptId, ManifestId, UnixMillis};
+use siltstone_base::{AttemptId, UnixMillis};
 
 /// Covers versions until a moment, for whoever reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoverVersions {
-    /// Whether the tables of the state that it is committed on are covered: by a version that has
-    /// them and is leased already, or by the one that this commit makes.
+    /// Until when a since-lease covers the version that this commit makes, and every later one
+    /// (RFC 0048); `None`: by no such lease.
+    pub since: Option<UnixMillis>,
+    /// Whether the tables of the state that it is committed on are covered by a point lease: on a
+    /// version that has them and is leased already, or on the one that this commit makes.
     pub newest: bool,
-    /// Versions that are leased and still read. One that no lease has any more is passed over.
-    pub versions: Vec<ManifestId>,
+    /// Versions that are covered and still read, for point leases. One that no lease covers any
+    /// more is passed over.
+    pub versions: Vec<LeasedVersion>,
     /// It is in effect where everything is covered until here, whoever saw to it.
     pub enough: UnixMillis,
-    /// Until when it covers.
+    /// Until when point leases cover.
     pub until: UnixMillis,
 }
 
 impl CoverVersions {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let mut moving = Vec::new();
+        let mut room = MOST_LEASED.saturating_sub(next.leased_versions());
         let named = self.versions.iter().filter(|_| rules.has(Rule::RenewWhatIsRead));
-        for id in named {
-            match next.lease_of(*id) {
+        for one in named {
+            let covered = next.covered_since(one.manifest_id).is_some();
+            match next.lease_of(one.manifest_id) {
                 Some(lease) if lease.expires_at >= self.until => {}
-                Some(lease) => moving.extend(lease.version(*id)),
-                None if rules.has(Rule::RenewOnlyPresent) => {}
-                None => {
-                    moving.push(LeasedVersion {
-                        manifest_id: *id,
-                        manifest_attempt: AttemptId::NONE,
-                    });
+                Some(lease) => moving.extend(lease.version(one.manifest_id)),
+                None if room == 0 => {}
+                None if covered || !rules.has(Rule::RenewOnlyPresent) => {
+                    room -= 1;
+                    moving.push(*one);
                 }
+                None => {}
             }
         }
         if self.newest && rules.has(Rule::PinWhatIsRead) {
-            match next.leased_newest_with(rules) {
+            match next.leased_as(next, rules) {
                 Some((_, until)) if until >= self.until => {}
                 Some((version, _)) => moving.push(version),
+                None if room == 0 => {
+                    return Err(Refusal::Invalid(
+                        "1,024 versions are leased to readers; let the collector run, which drops \
+                         leases that have run out, or open the database once with a writer of this \
+                         version, after which readers need no room here",
+                    ));
+                }
                 None => {
-                    let leased = next.leases.iter().map(|lease| lease.versions.len());
-                    if leased.sum::<usize>() >= MOST_LEASED {
-                        return Err(Refusal::Invalid(
-                            "1,024 versions are leased to readers; let the collector run, which \
-                             drops leases that have run out, or give readers a shorter \
-                             readers.checkpoint_lifetime",
-                        ));
-                    }
                     let own = (next.id, AttemptId::NONE);
                     let (manifest_id, manifest_attempt) = own;
                     moving.push(LeasedVersion { manifest_id, manifest_attempt });
@@ -64,20 +68,28 @@ impl CoverVersions {
             }
         }
         cover(&mut next.leases, moving, self.until);
+        if let Some(until) = self.since.filter(|_| rules.has(Rule::PinWhatIsRead)) {
+            next.cover_since(until);
+        }
         Ok(())
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
         let lasts = |until: UnixMillis| until >= self.enough;
         let newest = || {
-            let leased = state.leased_newest_with(rules);
-            leased.is_some_and(|(_, until)| lasts(until)) || !rules.has(Rule::PinWhatIsRead)
+            let covered = state.cover_of(state, rules);
+            covered.is_some_and(|cover| lasts(cover.until)) || !rules.has(Rule::PinWhatIsRead)
         };
-        let renewed = |id: &ManifestId| match state.lease_of(*id) {
-            Some(lease) => lasts(lease.expires_at) || !rules.has(Rule::RenewWhatIsRead),
-            None => rules.has(Rule::RenewOnlyPresent),
+        let full = state.leased_versions() >= MOST_LEASED;
+        let renewed = |one: &LeasedVersion| {
+            let since = state.covered_since(one.manifest_id);
+            match state.lease_of(one.manifest_id).map(|lease| lease.expires_at).max(since) {
+                Some(until) => lasts(until) || full || !rules.has(Rule::RenewWhatIsRead),
+                None => rules.has(Rule::RenewOnlyPresent),
+            }
         };
-        (!self.newest || newest()) && self.versions.iter().all(renewed)
+        let newest = (!self.newest && self.since.is_none()) || newest();
+        newest && self.versions.iter().all(renewed)
     }
 }
 
@@ -110,6 +122,7 @@ fn cover(leases: &mut Vec<Lease>, mut moving: Vec<LeasedVersion>, until: UnixMil
 /// what it covers to a later record.
 pub(super) fn revoke(next: &mut Manifest, now: UnixMillis) {
     next.leases.retain(|lease| !lease.expired_at(now));
+    next.since_leases.retain(|lease| !lease.expired_at(now));
 }
 
 #[cfg(test)]

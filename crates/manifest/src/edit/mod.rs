@@ -274,6 +274,7 @@ impl Edit {
                 let mut named = state.checkpoints.iter().filter(|one| ids.contains(&one.id));
                 !named.any(|one| one.expired_at(*now))
                     && !state.leases.iter().any(|lease| lease.expired_at(*now))
+                    && !state.since_leases.iter().any(|lease| lease.expired_at(*now))
                     && !state.holds.iter().any(|hold| hold.expired_at(*now))
             }
             Edit::ClaimCompactor { claim, .. } => state.compactor_claim == *claim,

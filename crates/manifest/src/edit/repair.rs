@@ -145,6 +145,9 @@ impl VoidManifests {
             lease.versions.retain(|version| self.readable.contains(&version.manifest_id));
         }
         next.leases.retain(|lease| !lease.versions.is_empty());
+        // Versions above the one that is gone on from are lost. Readers look again; until they are
+        // told to, collectors delete no unreferenced table.
+        next.since_leases.clear();
         let mut fences = self.fences.clone();
         fences.sort_unstable();
         for fence in fences {

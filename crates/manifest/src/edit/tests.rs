@@ -529,11 +529,17 @@ fn any_of_batches() -> impl Strategy<Value = Edit> {
 
 /// A reader covers what it reads.
 fn any_covering() -> impl Strategy<Value = Edit> {
-    let versions = prop::collection::vec(1..12u64, 0..3);
-    (any::<bool>(), versions, 1..2000u64, 0..400u64).prop_map(|(newest, versions, until, less)| {
-        let versions = versions.into_iter().map(ManifestId).collect();
+    let versions = prop::collection::vec(1..=5u64, 0..3);
+    let kinds = (any::<bool>(), prop::option::of(1..2000u64));
+    (kinds, versions, 1..2000u64, 0..400u64).prop_map(|((newest, since), versions, until, less)| {
+        let leased = |id| crate::LeasedVersion {
+            manifest_id: ManifestId(id),
+            manifest_attempt: AttemptId(7),
+        };
+        let versions = versions.into_iter().map(leased).collect();
+        let since = since.map(|more| UnixMillis(until + more));
         let (enough, until) = (UnixMillis(until.saturating_sub(less)), UnixMillis(until));
-        Edit::CoverVersions(CoverVersions { newest, versions, enough, until })
+        Edit::CoverVersions(CoverVersions { since, newest, versions, enough, until })
     })
 }
 

@@ -4,6 +4,7 @@ use super::checkpoint::{is_added, is_released, release};
 use super::{
     Conflict, InstallBatch, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release, log,
 };
+use crate::features::SINCE_LEASES;
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
@@ -71,6 +72,7 @@ impl ClaimWriter {
         if rules.has(Rule::TakeoverRemovesPins) {
             next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
         }
+        next.features.name_for_committers(SINCE_LEASES, "0.1.0");
         pin(next, self.checkpoint.as_ref(), epoch, rules)
     }
 

@@ -2,14 +2,13 @@
 //! tells.
 
 use super::{
-    Evidence, ListedObject, manifest_boundary, manifest_boundary_now, record_boundary_now,
-    superseded,
+    Evidence, ListedObject, PinnedName, manifest_boundary_now, record_boundary_now, superseded,
 };
 use crate::ingest::{deadline, has_ended, stays_ended};
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, FedSource, Hold, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,8 +153,7 @@ impl<'a> ObjectJudge<'a> {
     fn new(evidence: &'a Evidence, newest: &'a Manifest, rules: Rules) -> ObjectJudge<'a> {
         let listed = &evidence.listed;
         let present = manifest_boundary_now(listed);
-        let moved = manifest_boundary(listed, evidence.readable_until()).unwrap_or_default();
-        let manifests = (present, moved.max(present));
+        let manifests = (present, evidence.boundary());
         let record_now = record_boundary_now(listed, newest.database);
         let record_moved = superseded(listed, record_now, evidence.cutoff).unwrap_or_default();
         let records = listed.iter().filter_map(|object| match object.name {
@@ -192,18 +190,27 @@ impl<'a> ObjectJudge<'a> {
 
     fn read_tables(&mut self) {
         let (evidence, newest) = (self.evidence, self.newest);
-        let honoured = self.rules.has(Rule::HonourCheckpoints);
-        for manifest in &evidence.pinned {
-            let mut pins = newest.checkpoints.iter().filter(|_| honoured);
-            if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
-                self.pinned.extend(manifest.tables().map(SstDescriptor::name));
-                self.pinned.extend(left(manifest));
-                self.read_ingests(manifest);
+        let pending = self.rules.has(Rule::HonourPending);
+        let counted = newest.checkpoints.iter().filter(|one| self.counts(one));
+        let checkpoints: BTreeSet<_> = counted.map(|one| one.manifest_id).collect();
+        let leased = newest.leases.iter().flat_map(|lease| &lease.versions);
+        let leased = leased.map(|version| version.manifest_id).filter(|id| self.is_leased(*id));
+        let leased: BTreeSet<_> = leased.collect();
+        for name in evidence.pinned.needed(&checkpoints) {
+            match name {
+                PinnedName::Object(name) => drop(self.pinned.insert(name)),
+                PinnedName::Job(job) if pending => drop(self.ingests.insert(job)),
+                PinnedName::Job(_) | PinnedName::Ancestor(_) => {}
             }
-            if self.is_leased(manifest.id) {
-                self.leased.extend(manifest.tables().map(SstDescriptor::name));
-                self.leased.extend(left(manifest));
-                self.read_ingests(manifest);
+        }
+        let since = self.rules.has(Rule::SinceKeepsPending).then_some(evidence.kept_from).flatten();
+        let covered = evidence.kept.iter().filter(|(_, last)| since.is_some_and(|u| **last >= u));
+        let leased = evidence.pinned.needed(&leased).collect::<Vec<_>>();
+        for name in leased.into_iter().chain(covered.map(|(name, _)| *name)) {
+            match name {
+                PinnedName::Object(name) => drop(self.leased.insert(name)),
+                PinnedName::Job(job) if pending => drop(self.ingests.insert(job)),
+                PinnedName::Job(_) | PinnedName::Ancestor(_) => {}
             }
         }
         if self.rules.has(Rule::HonourReservations) {

@@ -21,11 +21,17 @@ fn evidence(listed: Vec<ListedObject>, cutoff: u64) -> Evidence {
     let pinned = Manifest { id: ManifestId(3), l0: vec![], runs: vec![], ..manifest() };
     let found = Evidence {
         listed,
-        pinned: vec![Arc::new(pinned)],
+        pinned: noted(&[pinned]),
         cutoff: UnixMillis(cutoff),
         ..Evidence::default()
     };
     with_newest(found, manifest())
+}
+
+fn noted(manifests: &[Manifest]) -> PinnedNames {
+    let mut pinned = PinnedNames::default();
+    manifests.iter().for_each(|manifest| pinned.note(manifest));
+    pinned
 }
 
 fn with_newest(mut found: Evidence, newest: Manifest) -> Evidence {
@@ -46,22 +52,22 @@ fn table_names(ids: &[u128]) -> Vec<ListedObject> {
 #[test]
 fn a_manifest_goes_by_the_age_of_its_successor() {
     // 3 was superseded at 40, 4 at 50.
-    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(40)), Some(ManifestId(3)));
-    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(39)), Some(ManifestId(2)));
-    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(19)), None);
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(40), None), Some(ManifestId(3)));
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(39), None), Some(ManifestId(2)));
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(19), None), None);
 }
 
 #[test]
 fn the_newest_manifest_stays_however_old() {
-    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(9999)), Some(ManifestId(4)));
-    assert_eq!(manifest_boundary(&numbered(5..=5), UnixMillis(9999)), None);
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(9999), None), Some(ManifestId(4)));
+    assert_eq!(manifest_boundary(&numbered(5..=5), UnixMillis(9999), None), None);
 }
 
 #[test]
 fn the_boundary_never_goes_back() {
     let mut listed = numbered(6..=7);
     listed.push(object(ObjectName::ManifestBoundary(ManifestId(6)), 1));
-    assert_eq!(manifest_boundary(&listed, UnixMillis(9999)), None);
+    assert_eq!(manifest_boundary(&listed, UnixMillis(9999), None), None);
 }
 
 #[test]
@@ -164,7 +170,7 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     };
     let job = |job, output| JobReservation { job: JobId(job), outputs: vec![SstId(output)] };
     let mut found = Evidence {
-        pinned: vec![Arc::new(pinned)],
+        pinned: noted(&[pinned]),
         // 300 is finished: what it did not commit is dead.
         jobs: vec![job(300, 60), job(301, 61)],
         ..evidence(table_names(&[14, 9, 50, 30, 31, 60, 61, 99]), 10)
@@ -200,7 +206,7 @@ fn a_present_lease_keeps_its_manifests_and_their_tables() {
     let mut listed = numbered(1..=5);
     listed.extend(table_names(&[40, 41]));
     listed.push(object(ObjectName::Wal(WalId(4)), 1));
-    let found = Evidence { pinned: vec![Arc::new(leased)], ..evidence(listed, 9999) };
+    let found = Evidence { pinned: noted(&[leased]), ..evidence(listed, 9999) };
     let found = with_newest(found, state);
     // Run out by any clock, and present: alive.
     let fates = fate::of_all(&found, Rules::ALL);
@@ -256,7 +262,7 @@ fn piled_up() -> Evidence {
     for (table, last) in [(21, 1), (22, 2), (23, 4)] {
         found.named.insert(ObjectName::Compacted(SstId(table)), ManifestId(last));
     }
-    found.pinned = vec![];
+    found.pinned = PinnedNames::default();
     let mut newest = manifest();
     newest.checkpoints = vec![];
     newest.leases = vec![];
@@ -338,7 +344,7 @@ fn a_bound_on_bytes_frees_nothing_that_is_pinned() {
     newest.checkpoints =
         vec![crate::Checkpoint { manifest_id: ManifestId(1), ..checkpoint(1, None) }];
     found.newest = Some(Arc::new(newest));
-    found.pinned = vec![Arc::new(pinned)];
+    found.pinned = noted(&[pinned]);
     found.cutoff = UnixMillis(9999);
     found.press(Allowance::NONE, Rules::ALL);
     let verdict = dead(&found, Rules::ALL);
@@ -516,7 +522,7 @@ fn a_pinned_manifest_keeps_what_it_shows_as_pending() {
         || Manifest { pending_ingests: vec![], ingest_horizon: UnixMillis(9), ..manifest() };
     let found = with_newest(evidence(staged(JobId(400)), 9_999), newest());
     assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
-    let alone = Evidence { pinned: vec![], ..found };
+    let alone = Evidence { pinned: PinnedNames::default(), ..found };
     assert_eq!(dead(&alone, Rules::ALL).deletes.len(), 2);
 }
 
@@ -591,6 +597,70 @@ fn originals_that_a_feed_reads_stay() {
     assert_eq!(goes(passed).len(), 2);
 }
 
+/// L7: neither age nor bytes nor a full store move the boundary onto what a since-lease covers.
+#[test]
+fn no_boundary_reaches_a_since_lease() {
+    let listed = numbered(1..=9);
+    let boundary = |from| manifest_boundary(&listed, UnixMillis(9999), from);
+    assert_eq!(boundary(Some(ManifestId(4))), Some(ManifestId(3)));
+    assert_eq!(boundary(Some(ManifestId(1))), None);
+    assert_eq!([boundary(None), boundary(Some(ManifestId(9)))], [Some(ManifestId(8)); 2]);
+}
+
+/// L8: what a covered version shows as pending or left stays, though the newest shows it no longer.
+#[test]
+fn what_a_since_lease_covers_keeps_pending_jobs_and_names() {
+    let (name, job) = (SstId(95), JobId(77));
+    let staged = ObjectName::IngestSst(job, SstId(96));
+    let listed = vec![object(ObjectName::Compacted(name), 1), object(staged, 1)];
+    let before = Manifest {
+        id: ManifestId(4),
+        left: vec![name],
+        pending_ingests: vec![crate::PendingIngest {
+            job,
+            ..manifest().pending_ingests[0].clone()
+        }],
+        ..manifest()
+    };
+    let newest = Manifest { ingest_horizon: UnixMillis(u64::MAX), ..manifest() };
+    let goes = |from: Option<u64>, rules: Rules| {
+        let mut found = evidence(listed.clone(), 10);
+        found.kept_from = from.map(ManifestId);
+        found.note(&before);
+        dead(&with_newest(found, newest.clone()), rules).deletes
+    };
+    assert_eq!(goes(Some(4), Rules::ALL), []);
+    let both = vec![ObjectName::Compacted(name), staged];
+    assert_eq!(goes(Some(4), Rules::ALL.without(Rule::SinceKeepsPending)), both);
+    assert_eq!([goes(Some(5), Rules::ALL), goes(None, Rules::ALL)], [both.clone(), both]);
+}
+
+/// L10: spans of names stand for the manifests of pins, also where one went and another came.
+#[test]
+fn names_of_pinned_versions_are_kept_without_their_manifests() {
+    let of = |id: u64, table_id: u128| Manifest {
+        id: ManifestId(id),
+        l0: vec![],
+        runs: vec![crate::SortedRun {
+            id: 0,
+            tables: vec![table(SstId(table_id), b"a", b"b", 1, 1)],
+        }],
+        left: vec![],
+        pending_ingests: vec![],
+        ..manifest()
+    };
+    let mut names = noted(&[of(4, 31), of(9, 31), of(17, 32)]);
+    let needed = |names: &PinnedNames, ids: &[u64]| {
+        let present = ids.iter().copied().map(ManifestId).collect();
+        names.needed(&present).filter(|name| matches!(name, PinnedName::Object(_))).count()
+    };
+    assert_eq!([needed(&names, &[4]), needed(&names, &[17]), needed(&names, &[9, 17])], [1, 1, 2]);
+    assert_eq!([needed(&names, &[6]), needed(&names, &[12])], [1, 0], "a restore may come between");
+    names.retain(&[ManifestId(17)].into());
+    assert!(names.has_noted(ManifestId(17)) && !names.has_noted(ManifestId(9)));
+    assert_eq!([needed(&names, &[9]), needed(&names, &[17])], [0, 1]);
+}
+
 /// N14, N15: what the log may name, that of the newest state and that of a pinned one.
 #[test]
 fn tables_of_large_batches_stay() {
@@ -605,8 +675,8 @@ fn tables_of_large_batches_stay() {
     let pinned = manifest().checkpoints[0].manifest_id;
     let older = Manifest { id: pinned, ..left(manifest()) };
     let by = |pinned| Evidence { pinned, ..with_newest(evidence(listed(), 10), manifest()) };
-    assert_eq!(goes(by(vec![older.into()]), Rules::ALL), []);
-    assert_eq!(goes(by(vec![]), Rules::ALL), [name]);
+    assert_eq!(goes(by(noted(&[older])), Rules::ALL), []);
+    assert_eq!(goes(by(noted(&[])), Rules::ALL), [name]);
     // A feed that has yet to read it.
     let fed = vec![FedIngest { seq: Seq(60), source: FedSource::Table(SstId(95)) }];
     let found = with_newest(evidence(listed(), 10), Manifest { fed, ..manifest() });

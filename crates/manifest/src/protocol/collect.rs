@@ -26,7 +26,7 @@ use crate::gc::{Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, f
 use crate::ingest::{JobApp, deadline};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
-use known::{between, reach};
+use known::between;
 use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -373,20 +373,21 @@ impl Collect {
     /// What the next round may go by. Nothing, of one that was overtaken.
     #[must_use]
     pub fn into_known(self) -> Known {
-        let until = self.evidence.readable_until();
-        let Evidence { newest: Some(newest), mut named, mut named_ancestors, pinned, .. } =
-            self.evidence
+        let boundary = self.reach();
+        let Evidence {
+            newest: Some(newest), mut named, mut named_ancestors, mut kept, pinned, ..
+        } = self.evidence
         else {
             return Known::default();
         };
         if self.phase != CollectPhase::Done || self.report.overtaken {
             return Known::default();
         }
-        let boundary = reach(&self.evidence.listed, until);
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
+        kept.retain(|_, last| *last > boundary);
         let (database, apps) = (self.database, self.known.apps);
-        Known { database, through: newest.id, named, named_ancestors, pinned, apps }
+        Known { database, through: newest.id, named, named_ancestors, kept, pinned, apps }
     }
 
     /// What commits come before the look for the newest manifest: holds that keep too much are
@@ -423,16 +424,18 @@ impl Collect {
             return;
         }
         let newest = self.dry.map_or(newest.clone(), |now| as_if_revoked(&newest, now));
+        if self.rules.has(Rule::HonourSince) {
+            self.evidence.kept_from = newest.kept_from();
+        }
         let boundary = self.reach();
         let known = std::mem::take(&mut self.known);
-        let Known { through, named, named_ancestors, pinned, apps, .. } = known;
+        let Known { through, named, named_ancestors, kept, pinned, apps, .. } = known;
         self.known.apps = apps;
         (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
+        (self.evidence.kept, self.evidence.pinned) = (kept, pinned);
         let all = newest.pinned_versions();
-        let still = |version: &Arc<Manifest>| all.contains(&version.id);
-        self.evidence.pinned = pinned.into_iter().filter(still).collect();
-        let have = |id: &ManifestId| self.evidence.pinned.iter().any(|version| version.id == *id);
-        let pins = all.iter().copied().filter(|id| !have(id));
+        self.evidence.pinned.retain(&all);
+        let pins = all.iter().copied().filter(|id| !self.evidence.pinned.has_noted(*id));
         let Some(above) = between(&self.evidence.listed, boundary.max(through), newest.id) else {
             // What follows the first manifest was not listed yet: the next round knows it.
             self.give_up();
@@ -453,10 +456,11 @@ impl Collect {
             self.give_up();
             return;
         };
-        if newest.pinned_versions().contains(&id) {
-            self.evidence.pinned.push(read.clone());
+        let (pinned, above) = (newest.pins(id), id > self.reach());
+        if pinned {
+            self.evidence.pinned.note(&read);
         }
-        if id > self.reach() {
+        if above {
             self.evidence.note(&read);
         }
         self.end_reading();
@@ -466,9 +470,8 @@ impl Collect {
         let CollectPhase::Read(ids, newest) = &self.phase else { return };
         if ids.is_empty() {
             let newest = newest.clone();
-            let pins = newest.pinned_versions().contains(&newest.id);
-            if pins && self.evidence.pinned.iter().all(|version| version.id != newest.id) {
-                self.evidence.pinned.push(newest.clone());
+            if newest.pins(newest.id) {
+                self.evidence.pinned.note(&newest);
             }
             self.evidence.note(&newest);
             self.evidence.newest = Some(newest);
@@ -510,7 +513,7 @@ impl Collect {
     }
 
     fn reach(&self) -> ManifestId {
-        reach(&self.evidence.listed, self.evidence.readable_until())
+        self.evidence.boundary()
     }
 
     fn give_up(&mut self) {
@@ -550,6 +553,7 @@ fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
     let mut state = Manifest::clone(newest);
     state.checkpoints.retain(|one| !one.expired_at(now));
     state.leases.retain(|lease| !lease.expired_at(now));
+    state.since_leases.retain(|lease| !lease.expired_at(now));
     state.holds.retain(|hold| !hold.expired_at(now));
     Arc::new(state)
 }

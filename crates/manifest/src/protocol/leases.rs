@@ -1,4 +1,4 @@
-//! Under which leases a reader reads (rules L1 to L5; RFC 0028).
+//! Under which leases a reader reads (rules L1 to L9; RFC 0028, RFC 0048).
 //!
 //! A reader reads *versions*: tables of one manifest each. The newest that it has is what it gives
 //! to new reads; older ones live on while a scan is on them. Every version is covered by a lease,
@@ -11,13 +11,18 @@
 //!                        ├─ rows are missing between ───► wait a little, look again; then commit
 //!                        └─ none is missing ────────────► wait long: the tables at hand will do
 //! ```
+//! A commit covers the newest version and all that follow, by a short since-lease. A point lease
+//! covers one version: a scan that outlasts the since-lease that it began under, and a database at
+//! rest, for longer the longer it rests.
+//!
 //! Not a machine of its own: it says what the next commit carries, and is told what came of it.
 //! Times are of two clocks: `now` of the reader's own, which runs on while the machine sleeps and
 //! says when to act; `wall`, which says what is written, and is believed in nothing else.
 
 use crate::edit::CoverVersions;
+use crate::features::SINCE_LEASES;
 use crate::rules::{Rule, Rules};
-use crate::state::{LeasedVersion, Manifest};
+use crate::state::{Cover, LeasedVersion, MOST_LEASED, Manifest};
 use siltstone_base::{AttemptId, ManifestId, UnixMillis};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +32,25 @@ use std::time::Duration;
 const STEPS: u32 = 8;
 /// A reader that lacks no row takes newer tables up after this part of a lifetime, at the latest.
 const LATEST: u32 = 16;
+/// A database at rest is covered for so many times as long as it has rested.
+const TIMES_AT_REST: u32 = 4;
+
+/// How long leases last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lifetimes {
+    /// Since-leases; `None`: none are used.
+    pub since: Option<Duration>,
+    /// Point leases, at most.
+    pub point: Duration,
+}
+
+impl Lifetimes {
+    /// Of readers that use point leases alone.
+    #[must_use]
+    pub fn points(point: Duration) -> Lifetimes {
+        Lifetimes { since: None, point }
+    }
+}
 
 /// A moment, by a reader's clocks.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +77,7 @@ pub enum Want {
 /// What a reader reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
-    lifetime: Duration,
+    lifetimes: Lifetimes,
     rules: Rules,
     /// Oldest first.
     held: Vec<HeldVersion>,
@@ -63,14 +87,23 @@ pub struct Leases {
     looked: Option<(ManifestId, Duration)>,
     /// When newer tables are taken up by a commit of its own, once there are some.
     waits_until: Option<Duration>,
+    /// Whether the database has since-leases.
+    knows_since: bool,
+    /// Whether that state has other tables than new reads use.
+    behind: bool,
 }
 
 /// A version that is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeldVersion {
+    /// What reads know it by: the version that was leased when it was taken up.
+    key: ManifestId,
+    /// What its lease names; under a since-lease, the newest version that was met with its tables.
     leased: LeasedVersion,
     /// A state with its tables: the newest that was met.
     state: Arc<Manifest>,
+    /// When it was taken up, by the reader's own clock.
+    taken: Duration,
     /// When its lease ends.
     until: UnixMillis,
     /// When it is to be renewed.
@@ -90,16 +123,31 @@ impl Covering {
     /// Whether there is nothing to commit: what is due is leased for longer than is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.edit.newest && self.edit.versions.is_empty()
+        !self.covers_newest() && self.edit.versions.is_empty()
+    }
+
+    /// Whether it covers the newest tables.
+    #[must_use]
+    pub fn covers_newest(&self) -> bool {
+        self.edit.newest || self.edit.since.is_some()
     }
 }
 
 impl Leases {
-    /// A reader that reads nothing yet and asks for leases of `lifetime`.
+    /// A reader that reads nothing yet and asks for leases of `lifetimes`.
     #[must_use]
-    pub fn new(lifetime: Duration, rules: Rules) -> Leases {
+    pub fn new(lifetimes: Lifetimes, rules: Rules) -> Leases {
         let (held, current, looked, waits_until) = (Vec::new(), None, None, None);
-        Leases { lifetime, rules, held, current, looked, waits_until }
+        Leases {
+            lifetimes,
+            rules,
+            held,
+            current,
+            looked,
+            waits_until,
+            knows_since: false,
+            behind: false,
+        }
     }
 
     /// What new reads use: the leased version, and the newest state that was met with its tables.
@@ -107,13 +155,13 @@ impl Leases {
     #[must_use]
     pub fn newest(&self) -> Option<(ManifestId, &Arc<Manifest>)> {
         let current = self.current?;
-        let held = self.held.iter().find(|held| held.leased.manifest_id == current)?;
+        let held = self.held.iter().find(|held| held.key == current)?;
         Some((current, &held.state))
     }
 
     /// Every version that is read, as it is leased, with a state that has its tables.
     pub fn versions(&self) -> impl Iterator<Item = (ManifestId, &Arc<Manifest>)> {
-        self.held.iter().map(|held| (held.leased.manifest_id, &held.state))
+        self.held.iter().map(|held| (held.key, &held.state))
     }
 
     /// Whether `state` has other tables than new reads use.
@@ -131,18 +179,21 @@ impl Leases {
             return false;
         }
         self.looked = Some((state.id, at.now));
+        self.knows_since = state.features.names(SINCE_LEASES);
         let had = self.current;
         let mut held = std::mem::take(&mut self.held);
+        if let Some(current) = held.iter_mut().find(|one| Some(one.key) == had)
+            && state.tables_since <= current.state.id
+        {
+            current.state = Arc::clone(state);
+        }
         held.retain_mut(|held| self.note(held, state, before.map(|(_, when)| when), at));
         self.held = held;
-        let stays = |id: &ManifestId| self.held.iter().any(|one| one.leased.manifest_id == *id);
+        let stays = |key: &ManifestId| self.held.iter().any(|one| one.key == *key);
         self.current = self.current.filter(stays);
-        if self.is_behind(state) {
+        self.behind = self.is_behind(state);
+        if self.behind {
             self.join(state, self.enough(at.wall), None, at);
-        } else if let Some(held) =
-            self.held.iter_mut().find(|one| Some(one.leased.manifest_id) == had)
-        {
-            held.state = Arc::clone(state);
         }
         self.current != had
     }
@@ -155,12 +206,13 @@ impl Leases {
         unseen: Option<Duration>,
         at: Moment,
     ) -> bool {
-        let Some(lease) = state.lease_of(held.leased.manifest_id) else {
+        let Some(cover) = state.cover_of(&held.state, self.rules) else {
             return !self.rules.has(Rule::PinWhatIsRead);
         };
-        if lease.expires_at > held.until {
-            held.until = lease.expires_at;
-            held.due = self.due(lease.expires_at, unseen, at);
+        held.leased = cover.version;
+        if cover.until > held.until {
+            held.until = cover.until;
+            held.due = self.due(cover, unseen, at);
         }
         true
     }
@@ -177,7 +229,7 @@ impl Leases {
         let pause = match want {
             Want::Now => return true,
             Want::Soon(most) => most.mul_f64(at.share.clamp(0.0, 1.0)),
-            Want::Sometime => part(self.lifetime / LATEST),
+            Want::Sometime => part(self.lifetimes.point / LATEST),
         };
         // Drawn once; a gap that opens meanwhile shortens it.
         let until = self.waits_until.unwrap_or(Duration::MAX).min(at.now.saturating_add(pause));
@@ -202,33 +254,68 @@ impl Leases {
     /// longer than before.
     #[must_use]
     pub fn cover(&self, newest: bool, at: Moment) -> Covering {
-        let (enough, until) = (self.enough(at.wall), self.until(at.wall));
-        let old = |held: &&HeldVersion| held.until < enough || held.due <= at.now;
-        let old = self.held.iter().filter(old).filter(|held| held.until < until);
-        let enough = old
-            .clone()
-            .fold(enough, |enough, held| enough.max(UnixMillis(held.until.0.saturating_add(1))));
-        let versions = old.map(|held| held.leased.manifest_id).collect();
-        Covering { edit: CoverVersions { newest, versions, enough, until }, sent: at.now }
+        let since = self.since();
+        // Under a since-lease newer tables cost nothing more.
+        let newest = newest || (self.behind && since.is_some());
+        let rested = self.rested(at.now);
+        // At rest one version is covered for long; else the newest and what follows.
+        let by_since =
+            since.filter(|life| newest || rested.is_none_or(|rested| rested < *life / 2));
+        let point = match (since, rested) {
+            (None, _) => self.lifetimes.point,
+            (Some(life), Some(rested)) if !newest => {
+                rested.saturating_mul(TIMES_AT_REST).min(self.lifetimes.point).max(life)
+            }
+            (Some(life), _) => life,
+        };
+        let (enough, until) = (self.enough(at.wall), self.until(at.wall, point));
+        let mut edit = CoverVersions { since: None, newest, versions: Vec::new(), enough, until };
+        if let Some(life) = since.filter(|_| newest) {
+            (edit.newest, edit.since) = (false, Some(self.until(at.wall, life)));
+        }
+        for held in &self.held {
+            if held.until >= enough && held.due > at.now {
+                continue;
+            }
+            let is_newest = Some(held.key) == self.current && !newest && !self.behind;
+            match by_since {
+                Some(life) if is_newest => {
+                    let until = self.until(at.wall, life);
+                    if held.until < until {
+                        edit.since = Some(until);
+                        edit.enough = edit.enough.max(after(held.until));
+                    }
+                }
+                _ if held.until < until => {
+                    edit.versions.push(held.leased);
+                    edit.enough = edit.enough.max(after(held.until));
+                }
+                _ => {}
+            }
+        }
+        Covering { edit, sent: at.now }
     }
 
     /// `covering` is in effect in `state`, the newest that is known.
     pub fn committed(&mut self, covering: &Covering, state: &Arc<Manifest>, at: Moment) {
         self.learn(state, at);
-        if covering.edit.newest && self.is_behind(state) {
+        if covering.covers_newest() && self.is_behind(state) {
             self.join(state, covering.edit.enough, Some(covering.sent), at);
         }
-        let (current, half) = (self.current, self.lifetime / 2);
-        let pause = self.pause(at.share);
+        let (current, shortest, pause) = (self.current, self.shortest(), self.pause(at.share));
         for held in &mut self.held {
-            let version = held.leased.manifest_id;
-            let newest = covering.edit.newest && current == Some(version);
-            let asked = newest || covering.edit.versions.contains(&version);
-            if asked && held.until >= covering.edit.until {
-                held.due = covering.sent.saturating_add(half).saturating_add(pause);
+            let newest = covering.covers_newest() && current == Some(held.key);
+            let asked = match newest {
+                true => covering.edit.since.or(Some(covering.edit.until)),
+                false => Some(covering.edit.until)
+                    .filter(|_| covering.edit.versions.contains(&held.leased)),
+            };
+            if let Some(until) = asked.filter(|until| held.until >= *until) {
+                let life = Duration::from_millis(until.0.saturating_sub(at.wall.0));
+                held.due = covering.sent.saturating_add(life / 2).saturating_add(pause);
             } else if held.due <= at.now {
                 // Somebody who asks for a longer lifetime keeps it.
-                held.due = at.now.saturating_add(half);
+                held.due = at.now.saturating_add(shortest / 2);
             }
         }
     }
@@ -236,20 +323,25 @@ impl Leases {
     /// Forgets every version but the newest that nobody reads any more.
     pub fn forget_unread(&mut self, is_read: impl Fn(ManifestId) -> bool) {
         let current = self.current;
-        self.held.retain(|held| {
-            let version = held.leased.manifest_id;
-            Some(version) == current || is_read(version)
-        });
+        self.held.retain(|held| Some(held.key) == current || is_read(held.key));
     }
 
     /// A table of `version` is missing: whether that is a corruption, by what was looked at since
     /// (rule L5). Else its lease was revoked, and it was collected rightly.
     #[must_use]
     pub fn is_corrupt(&self, version: ManifestId, looked: &Manifest) -> bool {
+        let held = self.held.iter().find(|held| held.key == version);
         if !self.rules.has(Rule::LookBeforeCorruption) {
-            return self.versions().any(|(held, _)| held == version);
+            return held.is_some();
         }
-        looked.lease_of(version).is_some()
+        held.is_some_and(|held| self.is_covered(&held.state, looked))
+    }
+
+    /// Whether `version`, a state up to `newest`, is under a lease in `newest`, as this reader
+    /// believes.
+    #[must_use]
+    pub fn is_covered(&self, version: &Manifest, newest: &Manifest) -> bool {
+        newest.cover_of(version, self.rules).is_some()
     }
 
     /// Reads the tables of `state` if they are leased until `enough`.
@@ -260,46 +352,78 @@ impl Leases {
         sent: Option<Duration>,
         at: Moment,
     ) {
-        let leased = state.leased_newest_with(self.rules).filter(|(_, until)| *until >= enough);
+        let cover = state.cover_of(state, self.rules).filter(|cover| cover.until >= enough);
         let unpinned = sent.is_some() && !self.rules.has(Rule::PinWhatIsRead);
         let nobody = || {
-            let none = LeasedVersion { manifest_id: state.id, manifest_attempt: AttemptId::NONE };
-            unpinned.then_some((none, enough))
+            let version =
+                LeasedVersion { manifest_id: state.id, manifest_attempt: AttemptId::NONE };
+            unpinned.then_some(Cover { version, until: enough, is_since: false })
         };
-        let Some((leased, until)) = leased.or_else(nobody) else { return };
-        let due = self.due(until, sent, at);
-        self.held.retain(|held| held.leased.manifest_id != leased.manifest_id);
-        self.held.push(HeldVersion { leased, state: Arc::clone(state), until, due });
-        self.current = Some(leased.manifest_id);
+        let Some(cover) = cover.or_else(nobody) else { return };
+        let (leased, until) = (cover.version, cover.until);
+        let (key, due) = (leased.manifest_id, self.due(cover, sent, at));
+        self.held.retain(|held| held.key != key);
+        let (state, taken) = (Arc::clone(state), at.now);
+        self.held.push(HeldVersion { key, leased, state, taken, until, due });
+        self.current = Some(key);
+        self.behind = false;
         self.waits_until = None;
+    }
+
+    /// How long since-leases last, where the database has them.
+    fn since(&self) -> Option<Duration> {
+        self.lifetimes.since.filter(|_| self.knows_since)
+    }
+
+    fn shortest(&self) -> Duration {
+        self.since().unwrap_or(self.lifetimes.point)
+    }
+
+    /// For how long the tables that new reads use have not changed; `None` where a point lease on
+    /// them would find no room, or before the first.
+    fn rested(&self, now: Duration) -> Option<Duration> {
+        let current = self.held.iter().find(|held| Some(held.key) == self.current)?;
+        let room = current.state.leased_versions() < MOST_LEASED;
+        room.then(|| now.saturating_sub(current.taken))
     }
 
     /// When what is leased until `until` is to be renewed: half a lifetime after it was certainly
     /// not yet there, or when the wall clock leaves it half a lifetime, whatever comes first; and a
-    /// little later, so that of many one does it.
-    fn due(&self, until: UnixMillis, unseen: Option<Duration>, at: Moment) -> Duration {
-        let half = self.lifetime / 2;
-        let left = Duration::from_millis(until.0.saturating_sub(at.wall.0));
+    /// little later, so that of many one does it. Point leases of a database that has since-leases
+    /// last for what is left of them, if that is longer.
+    fn due(&self, cover: Cover, unseen: Option<Duration>, at: Moment) -> Duration {
+        let left = Duration::from_millis(cover.until.0.saturating_sub(at.wall.0));
+        let half = match self.since() {
+            Some(life) if !cover.is_since && left > life * 2 => {
+                (left / 2).min(self.lifetimes.point / 2)
+            }
+            _ => self.shortest() / 2,
+        };
         let by_wall = at.now.saturating_add(left.saturating_sub(half).min(half));
         let by_sight = unseen.map_or(Duration::MAX, |unseen| unseen.saturating_add(half));
         by_wall.min(by_sight).saturating_add(self.pause(at.share))
     }
 
     fn pause(&self, share: f64) -> Duration {
-        (self.lifetime / STEPS).mul_f64(share.clamp(0.0, 1.0))
+        (self.shortest() / STEPS).mul_f64(share.clamp(0.0, 1.0))
     }
 
     /// Until when something is to be covered that is worth joining.
     fn enough(&self, wall: UnixMillis) -> UnixMillis {
-        UnixMillis(wall.0.saturating_add(millis(self.lifetime / 2)))
+        UnixMillis(wall.0.saturating_add(millis(self.shortest() / 2)))
     }
 
-    /// Until when is asked for.
-    fn until(&self, wall: UnixMillis) -> UnixMillis {
-        let step = millis(self.lifetime / STEPS).max(1);
-        let until = wall.0.saturating_add(millis(self.lifetime));
+    /// Until when is asked for, by a lease that lasts for `life`.
+    fn until(&self, wall: UnixMillis, life: Duration) -> UnixMillis {
+        let step = millis(life / STEPS).max(1);
+        let until = wall.0.saturating_add(millis(life));
         UnixMillis(until.div_ceil(step).saturating_mul(step))
     }
+}
+
+/// The moment after `moment`.
+fn after(moment: UnixMillis) -> UnixMillis {
+    UnixMillis(moment.0.saturating_add(1))
 }
 
 fn millis(duration: Duration) -> u64 {

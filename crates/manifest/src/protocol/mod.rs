@@ -43,7 +43,7 @@ pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
 pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use hole::{Hole, WalListing, Witness};
-pub use leases::{Covering, Leases, Moment, Want};
+pub use leases::{Covering, Leases, Lifetimes, Moment, Want};
 pub use look::{Look, LookAction};
 pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;

@@ -51,29 +51,33 @@ impl Manifest {
         covering.max_by_key(|lease| lease.expires_at)
     }
 
-    /// A leased version with the very tables of this one, and until when: of more than one the one
-    /// that lasts longest (rule L2).
+    /// A leased version with the very tables of `version`, a state of this database up to this one,
+    /// and until when: of more than one the one that lasts longest (rule L2).
     #[must_use]
-    pub fn leased_newest(&self) -> Option<(LeasedVersion, UnixMillis)> {
-        self.leased_newest_with(Rules::ALL)
-    }
-
-    /// As [`Manifest::leased_newest`], under `rules`.
-    #[must_use]
-    pub fn leased_newest_with(&self, rules: Rules) -> Option<(LeasedVersion, UnixMillis)> {
+    pub fn leased_as(
+        &self,
+        version: &Manifest,
+        rules: Rules,
+    ) -> Option<(LeasedVersion, UnixMillis)> {
         let since = match rules.has(Rule::JoinWhatIsRead) {
-            true => self.tables_since,
+            true => version.tables_since,
             false => ManifestId::NONE,
         };
         let each = self.leases.iter().flat_map(|lease| {
             lease.versions.iter().map(move |version| (*version, lease.expires_at))
         });
-        let same = each.filter(|(version, _)| version.manifest_id >= since);
-        same.max_by_key(|(version, until)| (*until, version.manifest_id))
+        let same = each.filter(|(one, _)| (since..=version.id).contains(&one.manifest_id));
+        same.max_by_key(|(one, until)| (*until, one.manifest_id))
     }
 
-    /// Manifests that something other than their age keeps: those that present checkpoints and
-    /// leases name.
+    /// Versions that leases name, all together.
+    #[must_use]
+    pub fn leased_versions(&self) -> usize {
+        self.leases.iter().map(|lease| lease.versions.len()).sum()
+    }
+
+    /// Manifests that present checkpoints and leases name. Those that since-leases cover follow
+    /// from [`Manifest::kept_from`].
     #[must_use]
     pub fn pinned_versions(&self) -> BTreeSet<ManifestId> {
         let checkpoints = self.checkpoints.iter().map(|one| one.manifest_id);
@@ -81,11 +85,18 @@ impl Manifest {
         checkpoints.chain(leased.map(|version| version.manifest_id)).collect()
     }
 
+    /// Whether a present checkpoint or lease names version `id`.
+    #[must_use]
+    pub fn pins(&self, id: ManifestId) -> bool {
+        self.checkpoints.iter().any(|one| one.manifest_id == id) || self.lease_of(id).is_some()
+    }
+
     /// Whether a checkpoint, a lease or a hold may be revoked at `now`.
     #[must_use]
     pub fn has_expired(&self, now: UnixMillis) -> bool {
         let mut leases = self.leases.iter();
         self.checkpoints.iter().any(|one| one.expired_at(now))
+            || self.since_leases.iter().any(|lease| lease.expired_at(now))
             || leases.any(|lease| lease.expired_at(now))
             || self.holds.iter().any(|hold| hold.expired_at(now))
     }

@@ -2,13 +2,31 @@ use super::*;
 use crate::edit::{Edit, FlushL0};
 use crate::testing::{manifest, table};
 use proptest::prelude::*;
-use siltstone_base::{Epoch, Seq, SstId};
+use siltstone_base::{Epoch, ManifestId, Seq, SstId};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn cover(newest: bool, versions: &[u64], enough: u64, until: u64) -> Edit {
-    let versions = versions.iter().map(|id| ManifestId(*id)).collect();
+    let versions = versions.iter().map(|id| version(*id)).collect();
     let (enough, until) = (UnixMillis(enough), UnixMillis(until));
-    Edit::CoverVersions(CoverVersions { newest, versions, enough, until })
+    Edit::CoverVersions(CoverVersions { since: None, newest, versions, enough, until })
+}
+
+/// A since-lease on what the commit makes, and point leases.
+fn since(since: u64, versions: &[u64], enough: u64, until: u64) -> Edit {
+    match cover(false, versions, enough, until) {
+        Edit::CoverVersions(cover) => {
+            Edit::CoverVersions(CoverVersions { since: Some(UnixMillis(since)), ..cover })
+        }
+        other => other,
+    }
+}
+
+fn version(id: u64) -> LeasedVersion {
+    LeasedVersion { manifest_id: ManifestId(id), manifest_attempt: AttemptId(1) }
+}
+
+fn newest_leased(state: &Manifest) -> Option<ManifestId> {
+    state.leased_as(state, Rules::ALL).map(|(version, _)| version.manifest_id)
 }
 
 /// Each record: when it ends, and what it covers.
@@ -56,12 +74,12 @@ fn a_version_enters_with_the_commit_that_creates_it() {
 fn the_newest_tables_are_told_by_the_commit_that_changed_them() {
     let first = cover(true, &[], 500, 1000).apply(&bare()).unwrap();
     let idle = Edit::KeepFences { epoch: Epoch(2), fences: vec![] }.apply(&first).unwrap();
-    assert_eq!(idle.leased_newest().unwrap().0.manifest_id, first.id);
+    assert_eq!(newest_leased(&idle), Some(first.id));
     let renewed = cover(true, &[], 1500, 2000).apply(&idle).unwrap();
     assert_eq!(records(&renewed), vec![(2000, vec![first.id.get()])]);
 
     let changed = flushed(&renewed);
-    assert_eq!(changed.leased_newest(), None);
+    assert_eq!(newest_leased(&changed), None);
     let state = cover(true, &[], 1500, 2000).apply(&changed).unwrap();
     assert_eq!(records(&state), vec![(2000, vec![first.id.get(), state.id.get()])]);
 }
@@ -116,15 +134,58 @@ fn a_33rd_record_joins_a_later_one_or_prolongs_the_last() {
 #[test]
 fn versions_are_bounded_and_renewals_are_not_refused() {
     let mut state = bare();
-    let version =
-        |n: u64| LeasedVersion { manifest_id: ManifestId(n), manifest_attempt: AttemptId(1) };
     state.id = ManifestId(5000);
     state.tables_since = state.id;
     let versions = (1..=MOST_LEASED as u64).map(version).collect();
     state.leases = vec![Lease { expires_at: UnixMillis(100), versions }];
     let refused = cover(true, &[], 200, 200).apply(&state).unwrap_err();
-    assert!(matches!(refused, Refusal::Invalid(why) if why.contains("checkpoint_lifetime")));
+    assert!(matches!(refused, Refusal::Invalid(why) if why.contains("let the collector run")));
     assert!(cover(false, &[1, 2], 200, 200).apply(&state).is_ok());
+}
+
+/// L9: the smallest version that is covered never falls. Run 1 of RFC 0048: a reader that slept
+/// covers what was dropped and collected meanwhile.
+#[test]
+fn a_since_lease_begins_with_the_commit_that_makes_it() {
+    let first = since(1000, &[], 500, 500).apply(&bare()).unwrap();
+    assert_eq!(first.kept_from(), Some(first.id));
+    let moved = flushed(&flushed(&first));
+    assert!(since(1000, &[], 500, 500).in_effect(&moved), "later versions are covered");
+    let later = since(2000, &[], 1001, 1001).apply(&moved).unwrap();
+    assert_eq!((later.kept_from(), later.since_leases.len()), (Some(first.id), 2));
+    let revoke = Edit::RevokeExpired { ids: vec![], now: UnixMillis(1500) };
+    assert!(!revoke.in_effect(&later));
+    let revoked = revoke.apply(&later).unwrap();
+    assert_eq!(revoked.kept_from(), Some(later.id));
+    let old = since(3000, &[first.id.get()], 2001, 3000).apply(&revoked).unwrap();
+    assert_eq!((old.kept_from(), records(&old)), (Some(later.id), vec![]));
+}
+
+/// A scan that outlasts the since-lease: its version goes on under a point lease of its own.
+#[test]
+fn what_a_since_lease_covers_may_be_covered_by_a_point_lease() {
+    let first = since(1000, &[], 500, 500).apply(&bare()).unwrap();
+    let held = first.id.get();
+    let moved = flushed(&first);
+    let edit = since(2000, &[held], 1001, 2000);
+    assert!(!edit.in_effect(&moved));
+    let both = edit.apply(&moved).unwrap();
+    assert_eq!(records(&both), vec![(2000, vec![held])]);
+    assert_eq!(both.lease_of(first.id).unwrap().versions, [version(held)]);
+    assert!(edit.in_effect(&both));
+}
+
+/// Where no point lease finds room a version stays under what covers it, and no commit is refused.
+#[test]
+fn without_room_for_points_nothing_is_refused() {
+    let mut state = since(1000, &[], 500, 500).apply(&bare()).unwrap();
+    let held = state.id.get();
+    state.id = ManifestId(5000);
+    let versions = (1000..1000 + MOST_LEASED as u64).map(version).collect();
+    state.leases = vec![Lease { expires_at: UnixMillis(100), versions }];
+    let edit = since(2000, &[held], 1001, 2000);
+    let covered = edit.apply(&state).unwrap();
+    assert!(covered.lease_of(ManifestId(held)).is_none() && edit.in_effect(&covered));
 }
 
 #[derive(Clone, Debug)]

@@ -1,11 +1,9 @@
 //! What goes from one round to the next, and which manifests a listing stands for.
 
-use crate::gc::{ListedObject, manifest_boundary, manifest_boundary_now};
+use crate::gc::{ListedObject, PinnedName, PinnedNames};
 use crate::ingest::JobApp;
-use crate::state::Manifest;
-use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, UnixMillis};
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Manifests that may come between a listing and the look for the newest; more are numbers that a
 /// database skips.
@@ -21,8 +19,10 @@ pub struct Known {
     pub(super) named: BTreeMap<ObjectName, ManifestId>,
     /// As [`Evidence::named_ancestors`](crate::gc::Evidence::named_ancestors).
     pub(super) named_ancestors: BTreeMap<u32, ManifestId>,
-    /// Manifests of checkpoints and leases.
-    pub(super) pinned: Vec<Arc<Manifest>>,
+    /// As [`Evidence::kept`](crate::gc::Evidence::kept).
+    pub(super) kept: BTreeMap<PinnedName, ManifestId>,
+    /// What manifests of checkpoints and leases name.
+    pub(super) pinned: PinnedNames,
     /// Whose versions jobs are that were listed; `None`: no application's.
     pub(super) apps: BTreeMap<JobId, Option<JobApp>>,
 }
@@ -66,10 +66,4 @@ pub(super) fn between(
         }
         [first, ..] => Some(numbers(first.get())),
     }
-}
-
-/// Where a round leaves the boundary of the manifests.
-pub(super) fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {
-    let moved = manifest_boundary(listed, cutoff).unwrap_or_default();
-    moved.max(manifest_boundary_now(listed))
 }

@@ -25,6 +25,18 @@ impl World {
         World(Arc::new(Manifest { leases: Vec::new(), ..manifest() }))
     }
 
+    /// Of a database that has since-leases.
+    fn with_since() -> World {
+        let mut state = Manifest { leases: Vec::new(), ..manifest() };
+        state.features.name_for_committers(SINCE_LEASES, "0.1.0");
+        World(Arc::new(state))
+    }
+
+    /// Whether a present lease covers everything that `reader` reads.
+    fn covers(&self, reader: &Leases) -> bool {
+        reader.versions().all(|(_, state)| self.0.cover_of(state, Rules::ALL).is_some())
+    }
+
     fn commit(&mut self, edit: &Edit) {
         self.0 = Arc::new(edit.apply(&self.0).unwrap().written_as(AttemptId(9)));
     }
@@ -65,7 +77,15 @@ impl World {
 }
 
 fn reader() -> Leases {
-    Leases::new(LIFETIME, Rules::ALL)
+    Leases::new(Lifetimes::points(LIFETIME), Rules::ALL)
+}
+
+const SINCE: Duration = Duration::from_secs(20);
+
+/// A reader of a database that has since-leases, of 20 s; point leases last for 600 s at most.
+fn since() -> Leases {
+    let lifetimes = Lifetimes { since: Some(SINCE), point: Duration::from_secs(600) };
+    Leases::new(lifetimes, Rules::ALL)
 }
 
 fn version(reader: &Leases) -> u64 {
@@ -210,7 +230,7 @@ fn who_lacks_no_row_waits_for_others() {
 #[test]
 fn a_longer_lease_is_left_alone() {
     let mut world = World::new();
-    let mut long = Leases::new(LIFETIME * 100, Rules::ALL);
+    let mut long = Leases::new(Lifetimes::points(LIFETIME * 100), Rules::ALL);
     world.turn(&mut long, Want::Now, at(0));
     let mut short = reader();
     let commits = (0..600).filter(|second| world.turn(&mut short, Want::Now, at(*second))).count();
@@ -225,6 +245,126 @@ fn expiries_are_rounded_up_to_an_eighth() {
     let step = u64::try_from(STEP.as_millis()).unwrap();
     assert_eq!(until.0 % step, 0);
     assert!((83_000..93_000).contains(&(until.0 - HOUR * 1000)), "{until:?}");
+}
+
+/// 100 changes of tables a second for ten minutes, and 20 readers: one commit each half life at
+/// most, few records, and never a reader without a lease.
+#[test]
+fn readers_beside_a_busy_writer_commit_once_each_half_life() {
+    let mut world = World::with_since();
+    let mut fleet: Vec<Leases> = (0..20).map(|_| since()).collect();
+    let (mut commits, mut most) = (0, 0);
+    for second in 0..600u64 {
+        for tick in 0..100 {
+            // What is flushed is compacted at once, so that the tree stays small.
+            let mut next = Manifest::clone(&world.0);
+            (next.id, next.tables_since) = (next.id.next(), next.id.next());
+            world.0 = Arc::new(next);
+            let who = tick % fleet.len();
+            let at = Moment { share: who as f64 / 20.0, ..at(second) };
+            commits += usize::from(world.turn(&mut fleet[who], Want::Soon(SINCE / 20), at));
+            assert!(world.covers(&fleet[who]));
+            fleet[who].forget_unread(|_| false);
+        }
+        if second % 7 == 0 {
+            world.revoke(second);
+        }
+        most = most.max(world.0.since_leases.len() + world.0.leases.len());
+        let kept = world.0.kept_from().unwrap().get();
+        assert!(second < 40 || world.0.id.get() - kept < 100 * 40, "at {second}");
+    }
+    assert!(commits <= 61, "{commits} commits");
+    assert!(most <= 6, "{most} records");
+}
+
+/// A scan that outlasts a since-lease keeps its own version, and nothing beside.
+#[test]
+fn a_long_scan_goes_on_under_a_point_lease() {
+    let mut world = World::with_since();
+    let mut reader = since();
+    world.turn(&mut reader, Want::Now, at(0));
+    let old = reader.newest().unwrap().0;
+    for second in 1..2000 {
+        if second % 3 == 0 {
+            world.flush();
+        }
+        world.turn(&mut reader, Want::Soon(SINCE / 20), at(second));
+        world.revoke(second);
+        reader.forget_unread(|version| version == old);
+        assert!(world.covers(&reader), "at {second}");
+        // The version that it moves on from as it renews counts as read.
+        assert!(world.0.leased_versions() <= 2, "at {second}");
+        if second > 40 {
+            assert!(world.0.id.get() - world.0.kept_from().unwrap().get() < 60, "at {second}");
+        }
+    }
+    assert!(reader.versions().any(|(version, _)| version == old));
+    reader.forget_unread(|_| false);
+    for second in 2000..2100 {
+        world.flush();
+        world.turn(&mut reader, Want::Soon(SINCE / 20), at(second));
+        world.revoke(second);
+        reader.forget_unread(|_| false);
+    }
+    assert!(world.0.leased_versions() <= 2 && world.0.lease_of(old).is_none());
+}
+
+/// A database at rest: its readers commit a few times, then once in five minutes.
+#[test]
+fn at_rest_a_point_lease_lasts_longer_and_longer() {
+    let mut world = World::with_since();
+    let mut fleet: Vec<Leases> = (0..30).map(|_| since()).collect();
+    let mut commits = Vec::new();
+    for second in 0..7200u64 {
+        for (n, reader) in fleet.iter_mut().enumerate() {
+            if second == 0 || second % 10 == n as u64 % 10 {
+                let at = Moment { share: n as f64 / 30.0, ..at(second) };
+                if world.turn(reader, Want::Sometime, at) {
+                    commits.push(second);
+                }
+                assert!(world.covers(reader));
+            }
+        }
+        if second % 60 == 0 {
+            world.revoke(second);
+        }
+    }
+    assert!(commits.len() <= 40, "{commits:?}");
+    let late = commits.iter().filter(|second| **second >= 3600).count();
+    assert!(late <= 14, "{commits:?}");
+    // The first change of tables is covered by a since-lease again.
+    world.flush();
+    assert!(world.turn(&mut fleet[0], Want::Now, at(7200)));
+    assert_eq!(world.0.since_leases.len(), 1);
+    assert!(!world.turn(&mut fleet[1], Want::Now, at(7200)));
+}
+
+/// A reader that slept for two lives is told so, and goes on from the newest state.
+#[test]
+fn a_since_lease_that_was_dropped_does_not_come_back() {
+    let mut world = World::with_since();
+    let mut slept = since();
+    world.turn(&mut slept, Want::Now, at(0));
+    let old = slept.newest().unwrap().0;
+    world.flush();
+    world.revoke(60);
+    assert!(!slept.is_corrupt(old, &world.0));
+    let covering = slept.cover(false, at(60));
+    world.commit(&Edit::CoverVersions(covering.edit.clone()));
+    slept.committed(&covering, &world.0, at(60));
+    assert_eq!((slept.newest(), slept.versions().count()), (None, 0));
+    assert_eq!((world.0.kept_from(), world.0.leased_versions()), (None, 0));
+    assert!(world.turn(&mut slept, Want::Now, at(60)));
+    assert!(world.0.kept_from().unwrap() > old && world.covers(&slept));
+}
+
+/// Without the feature a reader uses point leases, as older versions know them.
+#[test]
+fn a_database_without_since_leases_gets_none() {
+    let mut world = World::new();
+    let mut reader = since();
+    assert!(world.turn(&mut reader, Want::Now, at(0)));
+    assert_eq!((world.0.since_leases.len(), world.0.leased_versions()), (0, 1));
 }
 
 proptest! {
@@ -259,6 +399,37 @@ proptest! {
                         let leased = world.0.lease_of(version).is_some();
                         prop_assert!(leased, "{version:?} at {second}");
                     }
+                }
+            }
+        }
+    }
+
+    /// Likewise under since-leases, with scans that go on.
+    #[test]
+    fn what_is_read_is_covered_by_since_leases(
+        story in prop::collection::vec((0..4usize, 0..8u8, 0..4u64, 0..100u8), 1..300)
+    ) {
+        let mut world = World::with_since();
+        let mut fleet: Vec<Leases> = (0..4).map(|_| since()).collect();
+        let mut acted = [0; 4];
+        let mut second = 0;
+        for (who, what, pause, share) in story {
+            second += pause;
+            let at = Moment { share: f64::from(share) / 100.0, ..at(second) };
+            match what {
+                0 | 1 => world.flush(),
+                2 => world.revoke(second),
+                3 => fleet[who].forget_unread(|_| false),
+                _ => {
+                    let want = if what == 4 { Want::Sometime } else { Want::Now };
+                    world.turn(&mut fleet[who], want, at);
+                    acted[who] = second;
+                }
+            }
+            prop_assert!(world.0.since_leases.len() <= crate::state::MOST_SINCE_LEASES);
+            for (reader, acted) in fleet.iter().zip(acted) {
+                if second <= acted + SINCE.as_secs() * 3 / 8 {
+                    prop_assert!(world.covers(reader), "at {second}");
                 }
             }
         }

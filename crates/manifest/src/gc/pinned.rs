@@ -1,0 +1,79 @@
+//! Names that pinned versions hold, without the manifests themselves.
+//!
+//! ```text
+//! pinned versions   4      9      17
+//! t1                x      x              4 to 9
+//! t2                       x      x       9 to 17
+//! ```
+//! A version names everything whose span it lies in that it was noted with, so what a present pin
+//! needs is found. A name that left and came back, by a restore, is kept for a pin between: longer
+//! than it must be, and never shorter. What is here follows from manifests, which never change; it
+//! is derived, and never stored.
+
+use crate::state::Manifest;
+use crate::state::clone::named_ancestors;
+use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something that a version needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PinnedName {
+    /// An object of this database: a table, or a name that the log may name.
+    Object(ObjectName),
+    /// What an ingest job that is pending has staged.
+    Job(JobId),
+    /// An ancestor, by its number.
+    Ancestor(u32),
+}
+
+/// What the versions that were noted need.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PinnedNames {
+    noted: BTreeSet<ManifestId>,
+    /// The first and the last noted version that names it.
+    spans: BTreeMap<PinnedName, (ManifestId, ManifestId)>,
+}
+
+impl PinnedNames {
+    /// Takes note of what `manifest`, a pinned version, names.
+    pub fn note(&mut self, manifest: &Manifest) {
+        let id = manifest.id;
+        if !self.noted.insert(id) {
+            return;
+        }
+        let mut note = |name: PinnedName| {
+            let span = self.spans.entry(name).or_insert((id, id));
+            *span = (span.0.min(id), span.1.max(id));
+        };
+        manifest.tables().map(SstDescriptor::name).map(PinnedName::Object).for_each(&mut note);
+        let left = manifest.left.iter().copied().map(ObjectName::Compacted);
+        left.map(PinnedName::Object).for_each(&mut note);
+        manifest.pending_ingests.iter().for_each(|one| note(PinnedName::Job(one.job)));
+        let ancestors = named_ancestors(manifest).into_iter();
+        ancestors.for_each(|entry| note(PinnedName::Ancestor(entry.number)));
+    }
+
+    /// Whether what version `id` names was noted.
+    #[must_use]
+    pub fn has_noted(&self, id: ManifestId) -> bool {
+        self.noted.contains(&id)
+    }
+
+    /// Forgets what no version of `present` can need.
+    pub fn retain(&mut self, present: &BTreeSet<ManifestId>) {
+        self.noted.retain(|id| present.contains(id));
+        self.spans.retain(|_, (first, last)| present.range(*first..=*last).next().is_some());
+    }
+
+    /// What the versions of `present` need, and perhaps a little more. All of them were noted.
+    pub fn needed<'a>(
+        &'a self,
+        present: &'a BTreeSet<ManifestId>,
+    ) -> impl Iterator<Item = PinnedName> + 'a {
+        let needed = self
+            .spans
+            .iter()
+            .filter(|(_, (first, last))| present.range(*first..=*last).next().is_some());
+        needed.map(|(name, _)| *name)
+    }
+}
