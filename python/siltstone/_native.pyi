@@ -118,6 +118,7 @@ __all__ = [
     "operator_names",
     "option_table",
     "pack",
+    "pin_shared",
     "plan_compaction",
     "prefix_range",
     "promote",
@@ -1679,6 +1680,14 @@ def clone(
 def create_checkpoint(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
 ) -> Checkpoint: ...
+def pin_shared(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    holder: list[tuple[str, str]],
+    lifetime: _Seconds,
+) -> Checkpoint:
+    """Pins what is durable now by a checkpoint that all jobs of `holder`, its metadata, share."""
+
 def refresh_checkpoint(
     url: str,
     store_options: dict[str, str | int | bool],

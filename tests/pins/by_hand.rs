@@ -212,6 +212,32 @@ fn a_source_is_what_the_new_one_holds() {
     });
 }
 
+/// 1,024 of them, and all have expired: the next one drops them, with a writer and without.
+#[test]
+fn expired_checkpoints_make_room() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let brief = CheckpointOptions { lifetime: Some(LIFE), ..CheckpointOptions::default() };
+        for by_writer in [false, true] {
+            for _ in 0..1024 {
+                world.create(&brief).await.unwrap();
+            }
+            let full = world.create(&brief).await.unwrap_err();
+            assert!(full.to_string().contains("not expired"), "{full}");
+            assert_eq!(db.checkpoint(&brief).await.unwrap_err().kind(), ErrorKind::Invalid);
+            world.pause(LIFE * 2).await;
+            match by_writer {
+                false => world.create(&brief).await.unwrap(),
+                true => db.checkpoint(&brief).await.unwrap(),
+            };
+            assert_eq!(world.by_hand().await.len(), 1);
+            world.pause(LIFE * 2).await;
+            gc::round(&world.env).await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_life_is_moved_and_ended() {
     tell(async |world| {
@@ -352,5 +378,44 @@ fn a_version_is_its_tables() {
             let error = world.stays(ReadAt::Version(never)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         }
+    });
+}
+
+fn holder(name: &str) -> Vec<(String, String)> {
+    vec![("driver".to_owned(), name.to_owned())]
+}
+
+/// Jobs of one holder share a checkpoint of a state, have 16 of all states, and bar no destroy.
+#[test]
+fn jobs_of_one_holder_share_a_few_checkpoints() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let (one, other) = (holder("one"), holder("other"));
+        let pin = async |holder: &[(String, String)]| {
+            admin::pin_shared(&world.env, holder, LIFE, DEADLINE).await.unwrap()
+        };
+        let first = pin(&one).await;
+        assert_eq!((pin(&one).await, pin(&one).await), (first.clone(), first.clone()));
+        assert_ne!(pin(&other).await.id, first.id);
+        world.pause(LIFE * 3 / 4).await;
+        let renewed = pin(&one).await;
+        assert_eq!(renewed.id, first.id);
+        assert!(renewed.expires_at > first.expires_at);
+
+        // What is only in the log is a state of its own.
+        put(&db, b"zz", b"in the log");
+        db.flush().await.unwrap();
+        let logged = pin(&one).await;
+        assert_ne!(logged.id, first.id);
+        for round in 1..40 {
+            load(&db, round).await;
+            let reader = world.stays(at(&pin(&one).await)).await.unwrap();
+            assert_eq!(rows_of(&reader).await.unwrap(), expected(round));
+            let held = world.manifest().await;
+            let held = held.checkpoints.iter().filter(|kept| kept.metadata == one);
+            assert!(held.count() <= admin::MOST_SHARED_PINS);
+        }
+        assert_eq!(world.by_hand().await, []);
     });
 }

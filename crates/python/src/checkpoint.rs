@@ -178,6 +178,20 @@ pub(crate) fn create_checkpoint<'py>(
     shown(py, &wait(py, process, admin::create_checkpoint(&env, &how, deadline))?)
 }
 
+/// Pins what is durable now, by a checkpoint that all jobs of one holder share.
+#[pyfunction]
+pub(crate) fn pin_shared<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    holder: Vec<(String, String)>,
+    lifetime: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let lifetime = duration(lifetime, "lifetime")?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    shown(py, &wait(py, process, admin::pin_shared(&env, &holder, lifetime, deadline))?)
+}
+
 /// Moves the end of a checkpoint's life.
 #[pyfunction]
 pub(crate) fn refresh_checkpoint<'py>(

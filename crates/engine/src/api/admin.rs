@@ -8,6 +8,7 @@ pub use super::export::{ExportPlaces, ExportReport, export, import, promote};
 pub use super::history::{KeptVersion, seq_at, versions};
 pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
+pub use super::shared_pins::{MOST_SHARED_PINS, pin_shared};
 use crate::io::env::Env;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;

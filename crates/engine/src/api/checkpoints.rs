@@ -1,7 +1,8 @@
 //! Checkpoints by hand: made, renewed, listed and deleted, with a writer or without one (RFC 0027).
 
+use crate::gc::both_clocks;
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, look, try_commit_alone};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
@@ -9,7 +10,7 @@ use crate::writer::state::Writer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
-use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint};
+use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl CheckpointOptions {
 ///
 /// # Errors
 /// Invalid for a life of no length, or without end in 64 bits of milliseconds.
-fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option<UnixMillis>> {
+pub(super) fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option<UnixMillis>> {
     let end = |life: Duration| {
         let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| *ms > 0);
         let end = millis.and_then(|millis| now.0.checked_add(millis)).map(UnixMillis);
@@ -95,7 +96,13 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
                 new.wal_id_last_seen = Some(writer.log.last_committed());
             }
         }
-        let state = writer.try_commit_apart(Edit::AddCheckpoint(new)).await?;
+        let edit = Edit::AddCheckpoint(new);
+        let mut state = writer.try_commit_apart(edit.clone()).await?;
+        if state == Err(Refusal::TooManyCheckpoints) {
+            let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
+            writer.manifests.learn(&make_room(&objects).await?);
+            state = writer.try_commit_apart(edit).await?;
+        }
         present(&*state.map_err(Error::from)?, id)
     };
     let limit = writer.options.deadline;
@@ -106,6 +113,19 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
         }
         perhaps_made(error, id)
     })
+}
+
+/// Drops the checkpoints that have expired by this process's clock and by the store's, as a collector
+/// would (rule G3). Answers the newest state after it.
+async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
+    let newest = newest(objects).await?;
+    let (now, _) = both_clocks(objects, &newest).await?;
+    let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
+    let ids: Vec<CheckpointId> = expired.map(|one| one.id).collect();
+    match ids.is_empty() {
+        true => Ok(newest),
+        false => commit_alone(objects, Edit::RevokeExpired { ids, now }, newest).await,
+    }
 }
 
 /// Waits until everything in the scope is durable.
@@ -132,7 +152,7 @@ async fn sought(writer: &Writer, name: &CheckpointName) -> Result<CheckpointId> 
 ///
 /// # Errors
 /// Expired where somebody has deleted it since.
-fn present(state: &Manifest, id: CheckpointId) -> Result<Checkpoint> {
+pub(super) fn present(state: &Manifest, id: CheckpointId) -> Result<Checkpoint> {
     Ok(CheckpointName::Id(id).find(state)?.clone())
 }
 
@@ -173,7 +193,13 @@ pub fn create_checkpoint<'a>(
                     newest
                 }
             };
-            present(&*commit_alone(&objects, Edit::AddCheckpoint(new), newest).await?, id)
+            let edit = Edit::AddCheckpoint(new);
+            let mut state = try_commit_alone(&objects, edit.clone(), newest).await?;
+            if state == Err(Refusal::TooManyCheckpoints) {
+                let newest = make_room(&objects).await?;
+                state = try_commit_alone(&objects, edit, newest).await?;
+            }
+            present(&*state.map_err(Error::from)?, id)
         };
         let made = env.deadline(deadline, "create_checkpoint", work).await;
         made.map_err(|error| perhaps_made(error, id))

@@ -18,5 +18,6 @@ pub(crate) mod load;
 pub(crate) mod reader;
 pub(crate) mod restore;
 pub(crate) mod schema;
+pub(crate) mod shared_pins;
 pub(crate) mod stats;
 mod transactions;

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 /// Manifests that are read at a time: a first round over a busy database may need many.
 const READ_AHEAD: usize = 32;
+/// And bytes of them, where they are large: in memory one takes three times as much.
+const READ_AHEAD_BYTES: u64 = 8 << 20;
 /// What a round lists.
 const FOLDERS: [&str; 6] = [
     prefix::MANIFEST,
@@ -319,6 +321,8 @@ struct Round<'a> {
     requests: ManifestRequests,
     /// Manifests that were read ahead.
     ahead: HashMap<ManifestId, Option<Arc<Manifest>>>,
+    /// Lengths of manifests, as they were listed.
+    lengths: HashMap<ManifestId, u64>,
     /// The listing, and what becomes of each.
     listed: Vec<Listed>,
     fates: Vec<Fate>,
@@ -340,6 +344,7 @@ impl<'a> Round<'a> {
             database,
             requests: ManifestRequests::new(objects),
             ahead: HashMap::new(),
+            lengths: HashMap::new(),
             listed: Vec::new(),
             fates: Vec::new(),
             bytes: HashMap::new(),
@@ -412,8 +417,7 @@ impl<'a> Round<'a> {
             return self.requests.perform(request).await;
         };
         if !self.ahead.contains_key(&id) {
-            let ids = self.machine.reads_ahead(READ_AHEAD);
-            let objects = self.objects;
+            let (ids, objects) = (self.reads_ahead(), self.objects);
             let read = try_join_all(ids.iter().map(|id| objects.manifest(*id))).await?;
             self.ahead.extend(ids.into_iter().zip(read));
         }
@@ -429,6 +433,19 @@ impl<'a> Round<'a> {
         Ok(answer)
     }
 
+    /// The next manifests to read, as many as memory allows: one at least.
+    fn reads_ahead(&self) -> Vec<ManifestId> {
+        let mut ids = self.machine.reads_ahead(READ_AHEAD);
+        let mut bytes = 0_u64;
+        let fits = ids.iter().take_while(|id| {
+            bytes += self.lengths.get(id).copied().unwrap_or_default();
+            bytes <= READ_AHEAD_BYTES
+        });
+        let count = fits.count().max(1);
+        ids.truncate(count);
+        ids
+    }
+
     async fn list(&mut self) -> Result<()> {
         let objects = self.objects;
         if let Some(min_age) = self.min_age {
@@ -440,6 +457,11 @@ impl<'a> Round<'a> {
         }
         let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
         self.listed = found.into_iter().flatten().collect();
+        let manifests = self.listed.iter().filter_map(|object| match object.name {
+            ObjectName::Manifest(id) => Some((id, object.bytes)),
+            _ => None,
+        });
+        self.lengths = manifests.collect();
         let short = |object: &Listed| ListedObject {
             name: object.name,
             bytes: object.bytes,

@@ -107,19 +107,18 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether a reader leases what it reads, so that no table of it is collected. Readers of \
-         one state share a lease: one commit for all of them whenever the tables change, and one \
-         each half of a lifetime. Without one nothing is written, and a scan whose table was \
-         collected ends with Expired.",
+        "Whether a reader leases the tables that it reads, so that no collector deletes them. \
+         Readers share leases: one of them renews each half of a lease's life. Without a lease \
+         nothing is written, and a scan whose table was collected raises Expired.",
     ),
     info(
         "readers.checkpoint_lifetime",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "How long a lease of readers stays when none of them renews it, which they do at half of \
-         this. More than twice manifest_poll_interval. A longer one outlives longer pauses; what \
-         was read last is kept for as long.",
+        "Longest life of a lease on one state, which long scans and databases at rest use. More \
+         than twice manifest_poll_interval. Leases on what changes last four poll intervals, \
+         from 20 seconds to a minute, and never longer than this.",
     ),
     info(
         "readers.max_staleness",

@@ -110,10 +110,7 @@ impl NewCheckpoint {
         }
         let by_hand = state.checkpoints.iter().filter(|one| one.owner == CheckpointOwner::User);
         if self.owner == CheckpointOwner::User && by_hand.count() >= MOST_BY_HAND {
-            return Err(Refusal::Invalid(
-                "the database has 1,024 checkpoints; delete some that are not needed any more, or \
-                 give them a lifetime",
-            ));
+            return Err(Refusal::TooManyCheckpoints);
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub enum Refusal {
         /// Which.
         checkpoint: CheckpointId,
     },
+    /// As many checkpoints as may be are there; those that have expired could be dropped.
+    TooManyCheckpoints,
     /// The edit itself is wrong.
     Invalid(&'static str),
     /// The edit would break the invariant of this name: a bug of ours.
@@ -314,6 +316,10 @@ impl From<Refusal> for Error {
             Refusal::Conflict(Conflict::Hold(conflict)) => of_hold(conflict),
             Refusal::Conflict(conflict) => Error::new(ErrorKind::Conflict, conflict.to_string()),
             Refusal::Expired { checkpoint } => gone(checkpoint),
+            Refusal::TooManyCheckpoints => Error::invalid(
+                "the database has 1,024 checkpoints that have not expired; delete some that are \
+                 not needed any more, or give them a lifetime",
+            ),
             Refusal::Invalid(why) => Error::invalid(why),
             Refusal::Broken(invariant) => {
                 Error::internal("a commit would break an invariant").with("invariant", invariant)

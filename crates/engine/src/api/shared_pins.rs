@@ -1,0 +1,117 @@
+//! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state that
+//! has not changed there is one, whatever the number of jobs, and of all states only a few.
+
+use super::checkpoints::{ends, present};
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, try_commit_alone};
+use crate::manifests::objects::Objects;
+use crate::wal::walk::walk;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::{CheckpointId, Error, Result, UnixMillis, WalId};
+use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Checkpoints that one holder has at most: for the next state the oldest goes.
+pub const MOST_SHARED_PINS: usize = 16;
+
+/// Pins what is durable now for `lifetime`, by a checkpoint that all jobs of `holder` share. `holder`
+/// names them: it is kept as the checkpoint's metadata. Where the holder has a checkpoint of this
+/// very state, that one is renewed if less than half of `lifetime` is left, and nothing is written
+/// otherwise. Beyond [`MOST_SHARED_PINS`] the holder's oldest is deleted, and what reads at it ends
+/// with Expired. Like those of readers, such checkpoints do not bar a destroy.
+///
+/// # Errors
+/// NotFound without a database; Invalid for a lifetime or a holder out of range; Denied,
+/// Unavailable, Timeout, Corruption.
+pub fn pin_shared<'a>(
+    env: &'a Env,
+    holder: &'a [(String, String)],
+    lifetime: Duration,
+    deadline: Duration,
+) -> BoxFuture<'a, Result<Checkpoint>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let work = async {
+            let (newest, walked) = walk(&objects).await?;
+            let now = env.clock.now();
+            let expires_at = ends(now, Some(lifetime))?;
+            if let Some(found) = same_state(&objects, &newest, walked, holder, now).await? {
+                let half = lifetime / 2;
+                let enough = ends(now, Some(half))?;
+                if found.expires_at >= enough {
+                    return Ok(found);
+                }
+                let edit = Edit::RefreshCheckpoint { id: found.id, expires_at };
+                match try_commit_alone(&objects, edit, Arc::clone(&newest)).await? {
+                    // It went meanwhile: another one is made.
+                    Err(Refusal::Expired { .. }) => {}
+                    state => return present(&*state.map_err(Error::from)?, found.id),
+                }
+            }
+            let id = CheckpointId::random(env.random_u128());
+            let edit = Edit::AddCheckpoint(NewCheckpoint {
+                id,
+                created_at: now,
+                expires_at,
+                wal_id_last_seen: Some(walked),
+                owner: CheckpointOwner::Reader,
+                metadata: holder.to_vec(),
+                ..NewCheckpoint::default()
+            });
+            let state = commit_alone(&objects, edit, newest).await?;
+            let made = present(&state, id)?;
+            drop_oldest(&objects, state, holder).await?;
+            Ok(made)
+        };
+        env.deadline(deadline, "pin_shared", work).await
+    }
+    .boxed()
+}
+
+/// The holder's checkpoint of what `newest` and the log up to `walked` hold.
+async fn same_state(
+    objects: &Objects,
+    newest: &Manifest,
+    walked: WalId,
+    holder: &[(String, String)],
+    now: UnixMillis,
+) -> Result<Option<Checkpoint>> {
+    let mut found = held_by(newest, holder);
+    let same = found.find(|one| {
+        let tables = one.manifest_id >= newest.tables_since.max(newest.restored_at());
+        let log = (one.replay_from, one.wal_id_last_seen) == (newest.replay_from, walked);
+        tables && log && !one.expired_at(now)
+    });
+    let Some(same) = same else { return Ok(None) };
+    // What else a reader goes by may have changed since.
+    let pinned = objects.manifest(same.manifest_id).await?;
+    let same_rest = |pinned: &Arc<Manifest>| {
+        (&pinned.schema, &pinned.settings) == (&newest.schema, &newest.settings)
+    };
+    Ok(pinned.as_ref().is_some_and(same_rest).then(|| same.clone()))
+}
+
+fn held_by<'a>(
+    state: &'a Manifest,
+    holder: &'a [(String, String)],
+) -> impl Iterator<Item = &'a Checkpoint> {
+    let readers = state.checkpoints.iter().filter(|one| one.owner == CheckpointOwner::Reader);
+    readers.filter(move |one| one.metadata == holder)
+}
+
+/// Deletes the holder's oldest checkpoints beyond those that it may have.
+async fn drop_oldest(
+    objects: &Objects,
+    mut state: Arc<Manifest>,
+    holder: &[(String, String)],
+) -> Result<()> {
+    loop {
+        let count = held_by(&state, holder).count();
+        let oldest = held_by(&state, holder).min_by_key(|one| (one.created_at, one.manifest_id));
+        let Some(oldest) = oldest.filter(|_| count > MOST_SHARED_PINS) else { return Ok(()) };
+        let edit = Edit::RemoveCheckpoint { id: oldest.id };
+        state = commit_alone(objects, edit, state).await?;
+    }
+}
