@@ -129,6 +129,74 @@ fn what_nobody_holds_is_expired_once_it_is_collected() {
     });
 }
 
+/// A consumer changes nothing about what is there to be read: what is flushed and not collected
+/// comes first.
+#[test]
+fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
+    Place::of(6).run("one", |env| async move {
+        let db = filled(&env).await?;
+        db.flush_memtable().await?;
+        put(&db, 20, b"later").await?;
+        db.flush().await?;
+        let mut without = begin(&env, Since::Oldest, None).await?;
+        let without = rest(&mut without, 3).await?;
+        let mut held = begin(&env, Since::Oldest, Some("index")).await?;
+        assert_eq!((rest(&mut held, 3).await?, without.len()), (without, 11));
+        held.acknowledge(None).await?;
+        // What lies before the hold is not kept; what comes behind it is.
+        db.compact().await?;
+        round(&env).await?;
+        put(&db, 21, b"last").await?;
+        db.flush_memtable().await?;
+        round(&env).await?;
+        let mut again = begin(&env, Since::Kept, Some("index")).await?;
+        assert_eq!(rest(&mut again, 3).await?.len(), 1);
+        db.close().await
+    });
+}
+
+/// Behind a commit whose successors are gone, nothing is to be read: that is not "nothing new".
+#[test]
+fn a_commit_whose_successors_are_collected_is_expired() {
+    Place::of(7).run("one", |env| async move {
+        let db = filled(&env).await?;
+        db.flush_memtable().await?;
+        round(&env).await?;
+        for since in [1, 9] {
+            let mut feed = begin(&env, Since::Seq(siltstone::Seq(since)), None).await?;
+            assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired, "since {since}");
+        }
+        let mut newest = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        assert!(newest.read(10, 1 << 20).await?.is_none());
+        put(&db, 1, b"new").await?;
+        db.flush().await?;
+        assert_eq!(rest(&mut newest, 10).await?.len(), 1);
+        db.close().await
+    });
+}
+
+/// W5: what ingests brought counts, as far as only the consumer keeps it.
+#[test]
+fn what_ingests_brought_counts_as_kept() {
+    Place::of(8).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let small = Consumer { most_bytes: Some(4000), ..Consumer::new("small") };
+        let how = ChangesOptions { since: Since::Newest, consumer: Some(small), until: None };
+        drop(changes::changes(&env, how, LIMIT).await?);
+        drop(begin(&env, Since::Newest, Some("large")).await?);
+        for first in (100..200).step_by(20) {
+            let job = job_of(&env, first..first + 20).await?;
+            db.ingest(&job).await?.wait(None).await?;
+        }
+        db.compact().await?;
+        round(&env).await?;
+        let holds = changes::consumers(&env, LIMIT).await?;
+        let names: Vec<_> = holds.iter().map(|hold| hold.name.as_str()).collect();
+        assert_eq!(names, ["large"]);
+        db.close().await
+    });
+}
+
 /// W5: a newer consumer of the name; silence; bytes; by command.
 #[test]
 fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {

@@ -19,9 +19,9 @@ use crate::edit::Overdrawn;
 use crate::ingest::{JobApp, has_ended, pending};
 use crate::rules::Rules;
 use crate::state::clone::named_ancestors;
-use crate::state::{Hold, Manifest};
-use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, UnixMillis, WalId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::state::{FedSource, Hold, Manifest};
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// One object of a listing.
@@ -226,26 +226,50 @@ pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId)
     boundaries.max().unwrap_or_default().max(database.counts_from() - 1)
 }
 
-/// Holds that keep more bytes of the log than they may, by a listing (rule W5).
-pub(crate) fn overdrawn<'a>(
-    listed: &[ListedObject],
-    holds: impl Iterator<Item = &'a Hold>,
-) -> Vec<Overdrawn> {
-    let logged = |from: WalId| {
-        let log = listed.iter().filter_map(|object| match object.name {
-            ObjectName::Wal(id) if id >= from => Some(object.bytes),
-            _ => None,
-        });
-        log.sum::<u64>()
-    };
+/// Holds of `state` that keep more bytes than they may, by a listing (rule W5).
+pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<Overdrawn> {
+    let bounded = state.holds.iter().filter(|hold| hold.most_bytes.is_some());
+    if bounded.clone().next().is_none() {
+        return Vec::new();
+    }
+    let tree: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     let over =
-        holds.filter(|hold| hold.most_bytes.is_some_and(|most| logged(hold.wal_from) > most));
+        bounded.filter(|hold| Some(kept_bytes(listed, state, &tree, hold)) > hold.most_bytes);
     let found = over.map(|hold| Overdrawn {
         name: hold.name.clone(),
         generation: hold.generation,
         wal_from: hold.wal_from,
     });
     found.collect()
+}
+
+/// Bytes that `hold` keeps: the log from its place on, and what ingests and large batches behind it
+/// brought, where no table of the tree is that object.
+fn kept_bytes(
+    listed: &[ListedObject],
+    state: &Manifest,
+    tree: &HashSet<ObjectName>,
+    hold: &Hold,
+) -> u64 {
+    let fed = || state.fed.iter().filter(|one| one.seq > hold.seq).map(|one| one.source);
+    let jobs: HashSet<JobId> = fed()
+        .filter_map(|source| match source {
+            FedSource::Job(job) => Some(job),
+            FedSource::Table(_) => None,
+        })
+        .collect();
+    let tables: HashSet<ObjectName> = fed()
+        .filter_map(|source| match source {
+            FedSource::Table(table) => Some(ObjectName::Compacted(table)),
+            FedSource::Job(_) => None,
+        })
+        .collect();
+    let kept = listed.iter().filter(|object| match object.name {
+        ObjectName::Wal(id) => id >= hold.wal_from,
+        ObjectName::IngestSst(job, _) => jobs.contains(&job) && !tree.contains(&object.name),
+        name => tables.contains(&name) && !tree.contains(&name),
+    });
+    kept.map(|object| object.bytes).sum()
 }
 
 /// Which objects are dead. Nothing is, without a manifest.

@@ -27,6 +27,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+/// Bytes that one read gives at most, but for the commit that it ends with.
+const MOST_AT_ONCE: usize = 1 << 30;
+
 /// A reading position in the feed. It looks for what is new each time it is asked at the end.
 pub struct Changes {
     objects: Objects,
@@ -76,8 +79,8 @@ impl Changes {
         self.held.as_ref().map(|held| held.consumer.name.as_str())
     }
 
-    /// The next changes: whole commits, as many as it takes to reach `most_rows` or `most_bytes`,
-    /// at least one; of an ingest just so many. `None` where nothing more is durable, or at the
+    /// The next changes: whole commits, as many as it takes to reach `most_rows` or `most_bytes`, or
+    /// 1 GiB, at least one; of an ingest just so many. `None` where nothing more is durable, or at the
     /// token where it ends.
     ///
     /// # Errors
@@ -90,7 +93,7 @@ impl Changes {
         most_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<Changed>>> {
         async move {
-            let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.max(1));
+            let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.clamp(1, MOST_AT_ONCE));
             if let Some(place) = self.unfinished.take() {
                 self.go_back(place);
             }
@@ -204,9 +207,21 @@ impl Changes {
                 continue;
             }
             if !found {
+                self.check_kept()?;
                 return Ok(false);
             }
         }
+    }
+
+    /// All that is durable was read, and nothing of it was behind the place: what has been flushed
+    /// since then is deleted.
+    fn check_kept(&self) -> Result<()> {
+        let (place, flushed) = (self.place, self.state.flushed_seq);
+        let follows = || follow_each_other(&self.state.timelines, place.seq, flushed.next());
+        if self.met || place.seq.is_none() || flushed <= place.seq || follows() {
+            return Ok(());
+        }
+        Err(not_kept().with("flushed up to sequence number", flushed))
     }
 
     fn open(&mut self, object: &WalObject) -> Result<()> {
@@ -301,12 +316,7 @@ impl Changes {
             return Ok(());
         }
         if !self.met {
-            return Err(Error::new(
-                ErrorKind::Expired,
-                "what came right after that place is not kept any more; begin anew from a \
-                 snapshot, or at the oldest place that is still there",
-            )
-            .with("oldest sequence number", first));
+            return Err(not_kept().with("oldest sequence number", first));
         }
         Err(Error::corruption("the sequence numbers of the log do not follow each other")
             .with("object", ObjectName::Wal(behind))
@@ -371,11 +381,19 @@ impl Changes {
     }
 }
 
+fn not_kept() -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        "what came right after that place is not kept any more; begin anew from a snapshot, or at \
+         the oldest place that is still there",
+    )
+}
+
 fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut Changed) -> Result<()> {
     for (op, seq) in BatchOps::new(bytes).zip(first.get()..) {
         let op = op?;
         let (key, kind, expires_at, value) = (op.key, op.kind, op.expires_at, op.value);
-        out.push(&Entry { key, seq: Seq(seq), kind, expires_at, value }, time);
+        out.push(&Entry { key, seq: Seq(seq), kind, expires_at, value }, time)?;
     }
     Ok(())
 }

@@ -159,7 +159,7 @@ impl OpenOriginal {
             if let Some(delete) = self.table.range_deletes().spans().get(self.row as usize) {
                 let (key, value) = (&delete.start[..], &delete.end[..]);
                 let (seq, kind) = (self.seq, Kind::RangeDelete);
-                rows.push(&Entry { key, seq, kind, expires_at: None, value }, time);
+                rows.push(&Entry { key, seq, kind, expires_at: None, value }, time)?;
             }
             self.row += 1;
             return Ok(true);
@@ -167,7 +167,7 @@ impl OpenOriginal {
         loop {
             if let Some((number, block)) = &self.block {
                 if let Some(entry) = block.entry(self.position) {
-                    rows.push(&Entry { seq: self.seq, ..entry }, time);
+                    rows.push(&Entry { seq: self.seq, ..entry }, time)?;
                     self.position += 1;
                     self.row += 1;
                     return Ok(true);

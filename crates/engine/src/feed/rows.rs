@@ -1,7 +1,7 @@
 //! Rows of a feed, column by column, in the layout of Arrow.
 
 use crate::read::Column;
-use siltstone_base::{Entry, Kind, Seq, UnixMillis};
+use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 
 /// Changes in the order of their commits.
 #[derive(Clone, Debug, Default)]
@@ -48,13 +48,27 @@ impl Changed {
         self.expiries.truncate(rows);
     }
 
+    /// Adds a change.
+    ///
+    /// # Errors
+    /// Unsupported where a column would hold more than 2 GiB, which its offsets of 32 bits cannot
+    /// tell. It tells of rows that are whole so far; the caller passes those on first.
     #[inline]
-    pub(crate) fn push(&mut self, entry: &Entry<'_>, at: UnixMillis) {
+    pub(crate) fn push(&mut self, entry: &Entry<'_>, at: UnixMillis) -> Result<()> {
+        if !self.keys.has_room(entry.key.len()) || !self.values.has_room(entry.value.len()) {
+            return Err(Error::unsupported(
+                "one commit holds more than 2 GiB of keys or values, and a batch of the feed takes \
+                 whole commits of at most that; read the rows by a scan, and write less in one \
+                 batch",
+            )
+            .with("sequence number", entry.seq));
+        }
         self.kinds.push(entry.kind);
         self.keys.push(entry.key);
         self.values.push(entry.value);
         self.seqs.push(entry.seq);
         self.times.push(at);
         self.expiries.push(entry.expires_at);
+        Ok(())
     }
 }

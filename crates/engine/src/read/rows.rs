@@ -55,7 +55,7 @@ impl Column {
     }
 
     /// Whether `more` bytes still fit under a 32-bit offset.
-    fn has_room(&self, more: usize) -> bool {
+    pub(crate) fn has_room(&self, more: usize) -> bool {
         self.bytes.len() + more <= i32::MAX as usize
     }
 }

@@ -267,8 +267,8 @@ impl Collect {
     pub fn on_objects(&mut self, listed: Vec<ListedObject>) {
         if self.phase == CollectPhase::List {
             self.evidence.listed = listed;
-            let holds = self.base.iter().flat_map(|base| &base.holds);
-            self.overdrawn = overdrawn(&self.evidence.listed, holds);
+            let base = self.base.as_deref();
+            self.overdrawn = base.map_or(Vec::new(), |base| overdrawn(&self.evidence.listed, base));
             self.phase = if self.rules.has(Rule::CollectorOrder) {
                 CollectPhase::Records(Append::look(self.database, self.rules))
             } else {

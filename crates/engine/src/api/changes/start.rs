@@ -37,7 +37,8 @@ pub enum Since {
     /// go. Without a consumer at the end of what is durable.
     #[default]
     Kept,
-    /// At the oldest place that is still there: of a consumer, from which on all is kept.
+    /// At the oldest place that is still there. A consumer keeps what comes behind the replay point;
+    /// what lies before that is read as well, as long as the collector has not deleted it.
     Oldest,
     /// At the end of what is durable.
     Newest,
@@ -344,10 +345,29 @@ async fn hold(
     let checkpoint = id.and_then(|id| state.checkpoint(id)).cloned();
     let place = own.place();
     // What of an ingest was passed on is known to the token alone.
-    let token = token.unwrap_or_else(|| ChangeToken::of(&state, place));
+    let token = match (token, since) {
+        (Some(token), _) => token,
+        (None, Since::Oldest) => from_the_oldest(objects, &state, place).await?,
+        (None, _) => ChangeToken::of(&state, place),
+    };
     let (timeline, base) = (token.timeline, Arc::clone(&state));
     let held = Held { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
+}
+
+/// Where the feed of a consumer begins that asks for the oldest change: what is flushed and not yet
+/// deleted comes before what its hold, from `held` on, keeps for certain.
+async fn from_the_oldest(
+    objects: &Objects,
+    state: &Manifest,
+    held: LogPlace,
+) -> Result<ChangeToken> {
+    let wal = oldest_wal(objects, state).await?;
+    let place = match wal < held.wal {
+        true => LogPlace { seq: Seq::NONE, wal },
+        false => held,
+    };
+    Ok(ChangeToken::of(state, place))
 }
 
 /// A state, where the hold begins, and the token that was given.
