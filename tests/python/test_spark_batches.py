@@ -17,6 +17,8 @@ pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
 
 Batch = Callable[[Any, int], None]
+# By Connect tasks do not know their query.
+APPS = [pytest.param(None, marks=CLASSIC), "by name"]
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def rows_of(batch, prefix: str, value: str = "string(id)"):
     return batch.selectExpr(f"concat('{prefix}', lpad(id, 3, '0')) AS key", f"{value} AS value")
 
 
-@pytest.mark.parametrize("app", [None, "by name"])
+@pytest.mark.parametrize("app", APPS)
 @pytest.mark.parametrize("made", ["before", "in the batch"])
 def test_each_call_of_a_batch_is_applied_once(spark, empty, tmp_path, app, made) -> None:
     before = kv.upsert(empty, key="key", txn_app=app)
@@ -83,7 +85,7 @@ def test_each_call_of_a_batch_is_applied_once(spark, empty, tmp_path, app, made)
     )
 
 
-@pytest.mark.parametrize("app", [None, "by name"])
+@pytest.mark.parametrize("app", APPS)
 def test_a_batch_that_stopped_between_two_calls_is_completed(spark, empty, tmp_path, app) -> None:
     marker = tmp_path / "stopped"
 
@@ -127,18 +129,20 @@ def test_a_call_that_failed_and_is_made_again_keeps_its_place(spark, empty, tmp_
     assert len(content(empty)) == 10
 
 
+@pytest.mark.parametrize("app", APPS)
 @pytest.mark.parametrize("how", ["where", "limit", "first of two", "second of two"])
-def test_a_batch_without_rows_changes_nothing(spark, empty, tmp_path, how) -> None:
+def test_a_batch_without_rows_changes_nothing(spark, empty, tmp_path, how, app) -> None:
     def some(batch, number: int) -> None:
         rows = rows_of(batch, "a/")
         none = rows.limit(0) if how == "limit" else rows.where("false")
         if how == "second of two":
-            kv.upsert(empty, key="key")(rows, number)
+            kv.upsert(empty, key="key", txn_app=app)(rows, number)
         kv.upsert(empty, key="key")(none, number)
+        kv.upsert(empty, key="key", txn_app=app, duplicates="error")(none, number)
         kv.delete(none, empty, key="key")
         kv.bulk_load(none, empty, key="key")
         if how == "first of two":
-            kv.upsert(empty, key="key")(rows, number)
+            kv.upsert(empty, key="key", txn_app=app)(rows, number)
 
     run(spark, tmp_path, some)
     expected = 10 if "of two" in how else 0

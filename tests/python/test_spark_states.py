@@ -56,6 +56,18 @@ def test_a_frame_of_now_has_what_load_has(spark, live) -> None:
     assert read(spark, url, timestampAsOf=later).count() == 101
 
 
+def test_the_newest_version_has_what_is_durable(spark, live) -> None:
+    db, url = live
+    assert read(spark, url, versionAsOf=admin.versions(url)[-1].id).count() == 100
+    db.put(b"in the log", b"v").wait()
+    newest = admin.versions(url)[-1].id
+    assert read(spark, url, versionAsOf=newest).count() == 101
+    db.put(b"later", b"v").wait()
+    # By now another one is the newest, and keeps the state of then.
+    assert read(spark, url, versionAsOf=newest).count() == 101
+    assert read(spark, url).count() == 102
+
+
 def test_a_frame_of_a_version_outlives_its_tables(spark, live) -> None:
     db, url = live
     db.flush(memtable=True)

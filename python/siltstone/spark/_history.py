@@ -58,21 +58,16 @@ def at_version(url: str, version: int, store_options: str | None, lifetime: floa
     :raises NotFound: the version is not kept.
     """
     wanted = admin.manifest(url, version, store_options=store_options)
+    newest = admin.manifest(url, store_options=store_options)["id"]
     leases = _Lease(url, store_options, lifetime)
     lease = leases.make()
+    if version == newest:
+        return Place(lease)
     try:
-        kept = admin.list_checkpoints(url, store_options=store_options)
-        now = datetime.now(UTC)
-        later = [
-            one
-            for one in kept
-            if one.id != lease.id
-            and one.manifest_id >= version
-            and (one.expires is None or one.expires > now)
-        ]
-        # The first state behind the version that a checkpoint of the same tables pins.
-        for one in sorted(later, key=lambda each: (each.manifest_id, each.created)):
-            if _same(url, wanted, one.manifest_id, store_options):
+        for one in _later(url, version, lease, store_options):
+            if not _same(url, wanted, one.manifest_id, store_options):
+                continue
+            with suppress(Expired):
                 place = Place(leases.make(one))
                 leases.drop(lease)
                 return place
@@ -82,6 +77,15 @@ def at_version(url: str, version: int, store_options: str | None, lifetime: floa
         leases.drop(lease)
         raise
     return Place(lease, version)
+
+
+def _later(
+    url: str, version: int, lease: Checkpoint, store_options: str | None
+) -> list[Checkpoint]:
+    """The checkpoints that pin this version or a later one, in their order, without `lease`."""
+    kept = admin.list_checkpoints(url, store_options=store_options)
+    others = [one for one in kept if one.id != lease.id and one.manifest_id >= version]
+    return sorted(others, key=lambda one: (one.manifest_id, one.created))
 
 
 def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> Place:

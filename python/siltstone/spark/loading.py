@@ -93,10 +93,9 @@ def bulk_load(
     tables, and one commit shows all of them, or none. Tasks that fail, are repeated, or run twice
     make no difference.
 
-    Of a table the frame has the columns, by name and type; names may differ in case, and columns of
-    the value that may hold nulls may be missing. Where no database stands, one is created: with a
-    list as key a table of the frame's columns; with one name a database of bytes where the frame is
-    a key and a value, both binary or string, and otherwise a table with that key.
+    Of a table the frame has the columns, by name in any case, and by type; those of the value that
+    may hold nulls may be missing. Where no database stands, one is created: of bytes if `key` is
+    one name and the frame a key and a value, binary or string; otherwise a table of its columns.
 
     :param key: of a table the columns of its key, each perhaps with words about its order, as for
         `siltstone.table.create`: ``["country", "day desc"]``. Of a database of bytes the column of
@@ -105,16 +104,14 @@ def bulk_load(
         a database of bytes the column of values, as that of keys; None: "value".
     :param layout: "range": Spark shuffles by ranges of keys, and the tables do not overlap.
         "runs": no shuffle, each task sorts what it has: half the cost now, and compaction pays
-        later. "presorted": no shuffle either, and the frame's partitions are ranges of keys
-        already, as after `repartitionByRange`; that is checked.
+        later. "presorted": no shuffle, partitions are ranges of keys already; that is checked.
     :param mode: "append" adds, and overwrites rows of the same key; "overwrite" also deletes
         whatever else the database holds; "replace_range" whatever else is in `replace`.
     :param replace: for "replace_range": the first key, and the one before which to stop, None for
-        no bound: of a table two values of the key's first column, in the order of the key; or a
-        dict of what a table's first columns are equal to. Rows must be of it.
+        no bound, of a table values of its key's first column; or a dict of what a table's first
+        columns are equal to. Rows must be of it.
     :param duplicates: of rows with one key: "error" refuses the load, "any" takes one of them,
-        ``("max", column)`` the one with the greatest in that column. None: "error"; with layout
-        "runs", which cannot know, it is "any", and nothing else.
+        ``("max", column)`` the one with the greatest there. None: "error"; layout "runs" has "any".
     :param txn: an application's name and a version: a version that is part of the database already
         adds nothing, and a lower one is a Conflict. So a program that is run again loads once.
     :param op: the column that says of each row what it does: "put", "upsert", "insert" and "update"
@@ -124,24 +121,20 @@ def bulk_load(
     :param as_bytes: a table is loaded with keys and values that are encoded already.
     :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
     :param wait, timeout: for the writer to take it in, and how long; otherwise it will later.
-    :param db: the writer, where it is open in this process: it takes the load in at once. An idle
-        writer elsewhere looks every 10 s.
-    :param take_over: True: where the last writer did not close, because it died or because it is
-        still at work, end it and take the load in from here. Otherwise such a writer is waited for.
+    :param db: the writer, where it is open in this process. An idle one elsewhere looks every 10 s.
+    :param take_over: True ends a writer that did not close: one that died, or one at work.
     :param store_options: as for `scan`.
     :raises Invalid: what the arguments or the rows have wrong; nothing was added.
     :raises Conflict: a lower version of the application; the load was refused or aborted.
-    :raises Timeout: the writer has not taken it in yet; it stays asked for. A writer that died
-        never does: `take_over` ends it. Loading again without `txn` may load twice.
+    :raises Timeout: the writer has not taken it in yet, and may have died; it stays asked for, as
+        the text says. Loading again without `txn` may load twice.
     :raises Unsupported, NotFound, Denied, Unavailable: as their texts say.
     """
     chosen = duplicates_of(duplicates, layout)
     _check_mode(mode, replace)
-    beside = (op, _greatest(chosen))
-    text = table_made(df.schema, url, key, value, beside, as_bytes, store_options)
-    rows = _fitted(df, text, key, value, op, chosen)
+    rows = _fitted(df, url, (key, value, op), chosen, as_bytes, store_options)
     more = {"table_bytes": target_sst_bytes, "options": named_options(options)}
-    staging, within = partial(_staging, rows, chosen, **more), _range(text, replace)
+    staging, within = partial(_staging, rows, chosen, **more), _range(rows.schema, replace)
     what = _Load(url, layout, mode, within, txn, wait, timeout, db, take_over, store_options)
     return _loaded(partial(rows.laid_out, layout, partitions), staging, what)
 
@@ -259,41 +252,66 @@ def upsert(
     """
     layout = "runs" if duplicates in (None, "any") else "range"
     chosen = duplicates_of(duplicates, layout)
-
-    beside = (op, _greatest(chosen))
     load = _Load(url, layout, "append", None, None, True, timeout, db, take_over, store_options)
-
-    def write(df: DataFrame, batch_id: int, call: int) -> None:
-        named = None if txn_app is None else application(txn_app, call)
-        if named is not None and _is_known(url, (named, batch_id), store_options):
-            return
-        text = table_made(df.schema, url, key, value, beside, as_bytes, store_options)
-        rows = _fitted(df, text, key, value, op, chosen)
-        job = new_job(url, "append", None, None, store_options)
-        with abandoned(job):
-            found = _run(rows.laid_out(layout, None), _staging(rows, chosen, job=job))
-            if has_rows(found):
-                # Only tasks see the query's id, wherever this runs.
-                query = next((one.query for one in found if one.query), None)
-                if named is None and query is None:
-                    raise Invalid(
-                        "this is no batch of a stream, as far as its tasks know: name the "
-                        "application by txn_app, or use bulk_load"
-                    )
-                job = job.for_txn((named or application(str(query), call), batch_id))
-            request = closed(job, found, layout, "append")
-        if request is None:
-            with suppress(Error):
-                job.abort()
-        else:
-            load.ask(job, request)
+    upserts = _Upserts(load, key, value, op, chosen, txn_app, as_bytes)
 
     def batch(df: DataFrame, batch_id: int) -> None:
+        arguments = (key, value, op, duplicates, as_bytes)
         with numbered(df, batch_id, (str(url), txn_app), arguments) as call:
-            write(df, batch_id, call)
+            upserts.write(df, batch_id, call)
 
-    arguments = (key, value, op, duplicates, as_bytes)
     return batch
+
+
+@dataclass(frozen=True)
+class _Upserts:
+    """What `upsert` does with each batch: as its parameters."""
+
+    load: _Load
+    key: Key
+    value: str | Sequence[str] | None
+    op: str | None
+    duplicates: Duplicates
+    app: str | None
+    as_bytes: bool
+
+    def write(self, df: DataFrame, batch_id: int, call: int) -> None:
+        """Writes a batch, unless the database has it already.
+
+        :param call: the number of this call within the batch.
+        """
+        load = self.load
+        named = None if self.app is None else application(self.app, call)
+        if named is not None and _is_known(load.url, (named, batch_id), load.store_options):
+            return
+        how = (self.key, self.value, self.op)
+        rows = _fitted(df, load.url, how, self.duplicates, self.as_bytes, load.store_options)
+        job = new_job(load.url, load.mode, None, None, load.store_options)
+        with abandoned(job):
+            staging = _staging(rows, self.duplicates, job=job)
+            found = _run(rows.laid_out(load.layout, None), staging)
+            if has_rows(found):
+                job = job.for_txn((named or application(_query_of(found), call), batch_id))
+            request = closed(job, found, load.layout, load.mode)
+        if request is not None:
+            load.ask(job, request)
+            return
+        with suppress(Error):
+            job.abort()
+
+
+def _query_of(found: Sequence[Staged]) -> str:
+    """The query whose batch this is: only tasks see its id, wherever this runs.
+
+    :raises Invalid: it is no batch of a query.
+    """
+    query = next((one.query for one in found if one.query), None)
+    if query is None:
+        raise Invalid(
+            "this is no batch of a stream, as far as its tasks know: name the application by "
+            "txn_app, or use bulk_load"
+        )
+    return query
 
 
 def _is_known(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
@@ -504,13 +522,19 @@ def _one(key: str | Sequence[str] | None) -> str:
 
 def _fitted(
     df: DataFrame,
-    text: str | None,
-    key: Key,
-    value: str | Sequence[str] | None,
-    op: str | None,
+    url: Url,
+    columns: tuple[Key, str | Sequence[str] | None, str | None],
     duplicates: Duplicates,
+    as_bytes: bool,
+    store_options: StoreOptionsSource | None,
 ) -> Fitted:
-    """The rows of a table, or of a database of bytes."""
+    """The rows of a table, or of a database of bytes, which may be created for them.
+
+    :param columns: those of the key, of the value, and of what becomes of a row.
+    """
+    key, value, op = columns
+    beside = (op, _greatest(duplicates))
+    text = table_made(df.schema, url, key, value, beside, as_bytes, store_options)
     if text is not None:
         return fitted(df, text, key, value, op, duplicates)
     roles = _roles(_one(key), None if value is None else _one(value), op)

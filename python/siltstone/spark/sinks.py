@@ -7,6 +7,7 @@ each batch, and once more to commit it: there the job comes with the messages.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ OPTIONS = {
     "storeOptions": "the function that gives store options, as module:function",
 }
 """By the names that users write; Spark lowers them on the way."""
+LOG = logging.getLogger("siltstone.spark")
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """What a stream's options hold for Spark itself."""
 
@@ -244,6 +246,13 @@ class BatchWriter(DataSourceArrowWriter):
             raise Invalid("txnAppId and txnVersion go together")
         txn = None if sink.app is None or sink.version is None else (sink.app, sink.version)
         known = txn is not None and recorded(sink.url, txn, sink.store_options) is not None
+        if txn is not None and known:
+            # Right for a program that is run again, and a mistake for a second INSERT of one view.
+            LOG.warning(
+                "txnVersion %s of %r is part of %s already: nothing is written",
+                *txn[::-1],
+                sink.url,
+            )
         self.job = None if known else sink.job(txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
