@@ -85,6 +85,18 @@ def test_each_call_of_a_batch_is_applied_once(spark, empty, tmp_path, app, made)
     )
 
 
+@CLASSIC
+def test_spellings_of_a_place_are_one_database(spark, empty, tmp_path) -> None:
+    places = [empty, Path(empty), f"file://{empty}", f"{empty}/", f"{empty}/../db"]
+
+    def each(batch, number: int) -> None:
+        for at, place in enumerate(places):
+            kv.upsert(place, key="key")(rows_of(batch, f"{at}/"), number)
+
+    run(spark, tmp_path, each)
+    assert len(content(empty)) == 10 * len(places)
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_a_batch_that_stopped_between_two_calls_is_completed(spark, empty, tmp_path, app) -> None:
     marker = tmp_path / "stopped"

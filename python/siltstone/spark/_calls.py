@@ -13,9 +13,11 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siltstone.exceptions import Invalid
+from siltstone.opening import Url, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,14 +65,14 @@ def run_of(df: DataFrame) -> str | None:
 
 @contextmanager
 def numbered(
-    df: DataFrame, batch_id: int, place: tuple[str, str | None], arguments: Any
+    df: DataFrame, batch_id: int, url: Url, app: str | None, arguments: Any
 ) -> Iterator[int]:
     """The number of a call within its batch, for the block that makes the call.
 
     A call that failed keeps its number: when the same frame is written again, that call repeats it.
     Outside of a stream's run each call is the first: there a second call repeats the batch.
 
-    :param place: the database, and the application that the caller names, if any.
+    :param app: the application that the caller names, if any.
     :param arguments: what the call does, besides its frame.
     :raises Invalid: another call for the same batch is still at work. Their order would be by
         chance, and another one when the batch is repeated.
@@ -79,7 +81,7 @@ def numbered(
     if run is None:
         yield 0
         return
-    batch, call = _begun(df, batch_id, (run, *place), arguments)
+    batch, call = _begun(df, batch_id, (run, _spelled(url), app), arguments)
     try:
         yield call
     except BaseException:
@@ -89,6 +91,13 @@ def numbered(
     finally:
         with _lock:
             batch.at_work = False
+
+
+def _spelled(url: Url) -> str:
+    """One text for each database, however its folder is written: two would count apart, and the
+    second call would be taken for the first."""
+    text = place_of(url).removeprefix("file://")
+    return text.rstrip("/") if "://" in text else str(Path(text).resolve())
 
 
 def _begun(

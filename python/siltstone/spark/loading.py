@@ -257,7 +257,7 @@ def upsert(
 
     def batch(df: DataFrame, batch_id: int) -> None:
         arguments = (key, value, op, duplicates, as_bytes)
-        with numbered(df, batch_id, (str(url), txn_app), arguments) as call:
+        with numbered(df, batch_id, url, txn_app, arguments) as call:
             upserts.write(df, batch_id, call)
 
     return batch
