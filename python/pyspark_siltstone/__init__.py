@@ -41,6 +41,7 @@ WRITES_ALONE = (
     "txnappid",
     "txnversion",
     "timeout",
+    "takeover",
 )
 """Options that no frame which is read has."""
 
@@ -77,10 +78,10 @@ class DefaultSource(DataSource):
             from siltstone.spark import feeds  # noqa: PLC0415
 
             return feeds.columns_of(self._followed.table)
-        if self._planned is None:
-            return "key binary, value binary"
-        from siltstone.spark.source import columns_of  # noqa: PLC0415
+        from siltstone.spark.source import columns_at, columns_of  # noqa: PLC0415
 
+        if self._planned is None:
+            return columns_at(self.options)
         return columns_of(self._planned)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -97,7 +98,9 @@ class DefaultSource(DataSource):
             )
         reads = self._planned or planned(self.options)
         if reads is None:
-            raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
+            from siltstone.spark.options import WAY  # noqa: PLC0415
+
+            raise Invalid(f'which database? .load("s3://bucket/db"), or option("path", …). {WAY}')
         return reader_for(reads, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802

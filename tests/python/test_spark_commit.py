@@ -112,7 +112,8 @@ def test_a_commit_that_fails_after_it_took_effect(closed, task, monkeypatch, tak
         patch.setattr(ingest, "submit", fails_after)
         with pytest.raises(siltstone.Timeout) as late:
             sent(writer).commit(messages)
-    assert writer.job.id in late.value.__notes__[0]
+    assert writer.job.id in str(late.value)
+    assert "take_over=True" in str(late.value)
     sent(writer).abort(messages)
     siltstone.admin.gc(closed, min_age=0)
     with siltstone.open(closed) as db:

@@ -131,7 +131,7 @@ def failures(spark):
     writing = spark.sql("SELECT binary('k') AS key, binary('v') AS value")
     calls = [
         (siltstone.NotFound, lambda: kv.scan(spark, URL + "none")),
-        (siltstone.NotFound, lambda: kv.bulk_load(writing, URL + "none", key="key")),
+        (siltstone.NotFound, lambda: kv.delete(writing, URL + "none", key="key")),
         (siltstone.Error, lambda: kv.scan(spark, "s3://nobucket/db")),
         (Exception, lambda: lost.collect()),
     ]

@@ -6,7 +6,6 @@ import math
 import os
 import random
 import re
-import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -323,8 +322,6 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, flights) -> None:
     arrays = spark.sql("SELECT 1 AS id, array(1) AS many")
     with pytest.raises(siltstone.Invalid, match="'many' is of type array<int>"):
         kv.bulk_load(arrays, url + "-new", key=["id"])
-    with pytest.raises(siltstone.NotFound):
-        kv.bulk_load(good, url + "-new", key="country")
     siltstone.open(url + "-bytes").close()
     with pytest.raises(siltstone.Invalid, match="only bytes"):
         kv.bulk_load(good, url + "-bytes", key=key)
@@ -462,55 +459,6 @@ def test_the_format_has_the_columns(spark, closed) -> None:
     }.items():
         with pytest.raises(Exception, match=text):
             spark.read.load(url, format="siltstone", **how).count()
-
-
-@SOURCES
-def test_filters_change_no_answer(spark, closed) -> None:
-    """Whether or not a frame and Spark say that they are pushed."""
-    asked = "country IN ('DE', 'FR') AND day > date'2026-01-10' AND visits % 2 = 0"
-    wanted = {
-        (row["country"], row["day"])
-        for row in visits()
-        if row["country"] in ("DE", "FR") and row["day"] > DAYS[9] and row["visits"] % 2 == 0
-    }
-    for switch, option in [("false", "true"), ("true", "false"), ("true", "true")]:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", switch)
-        try:
-            frame = spark.read.load(
-                closed, format="siltstone", filterPushdown=option, numPartitions=1
-            )
-            found = {(row.country, row.day) for row in frame.where(asked).collect()}
-        finally:
-            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-        assert found == wanted, (switch, option)
-
-
-def test_filters_narrow_what_is_read(closed, monkeypatch) -> None:
-    """A reader takes filters in the process that asks for it, and if the frame says so."""
-    datasource = pytest.importorskip("pyspark.sql.datasource")
-    if not hasattr(datasource, "EqualTo"):
-        pytest.skip("filters are pushed from Spark 4.1 on")
-    from siltstone.spark import source  # noqa: PLC0415 - Spark 4
-
-    asked = [datasource.EqualTo(("country",), "DE"), datasource.LessThan(("day",), DAYS[10])]
-    asking = "pyspark.sql.worker.data_source_pushdown_filters"
-
-    def read(**options: str) -> tuple[int, bool]:
-        planned = source.planned({"path": closed, **options})
-        reader = source.reader_for(planned, source.columns_of(planned))
-        takes = type(reader).pushFilters is not datasource.DataSourceReader.pushFilters
-        if takes:
-            # Spark looks at all of them again.
-            assert list(reader.pushFilters(asked)) == asked
-        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-        return sum(batch.num_rows for batch in batches), takes
-
-    everything = len(visits())
-    assert read(filterPushdown="true") == (everything, False)
-    monkeypatch.setitem(sys.modules, asking, sys)
-    assert read() == (everything, False)
-    assert read(filterPushdown="true") == (10, True)
-    assert read(filterPushdown="true", asBytes="true") == (everything, False)
 
 
 @SOURCES

@@ -158,8 +158,6 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
     for text, call in refused.items():
         with pytest.raises(siltstone.Invalid, match=re.escape(text)):
             call()
-    with pytest.raises(siltstone.NotFound):
-        kv.bulk_load(frame, url + "-none", key="key")
     assert dict(db.scan()) == {b"before": b"there", b"key/0007": b"old"}
     assert siltstone.admin.manifest(url)["pending_ingests"] == 0
 
@@ -344,6 +342,31 @@ def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
 # --- format("siltstone") --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("way", ["load", "delete", "upsert", pytest.param("save", marks=SOURCES)])
+def test_a_writer_that_died_is_named_and_ended(spark, url, python, way) -> None:
+    killed = "import os, sys, siltstone; db = siltstone.open(sys.argv[1])\n"
+    killed += "db.put(b'k', b'v').wait(); os._exit(0)"
+    assert python(killed, url)[0] == 0
+    frame = frame_of(spark, {b"a": b"b"})
+
+    def write(**how) -> None:
+        if way == "load":
+            kv.bulk_load(frame, url, key="key", **how)
+        elif way == "delete":
+            kv.delete(frame, url, key="key", **how)
+        elif way == "upsert":
+            kv.upsert(url, key="key", txn_app="app", **how)(frame, 1)
+        else:
+            writer = frame.write.format("siltstone").mode("append")
+            named = {name.replace("take_over", "takeOver"): how[name] for name in how}
+            writer.options(**named).save(url)
+
+    with pytest.raises(Exception, match=r"take_over=True \(option takeOver\)"):
+        write(timeout=1)
+    write(take_over=True)
+    assert content(url) == ({b"k": b"v"} if way == "delete" else {b"k": b"v", b"a": b"b"})
+
+
 @SOURCES
 def test_a_frame_is_saved(spark, closed) -> None:
     frame = frame_of(spark, ROWS)
@@ -399,8 +422,6 @@ def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
             writer.save(closed)
     with pytest.raises(Exception, match="into which database"):
         frame.write.format("siltstone").mode("append").save()
-    with pytest.raises(Exception, match="NotFound"):
-        frame.write.format("siltstone").mode("append").save(closed + "-none")
     with pytest.raises(Exception, match="no option 'keycolumn' where a frame is read"):
         spark.read.format("siltstone").options(**named).load(closed).count()
     assert content(closed) == {b"before": b"there"}

@@ -7,7 +7,9 @@ its types are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +25,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "COLUMNS",
     "arrow_fields",
     "arrow_type",
     "asked",
     "decoded",
     "encoded",
     "like_sparks",
+    "match",
     "packed",
     "schema_of",
     "schema_text",
     "spark_types",
+    "spelled_where",
     "spread",
     "struct_of",
     "text_of",
+    "value_of",
 ]
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -54,6 +60,10 @@ PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "binary": (pa.binary(), "BinaryType"),
 }
 """Spark's types by the names that it shows, as Arrow has them, and as pyspark calls them."""
+COLUMNS = ("key", "value")
+"""Of a database without a schema; both are `binary`."""
+HEX = "hex:"
+"""In front of an option's bytes that are not text."""
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 NAMES = {kind: name for name, (kind, _) in PLAIN.items()}
 LARGER = {
@@ -63,6 +73,23 @@ LARGER = {
     pa.uint64(): "decimal(20,0)",
 }
 """Spark has no unsigned numbers: the least type that holds all of one."""
+
+
+def match(name: str, names: Iterable[str]) -> str | None:
+    """The name among `names` that `name` stands for, as Spark resolves names: itself, or the only
+    one that differs from it in case alone. None: there is none.
+
+    :raises Invalid: several names differ from it in case alone.
+    """
+    folded: list[str] = []
+    for one in names:
+        if one == name:
+            return one
+        if one.casefold() == name.casefold():
+            folded.append(one)
+    if len(folded) > 1:
+        raise Invalid(f"{name!r} is ambiguous: there are {', '.join(folded)}")
+    return folded[0] if folded else None
 
 
 def schema_text(url: Url, store_options: StoreOptionsSource | None) -> str | None:
@@ -139,6 +166,45 @@ def _shown(field: pa.Field) -> str:
     return name
 
 
+def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
+    """What columns are equal to, with the names as the table spells them."""
+    names = arrow_fields(text).names
+    return {match(name, names) or name: value for name, value in where.items()}
+
+
+def value_of(text: str, column: str, spoken: str, option: str) -> Any:
+    """The value of a table's column that an option's text stands for: text as it is, a number, a
+    date or a time as Spark's SQL writes them; bytes as their UTF-8, or by digits after `hex:`.
+
+    :raises Invalid: the column has no such value.
+    """
+    kind = arrow_fields(text).field(column).type
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return spoken
+        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            digits = spoken.startswith(HEX)
+            return bytes.fromhex(spoken.removeprefix(HEX)) if digits else spoken.encode()
+        if pa.types.is_decimal(kind):
+            return Decimal(spoken)
+        if pa.types.is_timestamp(kind):
+            return _moment(spoken, kind)
+        return pa.scalar(spoken).cast(kind).as_py()
+    except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise Invalid(
+            f"{option} is {spoken!r}, and {column!r}, the first column of the table's key, is of "
+            f"type {_shown(arrow_fields(text).field(column))}: give a value of that type, or read "
+            "with asBytes and give bytes of a key"
+        ) from None
+
+
+def _moment(spoken: str, kind: pa.DataType) -> datetime:
+    moment = datetime.fromisoformat(spoken)
+    if (moment.tzinfo is None) != (kind.tz is None):
+        raise ValueError(spoken)
+    return moment
+
+
 def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:
     """Columns as batches for Spark have them.
 
@@ -147,7 +213,7 @@ def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) 
     :raises Invalid: no such column. :raises Unsupported: one that Spark cannot hold.
     """
     fields = arrow_fields(text)
-    wanted = fields.names if names is None else list(names)
+    wanted = fields.names if names is None else [match(n, fields.names) or n for n in names]
     if isinstance(names, str) or not wanted or len(set(wanted)) < len(wanted):
         raise Invalid(
             f"{names!r} are the columns that are wanted: a list of some of "
@@ -239,6 +305,8 @@ def spread(array: pa.Array, kept: pa.Array) -> pa.Array:
 
 
 def decoded(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-    """Rows of a table as a batch of exactly `fields`, which are `like_sparks`."""
-    arrays = [_cast(batch.column(field.name), field.type, field.name) for field in fields]
+    """Rows of a table as a batch of exactly `fields`, which are `like_sparks` and stand in the
+    order of the batch's columns."""
+    pairs = zip(batch.columns, fields, strict=True)
+    arrays = [_cast(column, field.type, field.name) for column, field in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

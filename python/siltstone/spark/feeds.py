@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from siltstone import changes as feed
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.opening import StoreOptionsSource, Url, _reader_arguments
+from siltstone.spark._estimates import UNKNOWN, numbers
 from siltstone.spark.columns import decoded, like_sparks, schema_of, spread, struct_of
 from siltstone.spark.fitting import table_at
 
@@ -73,7 +74,7 @@ def changes(
     place, _, provider = _reader_arguments(url, store_options)
     end = feed.latest(place, store_options=store_options) if until is None else until
     read = partial(_of_numbers, url=place, since=since, until=end, provider=provider, table=table)
-    return spark.range(0, 1, 1, 1).mapInArrow(read, columns_of(table))
+    return numbers(spark, 1, UNKNOWN).mapInArrow(read, columns_of(table))
 
 
 def _of_numbers(

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+import siltstone
 from siltstone import table
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.opening import StoreOptionsSource, Url
-from siltstone.spark.columns import arrow_fields, arrow_type, schema_of, schema_text, spark_types
+from siltstone.spark.columns import (
+    arrow_fields,
+    arrow_type,
+    match,
+    schema_of,
+    schema_text,
+    spark_types,
+)
 from siltstone.table import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = [
     "Duplicates",
@@ -26,6 +35,7 @@ __all__ = [
     "check_columns",
     "check_key",
     "fitted",
+    "is_key",
     "keys_fitted",
     "reachable",
     "table_at",
@@ -97,8 +107,9 @@ def table_at(
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
     reachable(url)
-    text = None if as_bytes else schema_text(url, store_options)
-    if text is None and key is not None and not isinstance(key, str):
+    found = schema_text(url, store_options)
+    text = None if as_bytes else found
+    if text is None and key is not None and not isinstance(key, str) and len(key) != 1:
         raise Invalid(
             f"key is {list(key)!r}, and the database has no columns, only bytes: its key is one "
             "column, as in key='k'; siltstone.table.create makes a table that has columns"
@@ -107,32 +118,55 @@ def table_at(
 
 
 def table_made(
-    df: DataFrame,
+    columns: StructType,
     url: Url,
     key: Key,
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
+    as_bytes: bool,
     store_options: StoreOptionsSource | None,
 ) -> str | None:
-    """As `table_at`; where nothing stands, a table of the frame's columns is made.
+    """As `table_at`; where no database stands, one is created: of bytes where the frame has a
+    column of keys and one of values, both binary or string, and no others; otherwise a table of the
+    frame's columns.
 
+    :param columns: the frame's.
     :param without: columns of the frame that are no columns of the table.
     :raises Invalid, Unsupported: the frame has columns that no table has.
     """
-    try:
-        return table_at(url, key, False, store_options)
-    except NotFound:
-        if isinstance(key, str):
-            raise
-    schema = derived(df, key, value, without)
-    # Whoever was faster has made it, perhaps of other columns: the frame is held against those.
-    with suppress(Conflict, Invalid):
-        table.create(url, schema, take_over=False, store_options=store_options).close()
-    return table_at(url, key, False, store_options)
+    with suppress(NotFound):
+        return table_at(url, key, as_bytes, store_options)
+    # Another process may create it first, perhaps with other columns: the frame must fit those.
+    if as_bytes or _pairs(columns, key, value, without):
+        with suppress(Conflict, Invalid):
+            siltstone.open(url, take_over=False, store_options=store_options).close()
+    else:
+        spoken = [key] if isinstance(key, str) else key
+        schema = derived(columns, spoken, value, without)
+        with suppress(Conflict, Invalid):
+            table.create(url, schema, take_over=False, store_options=store_options).close()
+    return table_at(url, key, as_bytes, store_options)
+
+
+def _pairs(
+    columns: StructType,
+    key: Key,
+    value: str | Sequence[str] | None,
+    without: Sequence[str | None],
+) -> bool:
+    """Whether the rows are a key and a value of bytes each."""
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    if not isinstance(key, str) or not isinstance(value, str | None):
+        return False
+    named = match(key, kinds), match("value" if value is None else value, kinds)
+    if any(name is None or kinds[name] not in KEYS for name in named):
+        return False
+    beside = {match(name, kinds) for name in without if name is not None}
+    return value is not None or not set(kinds) - {*named, *beside}
 
 
 def derived(
-    df: DataFrame,
+    columns: StructType,
     key: Sequence[str],
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
@@ -141,9 +175,14 @@ def derived(
 
     :raises Invalid: a column of a type that no table has; no key.
     """
-    kinds = _kinds(df)
-    free = {one.name: one.nullable for one in df.schema.fields}
-    only = None if value is None else {value} if isinstance(value, str) else set(value)
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    free = {field.name: field.nullable for field in columns.fields}
+    key = spelled(key, kinds)
+    without = [name if name is None else match(name, kinds) for name in without]
+    only = None
+    if value is not None:
+        values = [value] if isinstance(value, str) else value
+        only = {_named(kinds, name, "value") for name in values}
     fields = {
         name: pa.field(name, arrow_type(kind, name), free[name])
         for name, kind in kinds.items()
@@ -157,13 +196,24 @@ def _begins(key: Sequence[str], name: str) -> bool:
     return any(spoken == name or spoken.startswith(f"{name} ") for spoken in key)
 
 
+def spelled(key: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Columns of a key, each perhaps with words about its order, with their names as in `names`."""
+    found = []
+    for spoken in key:
+        name, space, words = spoken, "", ""
+        if match(spoken, names) is None:
+            name, space, words = spoken.partition(" ")
+        found.append((match(name, names) or name) + space + words)
+    return found
+
+
 def check_key(text: str, key: Key) -> None:
     """A key is spoken of as the table has it: by its columns' names, or with all their words.
 
     :raises Invalid: it has another one.
     """
-    spoken = [key] if isinstance(key, str) else list(key)
     schema = schema_of(text)
+    spoken = spelled([key] if isinstance(key, str) else key, arrow_fields(text).names)
     if spoken == schema.key:
         return
     try:
@@ -175,14 +225,23 @@ def check_key(text: str, key: Key) -> None:
         raise Invalid(f"key is {spoken!r}, and the key of the table is {lines[0]}; it is for good")
 
 
+def is_key(text: str, key: Key) -> bool:
+    """Whether the table's key is spoken of so."""
+    try:
+        check_key(text, key)
+    except Invalid:
+        return False
+    return True
+
+
 def check_columns(
     text: str,
     kinds: Mapping[str, str],
     op: str | None,
     only: Sequence[str] | None = None,
     order: str | None = None,
-) -> list[str]:
-    """Columns of the table that a frame brings.
+) -> dict[str, str]:
+    """Columns of the table that a frame brings, each with the frame's column that has it.
 
     :param kinds: the frame's columns, with the names of their types.
     :param op: the column that says what becomes of a row.
@@ -191,26 +250,37 @@ def check_columns(
     :raises Invalid: one is missing that must not be, or of another type, or the table has it not.
     """
     fields, keys = arrow_fields(text), schema_of(text).key
-    if op is not None and _kind(kinds, op, "op") != "string":
-        raise Invalid(f"the column {op!r} is of type {kinds[op]}, and op is string; cast it")
-    beside = {op, order} - set(fields.names)
-    meant = [name for name in kinds if name not in beside] if only is None else only
-    for name in meant:
-        if name not in fields.names:
+    if op is not None:
+        named = _named(kinds, op, "op")
+        if kinds[named] != "string":
             raise Invalid(
-                f"the table has no column {name!r}; there are {', '.join(fields.names)}. Leave it "
-                "out, or add it by db.table.add_column, which is one commit"
+                f"the column {named!r} is of type {kinds[named]}, and op is string; cast it"
             )
-        _kind(kinds, name, "the table")
+    beside = {match(name, kinds) for name in (op, order) if name is not None}
+    brought: dict[str, str] = {}
+    for theirs in kinds if only is None else [_named(kinds, one, "the table") for one in only]:
+        ours = match(theirs, fields.names)
+        if ours is None and theirs in beside and only is None:
+            continue
+        if ours is None:
+            raise Invalid(
+                f"the table has no column {theirs!r}; there are {', '.join(fields.names)}. Leave "
+                "it out, or add it by db.table.add_column, which is one commit"
+            )
+        if brought.setdefault(ours, theirs) != theirs:
+            raise Invalid(
+                f"the columns {brought[ours]!r} and {theirs!r} both have the name of the table's "
+                f"column {ours!r}; leave one out"
+            )
     for one in fields:
-        if one.name not in meant and (one.name in keys or not one.nullable):
+        if one.name not in brought and (one.name in keys or not one.nullable):
             raise Invalid(
                 f"there is no column {one.name!r}, which may not be missing from a row of the "
                 f"table; there are {', '.join(kinds)}"
             )
-    found = [name for name in fields.names if name in meant]
-    for name in found:
-        _check_type(text, name, name, kinds[name])
+    found = {name: brought[name] for name in fields.names if name in brought}
+    for ours, theirs in found.items():
+        _check_type(text, ours, theirs, kinds[theirs])
     return found
 
 
@@ -240,17 +310,24 @@ def fitted(
 
     :raises Invalid: as `check_key` and `check_columns`; no column of that name.
     """
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
     check_key(text, key)
     schema, kinds = schema_of(text), _kinds(df)
     order = duplicates[1] if isinstance(duplicates, tuple) else None
     if order is not None:
-        _kind(kinds, order, "the greatest")
+        order = _named(kinds, order, "the greatest")
     only = None if value is None else [*schema.key, *([value] if isinstance(value, str) else value)]
-    names = check_columns(text, kinds, op, only, order)
-    kept = [*names, *([] if op is None or op in names else [op])]
-    columns = kept if order is None or order in kept else [*kept, order]
-    roles = {"key": ", ".join(schema.key), **({} if op is None else {"op": op})}
-    frame = df.select(*map(quoted, columns))
+    brought = check_columns(text, kinds, op, only, order)
+    called = {theirs: ours for ours, theirs in brought.items()}
+    roles = {"key": ", ".join(schema.key)}
+    if op is not None:
+        op = _named(kinds, op, "op")
+        roles["op"] = called.setdefault(op, op)
+    kept = list(called.values())
+    if order is not None:
+        order = called.setdefault(order, order)
+    frame = df.select(*[sf.col(quoted(theirs)).alias(ours) for theirs, ours in called.items()])
     return Fitted(frame, ordered(text, schema.key), roles, text, order, kept)
 
 
@@ -281,9 +358,9 @@ def check_pairs(df: DataFrame, text: str, key: Key) -> dict[str, str]:
             f"key is {spoken!r}, and the key of the table has the columns {', '.join(names)}: name "
             "one for each, in their order"
         )
-    pairs = dict(zip(names, spoken, strict=True))
+    pairs = {ours: _named(kinds, theirs, "key") for ours, theirs in zip(names, spoken, strict=True)}
     for ours, theirs in pairs.items():
-        _check_type(text, ours, theirs, _kind(kinds, theirs, "key"))
+        _check_type(text, ours, theirs, kinds[theirs])
     return pairs
 
 
@@ -310,8 +387,9 @@ def bytes_fitted(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicat
 
     kinds = _kinds(df)
     chosen: list[Column] = []
-    for role, name in columns.items():
-        kind = _kind(kinds, name, role)
+    for role, asked in columns.items():
+        name = _named(kinds, asked, role)
+        kind = kinds[name]
         wanted = ("string",) if role == "op" else KEYS
         if kind not in wanted:
             raise Invalid(
@@ -321,9 +399,9 @@ def bytes_fitted(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicat
         chosen.append(sf.col(quoted(name)).alias(role))
     order = None
     if isinstance(duplicates, tuple):
-        _kind(kinds, duplicates[1], "the greatest")
         order = "order"
-        chosen.append(sf.col(quoted(duplicates[1])).alias(order))
+        greatest = _named(kinds, duplicates[1], "the greatest")
+        chosen.append(sf.col(quoted(greatest)).alias(order))
     return Fitted(df.select(*chosen), [sf.col("key")], columns, None, order, list(columns))
 
 
@@ -332,14 +410,15 @@ def _kinds(df: DataFrame) -> dict[str, str]:
     return dict(df.dtypes)
 
 
-def _kind(kinds: Mapping[str, str], name: str, role: str) -> str:
-    """The type of a column.
+def _named(kinds: Iterable[str], name: str, role: str) -> str:
+    """The name of a frame's column, as the frame spells it.
 
     :raises Invalid: there is none of that name.
     """
-    if name not in kinds:
+    found = match(name, kinds)
+    if found is None:
         raise Invalid(f"there is no column {name!r} for {role}; there are {', '.join(kinds)}")
-    return kinds[name]
+    return found
 
 
 def quoted(name: str) -> str:

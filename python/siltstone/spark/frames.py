@@ -16,7 +16,17 @@ from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
-from siltstone.spark.columns import like_sparks, schema_of, struct_of, text_of
+from siltstone.spark._estimates import numbers, row_bytes
+from siltstone.spark.columns import (
+    COLUMNS,
+    arrow_fields,
+    like_sparks,
+    match,
+    schema_of,
+    spelled_where,
+    struct_of,
+    text_of,
+)
 from siltstone.spark.fitting import Key, check_pairs
 from siltstone.spark.pins import reading
 from siltstone.spark.ranges import Range, cuts, ranges
@@ -37,8 +47,8 @@ __all__ = ["get", "lookup", "scan"]
 RANGE_BYTES = 128 << 20
 """What a task reads at least, where there is more than every slot can have: seconds of work."""
 MOST_RANGES = 10_000
-COLUMNS = ("key", "value")
-"""Of a database without a schema; both are `binary`."""
+ROW_BYTES = 16
+"""What a row takes in Spark at least, however well it is compressed here."""
 
 
 def scan(
@@ -93,8 +103,23 @@ def scan(
         first, last = within(table, where, start, end, prefix)
         fields = fields_of(table, columns)
         pieces = split(reader, first, last, partitions or (lambda: slots(spark)))
+        size = estimated(reader, first, last, fields, table)
     read = partial(read_ranges, reader=held.reader, ranges=pieces, fields=fields, table=table)
-    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, struct_of(fields))
+    return numbers(spark, len(pieces), size).mapInArrow(read, struct_of(fields))
+
+
+def estimated(
+    reader: siltstone.Reader,
+    start: bytes | None,
+    end: bytes | None,
+    fields: pa.Schema,
+    table: str | None,
+) -> float:
+    """Bytes of some columns of a range, from metadata."""
+    whole = reader.approximate_size(start, end)
+    everything = fields_of(None, None) if table is None else arrow_fields(table)
+    share = min(1.0, row_bytes(fields) / row_bytes(everything))
+    return max(whole.bytes * share, whole.rows * ROW_BYTES)
 
 
 def within(
@@ -112,7 +137,8 @@ def within(
         raise Invalid(
             "prefix is of keys that are bytes: where says what a table's first columns are equal to"
         )
-    return schema_of(table).range(None if where is None else dict(where), start, end)
+    equal = None if where is None else spelled_where(table, where)
+    return schema_of(table).range(equal, start, end)
 
 
 def fields_of(table: str | None, columns: Sequence[str] | None) -> pa.Schema:
@@ -176,10 +202,11 @@ def slots(spark: SparkSession) -> int:
 def _columns(columns: Sequence[str] | None) -> list[str]:
     if columns is None:
         return list(COLUMNS)
-    unknown = [name for name in columns if name not in COLUMNS]
-    if isinstance(columns, str) or unknown or not columns or len(set(columns)) < len(columns):
+    found = [match(name, COLUMNS) for name in columns]
+    known = [name for name in found if name is not None]
+    if isinstance(columns, str) or None in found or not found or len(set(found)) < len(found):
         raise Invalid(f"columns is {columns!r}: a list of some of {', '.join(COLUMNS)}, each once")
-    return list(columns)
+    return known
 
 
 def lookup(
@@ -257,17 +284,19 @@ def _byte_key(df: DataFrame, key: Key) -> list[str]:
 
     :raises Invalid: there is none, several, or one of another type.
     """
-    kinds = {name.casefold(): kind for name, kind in df.dtypes}
-    if not isinstance(key, str):
+    kinds = dict(df.dtypes)
+    spoken = [key] if isinstance(key, str) else list(key)
+    if len(spoken) != 1:
         raise Invalid(f"key is {key!r}, and the database has no columns: its keys are one column")
-    if key not in df.columns:
-        raise Invalid(f"there is no column {key!r}; there are {', '.join(df.columns)}")
-    if kinds[key.casefold()] not in ("binary", "string"):
+    named = match(spoken[0], kinds)
+    if named is None:
+        raise Invalid(f"there is no column {spoken[0]!r}; there are {', '.join(df.columns)}")
+    if kinds[named] not in ("binary", "string"):
         raise Invalid(
-            f"the column {key!r} is of type {kinds[key.casefold()]}, and keys are binary or "
+            f"the column {named!r} is of type {kinds[named]}, and keys are binary or "
             "strings; cast it as it was when the rows were written"
         )
-    return [key]
+    return [named]
 
 
 def _chosen(
@@ -289,12 +318,13 @@ def _selected(select: Mapping[str, str] | Sequence[str] | None) -> str:
     if select is None:
         return "value"
     names = dict(select) if isinstance(select, Mapping) else {name: name for name in select}
-    if list(names) != ["value"]:
+    if [name.casefold() for name in names] != ["value"]:
         raise Invalid(
             f"select is {select!r}, and a database without a schema has one column, value: "
             "['value'], or {'value': 'another name'}"
         )
-    return names["value"]
+    (name,) = names.values()
+    return name
 
 
 def get(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import siltstone
 from siltstone import ingest
-from siltstone.exceptions import Conflict, Error, Invalid, Timeout
+from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds, named_options
-from siltstone.spark.columns import schema_of
+from siltstone.spark._calls import application, numbered
+from siltstone.spark.columns import schema_of, spelled_where
 from siltstone.spark.fitting import (
     Duplicates,
     Fitted,
@@ -85,14 +86,16 @@ def bulk_load(
     wait: bool = True,
     timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
+    take_over: bool | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> LoadResult:
     """Writes all rows of a frame into a database, which may be live: executors sort them into
     tables, and one commit shows all of them, or none. Tasks that fail, are repeated, or run twice
     make no difference.
 
-    Of a table the frame has the columns, by name and type; those of the value that may hold nulls
-    may be missing. With a list as key what is not there is made, a table of the frame's columns.
+    Of a table the frame has the columns, by name in any case, and by type; those of the value that
+    may hold nulls may be missing. Where no database stands, one is created: of bytes if `key` is
+    one name and the frame a key and a value, binary or string; otherwise a table of its columns.
 
     :param key: of a table the columns of its key, each perhaps with words about its order, as for
         `siltstone.table.create`: ``["country", "day desc"]``. Of a database of bytes the column of
@@ -101,15 +104,14 @@ def bulk_load(
         a database of bytes the column of values, as that of keys; None: "value".
     :param layout: "range": Spark shuffles by ranges of keys, and the tables do not overlap.
         "runs": no shuffle, each task sorts what it has: half the cost now, and compaction pays
-        later. "presorted": no shuffle either, and the frame's partitions are ranges of keys
-        already, as after `repartitionByRange`; that is checked.
+        later. "presorted": no shuffle, partitions are ranges of keys already; that is checked.
     :param mode: "append" adds, and overwrites rows of the same key; "overwrite" also deletes
         whatever else the database holds; "replace_range" whatever else is in `replace`.
     :param replace: for "replace_range": the first key, and the one before which to stop, None for
-        no bound; or a dict of what a table's first columns are equal to. Rows must be of it.
+        no bound, of a table values of its key's first column; or a dict of what a table's first
+        columns are equal to. Rows must be of it.
     :param duplicates: of rows with one key: "error" refuses the load, "any" takes one of them,
-        ``("max", column)`` the one with the greatest in that column. None: "error"; with layout
-        "runs", which cannot know, it is "any", and nothing else.
+        ``("max", column)`` the one with the greatest there. None: "error"; layout "runs" has "any".
     :param txn: an application's name and a version: a version that is part of the database already
         adds nothing, and a lower one is a Conflict. So a program that is run again loads once.
     :param op: the column that says of each row what it does: "put", "upsert", "insert" and "update"
@@ -119,22 +121,21 @@ def bulk_load(
     :param as_bytes: a table is loaded with keys and values that are encoded already.
     :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
     :param wait, timeout: for the writer to take it in, and how long; otherwise it will later.
-    :param db: the writer, where it is open in this process: it takes the load in at once. An idle
-        writer elsewhere looks every 10 s.
+    :param db: the writer, where it is open in this process. An idle one elsewhere looks every 10 s.
+    :param take_over: True ends a writer that did not close: one that died, or one at work.
     :param store_options: as for `scan`.
     :raises Invalid: what the arguments or the rows have wrong; nothing was added.
     :raises Conflict: a lower version of the application; the load was refused or aborted.
-    :raises Timeout: the writer has not taken it in yet; it stays asked for, as the text says.
-        Loading again without `txn` may load twice.
+    :raises Timeout: the writer has not taken it in yet, and may have died; it stays asked for, as
+        the text says. Loading again without `txn` may load twice.
     :raises Unsupported, NotFound, Denied, Unavailable: as their texts say.
     """
     chosen = duplicates_of(duplicates, layout)
     _check_mode(mode, replace)
-    text = _table(df, url, key, value, (op, _greatest(chosen)), as_bytes, store_options)
-    rows = _fitted(df, text, key, value, op, chosen)
+    rows = _fitted(df, url, (key, value, op), chosen, as_bytes, store_options)
     more = {"table_bytes": target_sst_bytes, "options": named_options(options)}
-    staging, within = partial(_staging, rows, chosen, **more), _range(text, replace)
-    what = _Load(url, layout, mode, within, txn, wait, timeout, db, store_options)
+    staging, within = partial(_staging, rows, chosen, **more), _range(rows.schema, replace)
+    what = _Load(url, layout, mode, within, txn, wait, timeout, db, take_over, store_options)
     return _loaded(partial(rows.laid_out, layout, partitions), staging, what)
 
 
@@ -148,6 +149,7 @@ def delete(
     wait: bool = True,
     timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
+    take_over: bool | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> LoadResult:
     """Deletes the keys of a frame, all at once: each task writes tombstones of what it has, and
@@ -156,8 +158,9 @@ def delete(
     :param key: of a table the frame's columns that stand for those of its key, in that order. Of a
         database of bytes the column of keys: binary, or a string, which stands for its UTF-8.
     :param as_bytes: the keys of a table are encoded already.
-    :param txn, wait, timeout, db, store_options: as for `bulk_load`.
-    :raises Invalid, Conflict, Timeout, NotFound, Denied, Unavailable: as `bulk_load`.
+    :param txn, wait, timeout, db, take_over, store_options: as for `bulk_load`.
+    :raises NotFound: there is no database; this creates none.
+    :raises Invalid, Conflict, Timeout, Denied, Unavailable: as `bulk_load`.
     """
     text = table_at(url, key, as_bytes, store_options)
     if text is None:
@@ -165,7 +168,7 @@ def delete(
     else:
         rows = keys_fitted(df, text, key)
     staging = partial(_staging, rows, "any", deletes=True)
-    what = _Load(url, "runs", "append", None, txn, wait, timeout, db, store_options)
+    what = _Load(url, "runs", "append", None, txn, wait, timeout, db, take_over, store_options)
     return _loaded(lambda: rows.frame, staging, what)
 
 
@@ -181,7 +184,13 @@ class _Load:
     wait: bool
     timeout: Seconds
     db: siltstone.Database | None
+    take_over: bool | None
     store_options: StoreOptionsSource | None
+
+    def ask(self, job: ingest.Job, request: ingest.IngestRequest) -> LoadResult:
+        """Asks for the job."""
+        given = (self.wait, self.timeout, self.db, self.take_over, self.store_options)
+        return asked(job, request, *given)
 
 
 def _loaded(
@@ -202,7 +211,7 @@ def _loaded(
     if request is None:
         return LoadResult(0, 0, 0, None, None, seconds=seconds)
     with timed(seconds, "commit"):
-        done = asked(job, request, load.wait, load.timeout, load.db, load.store_options)
+        done = load.ask(job, request)
     return replaced(done, seconds=seconds)
 
 
@@ -217,6 +226,7 @@ def upsert(
     as_bytes: bool = False,
     timeout: Seconds = PATIENCE,
     db: siltstone.Database | None = None,
+    take_over: bool | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch`: each batch of a stream becomes part of the database, once, by
@@ -224,38 +234,97 @@ def upsert(
 
     ``stream.writeStream.foreachBatch(upsert(url, key="k")).outputMode("update").start()``
 
-    :param key, value, op, as_bytes: as for `bulk_load`; but what is not there is not made.
+    A function of your own may make several such calls for one batch. They are told apart by their
+    order, so a batch that is repeated must make the same calls, one after another. A batch without
+    rows changes nothing.
+
+    :param key, value, op, as_bytes: as for `bulk_load`, which also says what is created where no
+        database stands.
     :param duplicates: as for `bulk_load`; None: "any", and nothing is shuffled. The others shuffle
         each batch by ranges of keys.
     :param txn_app: the application, in place of the query's id: for a query whose checkpoint folder
-        is made anew, while its batches go on from where they were.
-    :param timeout, db, store_options: as for `bulk_load`.
-    :raises Invalid: as `bulk_load`; here for the arguments, in the stream for its rows.
+        is made anew, while its batches go on from where they were. Calls that run at the same time
+        need different ones. Outside of a stream a second call with the same application and batch
+        repeats the first, and adds nothing.
+    :param timeout, db, take_over, store_options: as for `bulk_load`.
+    :raises Invalid: as `bulk_load`; here for the arguments, in the stream for its rows, and for two
+        calls that write one batch at the same time.
     """
     layout = "runs" if duplicates in (None, "any") else "range"
     chosen = duplicates_of(duplicates, layout)
+    load = _Load(url, layout, "append", None, None, True, timeout, db, take_over, store_options)
+    upserts = _Upserts(load, key, value, op, chosen, txn_app, as_bytes)
 
     def batch(df: DataFrame, batch_id: int) -> None:
-        if txn_app is not None and recorded(url, (txn_app, batch_id), store_options) is not None:
-            return
-        text = table_at(url, key, as_bytes, store_options)
-        rows = _fitted(df, text, key, value, op, chosen)
-        job = new_job(url, "append", None, None, store_options)
-        with abandoned(job):
-            found = _run(rows.laid_out(layout, None), _staging(rows, chosen, job=job))
-            # Only tasks see the query's id, wherever this runs.
-            app = txn_app or next((one.query for one in found if one.query), None)
-            if app is None:
-                raise Invalid(
-                    "this is no batch of a stream, as far as its tasks know: name the application "
-                    "by txn_app, or use bulk_load"
-                )
-            job = job.for_txn((app, batch_id))
-            request = closed(job, found, layout, "append")
-        if request is not None:
-            asked(job, request, True, timeout, db, store_options)
+        arguments = (key, value, op, duplicates, as_bytes)
+        with numbered(df, batch_id, url, txn_app, arguments) as call:
+            upserts.write(df, batch_id, call)
 
     return batch
+
+
+@dataclass(frozen=True)
+class _Upserts:
+    """What `upsert` does with each batch: as its parameters."""
+
+    load: _Load
+    key: Key
+    value: str | Sequence[str] | None
+    op: str | None
+    duplicates: Duplicates
+    app: str | None
+    as_bytes: bool
+
+    def write(self, df: DataFrame, batch_id: int, call: int) -> None:
+        """Writes a batch, unless the database has it already.
+
+        :param call: the number of this call within the batch.
+        """
+        load = self.load
+        named = None if self.app is None else application(self.app, call)
+        if named is not None and _is_known(load.url, (named, batch_id), load.store_options):
+            return
+        how = (self.key, self.value, self.op)
+        rows = _fitted(df, load.url, how, self.duplicates, self.as_bytes, load.store_options)
+        job = new_job(load.url, load.mode, None, None, load.store_options)
+        with abandoned(job):
+            staging = _staging(rows, self.duplicates, job=job)
+            found = _run(rows.laid_out(load.layout, None), staging)
+            if has_rows(found):
+                job = job.for_txn((named or application(_query_of(found), call), batch_id))
+            request = closed(job, found, load.layout, load.mode)
+        if request is not None:
+            load.ask(job, request)
+            return
+        with suppress(Error):
+            job.abort()
+
+
+def _query_of(found: Sequence[Staged]) -> str:
+    """The query whose batch this is: only tasks see its id, wherever this runs.
+
+    :raises Invalid: it is no batch of a query.
+    """
+    query = next((one.query for one in found if one.query), None)
+    if query is None:
+        raise Invalid(
+            "this is no batch of a stream, as far as its tasks know: name the application by "
+            "txn_app, or use bulk_load"
+        )
+    return query
+
+
+def _is_known(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
+    """Whether the database has this version of an application; no database has none."""
+    try:
+        return recorded(url, txn, store_options) is not None
+    except NotFound:
+        return False
+
+
+def has_rows(found: Sequence[Staged]) -> bool:
+    """Whether any task staged rows, or has something to say of its rows."""
+    return any(one.part is not None or one.problem is not None for one in found)
 
 
 def duplicates_of(duplicates: Duplicates | None, layout: str) -> Duplicates:
@@ -371,6 +440,7 @@ def asked(
     wait: bool,
     timeout: Seconds,
     db: siltstone.Database | None,
+    take_over: bool | None,
     store_options: StoreOptionsSource | None,
 ) -> LoadResult:
     """Asks for a job that is closed.
@@ -384,16 +454,26 @@ def asked(
             commit.wait()
             seq: int | None = commit.seq
         else:
-            stands = ingest.submit(request, wait=wait, timeout=timeout, store_options=store_options)
+            stands = ingest.submit(
+                request,
+                wait=wait,
+                take_over=bool(take_over),
+                timeout=timeout,
+                store_options=store_options,
+            )
             if stands.state not in ("adopted", "pending"):
                 why = f": {stands.reason}" if stands.reason else ""
                 raise Conflict(f"the load, job {request.job}, was {stands.state}{why}")
             seq = stands.seq
     except Timeout as late:
-        late.add_note(
-            f"The load is closed and asked for: whoever writes to the database takes it in. "
-            f"siltstone.ingest.status({request.url!r}, {request.job!r}) says what became of it."
+        text = (
+            f"{late}. The load is staged and asked for: the writer of the database takes it in. "
+            f"siltstone.ingest.status({request.url!r}, {request.job!r}) tells whether it has. A "
+            "writer that died never takes it in: take_over=True (option takeOver) ends that writer "
+            "and takes the load in, and so does the next program that opens the database for "
+            "writing"
         )
+        late.args = (text,)
         raise
     if job.txn is not None and _brought_before(job, job.txn, store_options):
         # What this one staged is not needed; the collector takes it once it is given up.
@@ -421,21 +501,6 @@ def _roles(key: str, value: str | None, op: str | None) -> dict[str, str]:
     return roles if op is None else {**roles, "op": op}
 
 
-def _table(
-    df: DataFrame,
-    url: Url,
-    key: Key,
-    value: str | Sequence[str] | None,
-    beside: Sequence[str | None],
-    as_bytes: bool,
-    store_options: StoreOptionsSource | None,
-) -> str | None:
-    """The schema of the table that is loaded, which may be made for it; None: bytes."""
-    if as_bytes:
-        return table_at(url, key, True, store_options)
-    return table_made(df, url, key, value, beside, store_options)
-
-
 def _greatest(duplicates: Duplicates) -> str | None:
     """The column that says which of the rows with one key counts."""
     return duplicates[1] if isinstance(duplicates, tuple) else None
@@ -446,6 +511,8 @@ def _one(key: str | Sequence[str] | None) -> str:
 
     :raises Invalid: there are several.
     """
+    if key is not None and not isinstance(key, str) and len(key) == 1:
+        return key[0]
     if not isinstance(key, str):
         raise Invalid(
             f"{key!r} are columns of a table; keys and values of bytes are one column each"
@@ -455,13 +522,19 @@ def _one(key: str | Sequence[str] | None) -> str:
 
 def _fitted(
     df: DataFrame,
-    text: str | None,
-    key: Key,
-    value: str | Sequence[str] | None,
-    op: str | None,
+    url: Url,
+    columns: tuple[Key, str | Sequence[str] | None, str | None],
     duplicates: Duplicates,
+    as_bytes: bool,
+    store_options: StoreOptionsSource | None,
 ) -> Fitted:
-    """The rows of a table, or of a database of bytes."""
+    """The rows of a table, or of a database of bytes, which may be created for them.
+
+    :param columns: those of the key, of the value, and of what becomes of a row.
+    """
+    key, value, op = columns
+    beside = (op, _greatest(duplicates))
+    text = table_made(df.schema, url, key, value, beside, as_bytes, store_options)
     if text is not None:
         return fitted(df, text, key, value, op, duplicates)
     roles = _roles(_one(key), None if value is None else _one(value), op)
@@ -477,12 +550,23 @@ def _staging(rows: Fitted, duplicates: Duplicates, **more: Any) -> Staging:
 def _range(text: str | None, replace: Replace | None) -> tuple[bytes | None, bytes | None] | None:
     """The keys that are replaced.
 
-    :raises Invalid: columns, and the database has none.
+    :raises Invalid: columns, and the database has none; values that the column does not hold.
     """
-    if not isinstance(replace, Mapping):
-        return replace
     if text is None:
+        if isinstance(replace, Mapping):
+            raise Invalid(
+                f"replace is {replace!r}, and the database has no columns: its keys are bytes"
+            )
+        return replace
+    if replace is None:
+        return None
+    if isinstance(replace, Mapping):
+        return schema_of(text).range(spelled_where(text, replace))
+    start, end = replace
+    try:
+        return schema_of(text).range(None, start, end)
+    except TypeError as error:
         raise Invalid(
-            f"replace is {replace!r}, and the database has no columns: its keys are bytes"
-        )
-    return schema_of(text).range(dict(replace))
+            f"the range {replace!r} is no pair of values of {schema_of(text).key[0]!r}, the first "
+            f"column of the table's key: {error}"
+        ) from None

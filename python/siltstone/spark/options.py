@@ -8,11 +8,16 @@ from typing import Any
 
 from siltstone import _native
 from siltstone.exceptions import Invalid
+from siltstone.spark.columns import HEX, schema_of, value_of
+from siltstone.spark.ranges import Range
 
-__all__ = ["flag", "key_of", "number", "span", "understood"]
+__all__ = ["WAY", "flag", "key_of", "number", "range_between", "span", "understood"]
 
-HEX = "hex:"
-"""In front of a bound that is not text."""
+WAY = (
+    "In SQL: CREATE TEMPORARY VIEW name USING siltstone OPTIONS (path '…'). CREATE TABLE does not "
+    "work, because Spark hands no option of a table to a data source in Python"
+)
+"""What to do where there is no path."""
 
 
 def understood(
@@ -104,3 +109,20 @@ def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
         return bytes.fromhex(text.removeprefix(HEX))
     except ValueError:
         raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
+
+
+def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:
+    """The range of keys between two options: of a database of bytes they are keys; of a table
+    values of the first column of its key, in the order of the key.
+
+    :param table: the schema of the table; None: keys are bytes.
+    :raises Invalid: other digits; no value of the column.
+    """
+    if table is None:
+        return key_of(asked, start), key_of(asked, end)
+    column = schema_of(table).key[0]
+    low, high = (
+        None if asked.get(name) is None else value_of(table, column, asked[name], name)
+        for name in (start, end)
+    )
+    return schema_of(table).range(None, low, high)

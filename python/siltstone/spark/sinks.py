@@ -7,6 +7,7 @@ each batch, and once more to commit it: there the job comes with the messages.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from siltstone import ingest
-from siltstone.exceptions import Invalid, Unsupported
-from siltstone.spark.columns import schema_of
-from siltstone.spark.fitting import check_columns, table_at
+from siltstone.exceptions import Invalid, NotFound, Unsupported
+from siltstone.spark.columns import match, schema_of
+from siltstone.spark.fitting import check_columns, is_key, table_at, table_made
 from siltstone.spark.loading import (
     PATIENCE,
     asked,
@@ -29,28 +30,32 @@ from siltstone.spark.loading import (
     new_job,
     recorded,
 )
-from siltstone.spark.options import flag, key_of, number, span, understood
+from siltstone.spark.options import WAY, flag, number, range_between, span, understood
 from siltstone.spark.staging import Staged, Staging, staged
 
 __all__ = ["Message", "batch_writer", "stream_writer"]
 
 OPTIONS = {
     "path": "the database",
-    "keyColumn": "the column of keys; key",
+    "keyColumn": "the column of keys; key. Where no database stands, the columns of a table's key: "
+    "country, day desc",
     "valueColumn": "the column of values; value",
     "opColumn": "the column that says put or delete of each row; none",
     "layout": "runs, or presorted: partitions are ranges of keys, as after repartitionByRange",
     "duplicates": "error or any, of rows with one key; any with layout runs",
-    "replaceStart": "the first key of a range of which nothing else stays",
-    "replaceEnd": "the key before which that range stops",
+    "replaceStart": "the first key of a range of which nothing else stays; of a table a value of "
+    "the key's first column",
+    "replaceEnd": "the key before which that range stops; of a table likewise",
     "targetSstBytes": "bytes of rows from which on a task begins another table",
     "txnAppId": "the application that this is a version of",
     "txnVersion": "the version: one that the database has adds nothing; of a stream the batch's id",
     "asBytes": "true: keys and values of a table are encoded already",
     "timeout": "seconds to wait for the writer",
+    "takeOver": "true: end a writer that did not close, and take the rows in from here",
     "storeOptions": "the function that gives store options, as module:function",
 }
 """By the names that users write; Spark lowers them on the way."""
+LOG = logging.getLogger("siltstone.spark")
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """What a stream's options hold for Spark itself."""
 
@@ -73,11 +78,14 @@ class Sink:
     app: str | None
     version: int | None
     timeout: float
+    take_over: bool
     store_options: str | None
     overwrite: bool
     replace: tuple[bytes | None, bytes | None] | None
     table: str | None
     """The schema of the table whose columns are written; None: keys and values."""
+    brought: Mapping[str, str]
+    """The frame's columns by the names that `staged` knows: of a table its own."""
 
     @property
     def mode(self) -> str:
@@ -112,7 +120,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
     """
     asked_for = understood(options, OPTIONS, "a frame is written", SPARKS_OWN)
     if "path" not in asked_for:
-        raise Invalid('into which database? .save("s3://bucket/db"), or option("path", …)')
+        raise Invalid(f'into which database? .save("s3://bucket/db"), or option("path", …). {WAY}')
     layout = asked_for.get("layout", "runs")
     if layout == "range":
         raise Invalid(
@@ -120,65 +128,93 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
             "or siltstone.spark.bulk_load, which does both"
         )
     duplicates = duplicates_of(asked_for.get("duplicates"), layout)
-    table, columns = _columns(asked_for, schema)
     version = number(asked_for, "txnVersion", int, least=0)
-    replaced = (key_of(asked_for, "replaceStart"), key_of(asked_for, "replaceEnd"))
-    if overwrite and replaced != (None, None):
+    size = number(asked_for, "targetSstBytes", int, least=1)
+    timeout = span(asked_for, "timeout") or PATIENCE.total_seconds()
+    take_over = flag(asked_for, "takeOver")
+    bounded = {"replaceStart", "replaceEnd"} & set(asked_for)
+    if overwrite and bounded:
         raise Invalid(
             "mode overwrite replaces all there is; with replaceStart and replaceEnd it is append"
         )
+    table, columns, brought = _columns(asked_for, schema)
+    replaced = range_between(asked_for, "replaceStart", "replaceEnd", table) if bounded else None
     return Sink(
         asked_for["path"],
         columns,
         layout,
         str(duplicates),
-        number(asked_for, "targetSstBytes", int, least=1),
+        size,
         asked_for.get("txnAppId"),
         version,
-        span(asked_for, "timeout") or PATIENCE.total_seconds(),
+        timeout,
+        take_over,
         asked_for.get("storeOptions"),
         overwrite,
-        None if replaced == (None, None) else replaced,
+        replaced,
         table,
+        brought,
     )
 
 
 def _columns(
     asked_for: Mapping[str, str], schema: StructType
-) -> tuple[str | None, Mapping[str, str]]:
-    """The table whose rows come, and what its columns are for.
+) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
+    """The table whose rows come, what its columns are for, and the frame's columns by the names
+    that `staged` knows. Where no database stands, one is created.
 
     :raises Invalid: they do not fit.
     """
-    op = {"op": asked_for["opColumn"]} if "opColumn" in asked_for else {}
-    as_bytes = flag(asked_for, "asBytes")
-    table = table_at(asked_for["path"], None, as_bytes, asked_for.get("storeOptions"))
+    place, as_bytes = asked_for["path"], flag(asked_for, "asBytes")
+    provider, op = asked_for.get("storeOptions"), asked_for.get("opColumn")
+    key = [name.strip() for name in asked_for.get("keyColumn", "key").split(",")]
+    try:
+        table = table_at(place, None, as_bytes, provider)
+    except NotFound:
+        if len(key) == 1 and "keyColumn" not in asked_for:
+            # Without the words for a table's key the rows are keys and values, or nothing is made.
+            _bytes_columns(asked_for, schema)
+        spoken = key[0] if len(key) == 1 else key
+        value = asked_for.get("valueColumn")
+        table = table_made(schema, place, spoken, value, (op,), as_bytes, provider)
     if table is None:
-        columns = {
-            "key": asked_for.get("keyColumn", "key"),
-            "value": asked_for.get("valueColumn", "value"),
-            **op,
-        }
-        _check_columns(schema, columns)
-        return None, columns
-    for name in ("keyColumn", "valueColumn"):
-        if name in asked_for:
-            raise Invalid(
-                f"{name} is of databases of bytes: a table's columns are written by their names"
-            )
+        columns = _bytes_columns(asked_for, schema)
+        return None, columns, columns
+    if "valueColumn" in asked_for or ("keyColumn" in asked_for and not is_key(table, key)):
+        raise Invalid(
+            "keyColumn and valueColumn are of databases of bytes: a table's columns are written by "
+            f"their names, and its key is {', '.join(schema_of(table).key)}"
+        )
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-    check_columns(table, kinds, op.get("op"))
-    return table, {"key": ", ".join(schema_of(table).key), **op}
+    brought = check_columns(table, kinds, op)
+    columns = {"key": ", ".join(schema_of(table).key)}
+    if op is not None:
+        theirs = str(match(op, kinds))
+        columns["op"] = next((ours for ours, name in brought.items() if name == theirs), theirs)
+        brought.setdefault(columns["op"], theirs)
+    return table, columns, brought
 
 
-def _check_columns(schema: StructType, columns: Mapping[str, str]) -> None:
+def _bytes_columns(asked_for: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The columns of keys, values and operations, as the frame spells them.
+
+    :raises Invalid: there are none; others are there, too; one is of another type.
+    """
     kinds = {field.name: field.dataType for field in schema.fields}
-    for role, name in columns.items():
-        if name not in kinds:
+    named = {
+        "key": asked_for.get("keyColumn", "key"),
+        "value": asked_for.get("valueColumn", "value"),
+        **({"op": asked_for["opColumn"]} if "opColumn" in asked_for else {}),
+    }
+    columns: dict[str, str] = {}
+    for role, spoken in named.items():
+        name = match(spoken, kinds)
+        if name is None:
             raise Invalid(
-                f"there is no column {name!r} for {role}; there are {', '.join(kinds)}. "
+                f"there is no column {spoken!r} for {role}; there are {', '.join(kinds)}. "
                 "keyColumn, valueColumn and opColumn name others"
             )
+        columns[role] = name
         wanted = (StringType,) if role == "op" else (BinaryType, StringType)
         if not isinstance(kinds[name], wanted):
             raise Invalid(
@@ -189,19 +225,16 @@ def _check_columns(schema: StructType, columns: Mapping[str, str]) -> None:
     if others:
         raise Invalid(
             f"nothing becomes of the columns {', '.join(others)}: a database without a schema has "
-            "keys and values; select these two"
+            "keys and values; select these two, or make a table by siltstone.table.create"
         )
+    return columns
 
 
 def renamed(batches: Iterator[pa.RecordBatch], sink: Sink) -> Iterator[pa.RecordBatch]:
-    """The batches with the names that `staged` knows: a table's have them."""
-    if sink.table is not None:
-        yield from batches
-        return
-    columns = sink.columns
+    """The batches with the names that `staged` knows."""
     for batch in batches:
-        arrays = [batch.column(name) for name in columns.values()]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        arrays = [batch.column(name) for name in sink.brought.values()]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(sink.brought))
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -213,6 +246,13 @@ class BatchWriter(DataSourceArrowWriter):
             raise Invalid("txnAppId and txnVersion go together")
         txn = None if sink.app is None or sink.version is None else (sink.app, sink.version)
         known = txn is not None and recorded(sink.url, txn, sink.store_options) is not None
+        if txn is not None and known:
+            # Right for a program that is run again, and a mistake for a second INSERT of one view.
+            LOG.warning(
+                "txnVersion %s of %r is part of %s already: nothing is written",
+                *txn[::-1],
+                sink.url,
+            )
         self.job = None if known else sink.job(txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -243,7 +283,7 @@ def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 def _take_in(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> None:
     request = closed(job, found, sink.layout, sink.mode)
     if request is not None:
-        asked(job, request, True, sink.timeout, None, sink.store_options)
+        asked(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:

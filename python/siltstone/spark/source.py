@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,28 +19,30 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 import siltstone
-from siltstone.exceptions import Invalid
-from siltstone.spark.columns import like_sparks, spark_types, struct_of, text_of
-from siltstone.spark.frames import COLUMNS, bounds, fields_of, split
-from siltstone.spark.options import flag, key_of, number, span, understood
+from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark._history import Place, at_time, at_version
+from siltstone.spark.columns import COLUMNS, like_sparks, match, spark_types, struct_of, text_of
+from siltstone.spark.fitting import table_at
+from siltstone.spark.frames import bounds, fields_of, split
+from siltstone.spark.options import flag, key_of, number, range_between, span, understood
 from siltstone.spark.pins import SMALL
-from siltstone.spark.pruning import narrowed, range_of
+from siltstone.spark.ranges import Range
 from siltstone.spark.workers import reader_of, rows, table_rows
 
-__all__ = ["OPTIONS", "Planned", "columns_of", "planned", "reader_for"]
+__all__ = ["OPTIONS", "Planned", "columns_at", "columns_of", "planned", "reader_for"]
 
 OPTIONS = {
     "path": "the database",
     "checkpoint": "an id or a name to read at",
     "versionAsOf": "the number of a manifest that is still kept",
-    "timestampAsOf": "the newest kept manifest of that time or before, ISO 8601 with its zone",
+    "timestampAsOf": "a time, ISO 8601 with its zone: all that was committed by then",
     "prefix": "what keys begin with",
-    "start": "the first key",
-    "end": "the key before which to stop",
+    "start": "the first key; of a table a value of the first column of its key",
+    "end": "the key before which to stop; of a table likewise",
     "numPartitions": "tasks to read with",
     "checkpointLifetime": "seconds that a checkpoint made here lives after the last action",
     "asBytes": "true: keys and values of a table as they are stored",
-    "filterPushdown": "true: filters on the first columns of a table's key narrow what is read",
+    "filterPushdown": "false: true is refused, since Spark gives wrong rows with it",
     "storeOptions": "the function that gives store options, as module:function",
 }
 """By the names that users write; Spark lowers them on the way."""
@@ -64,7 +65,6 @@ class Planned:
     partitions: int | None
     table: str | None
     """The schema of a table whose columns are read; None: keys and values."""
-    pushes: bool
 
 
 def columns_of(planned: Planned) -> StructType:
@@ -75,21 +75,30 @@ def columns_of(planned: Planned) -> StructType:
     return struct_of(fields_of(planned.table, None))
 
 
+def columns_at(options: Mapping[str, str]) -> StructType:
+    """The columns of the database that options of writing name: a view that is inserted into has
+    those of its table. Without a path, or without a database, key and value.
+
+    :raises Denied, Unavailable: as their texts say.
+    """
+    asked = {name.casefold(): value for name, value in options.items()}
+    table = None
+    if "path" in asked:
+        as_bytes = asked.get("asbytes", "false").casefold() == "true"
+        with suppress(siltstone.NotFound):
+            table = table_at(asked["path"], None, as_bytes, asked.get("storeoptions"))
+    return struct_of(fields_of(table, None))
+
+
 def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
     """Reads the columns of `schema`, which are some of those that there are.
 
     :raises Invalid: it asks for another one, or another type.
     """
     if planned.table is not None:
-        fields = _fields(planned.table, schema)
-        # Where Spark's own switch is off it refuses a reader that takes filters, and no reader sees
-        # the switch; but only where it is on does Spark ask from this module.
-        pushing = (
-            planned.pushes and "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-        )
-        return (PrunedReader if pushing else RangeReader)(planned, fields)
+        return RangeReader(planned, _fields(planned.table, schema))
     for field in schema.fields:
-        if field.name not in COLUMNS or not isinstance(field.dataType, BinaryType):
+        if match(field.name, COLUMNS) is None or not isinstance(field.dataType, BinaryType):
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
                 "key and value, both binary"
@@ -106,13 +115,13 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         ours = like_sparks(table, [field.name]).field(0)
-        wanted = spark_types(table)[field.name]
+        wanted = spark_types(table)[ours.name]
         if field.dataType.simpleString() != wanted:
             raise Invalid(
                 f"the schema asks for {field.simpleString()}, and the column of the table is of "
                 f"type {wanted}; read it so, and cast it then"
             )
-        fields.append(ours.with_nullable(field.nullable))
+        fields.append(ours.with_nullable(field.nullable).with_name(field.name))
     return pa.schema(fields)
 
 
@@ -149,19 +158,6 @@ class RangeReader(DataSourceReader):
         return table_rows(reader, start, end, table, self.fields)
 
 
-class PrunedReader(RangeReader):
-    """Takes filters, for frames that say that one query alone reads them: whatever Spark keeps is
-    that query's."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Narrows what is read; Spark looks at all filters again."""
-        planned = self.planned
-        if planned.table is not None:
-            inner = narrowed((planned.start, planned.end), range_of(planned.table, filters))
-            self.planned = replace(planned, start=inner[0], end=inner[1])
-        return iter(filters)
-
-
 def planned(options: Mapping[str, str]) -> Planned | None:
     """What a frame with these options reads, at a state that is pinned now; None without a path,
     which is said when something is read, and where the options are those of a frame that is
@@ -182,51 +178,66 @@ def planned(options: Mapping[str, str]) -> Planned | None:
             "a memory:// database is in one process, and Spark works in others; use a folder or a "
             "bucket that all of them reach"
         )
-    start, end = bounds(*(key_of(asked, name) for name in ("start", "end", "prefix")))
+    if flag(asked, "filterPushdown"):
+        raise Unsupported(
+            "filterPushdown is refused: Spark keeps the filters of one query with the frame and "
+            "applies them to the next query over it, which then misses rows. Name the range that "
+            "is read by start and end, or by siltstone.spark.scan(spark, url, where={…})"
+        )
     count = number(asked, "numPartitions", int)
     lifetime = span(asked, "checkpointLifetime") or LIFETIME
-    checkpoint: Any = asked.get("checkpoint")
+    at, refreshed = _state(asked, lifetime)
+    try:
+        with siltstone.open_reader(url, **at, options=SMALL, store_options=provider) as reader:
+            table = None if flag(asked, "asBytes") else text_of(reader)
+            start, end = _range(asked, table)
+            state = pickle.dumps(reader)
+            return Planned(url, provider, state, refreshed, start, end, count, table)
+    except BaseException:
+        if refreshed is not None:
+            with suppress(Exception):
+                siltstone.admin.delete_checkpoint(url, refreshed[0], store_options=provider)
+        raise
+
+
+def _state(
+    asked: Mapping[str, str], lifetime: float
+) -> tuple[dict[str, Any], tuple[str, float] | None]:
+    """Where the reader is opened, and the checkpoint that was made for it."""
+    url, provider = asked["path"], asked.get("storeOptions")
+    if "checkpoint" in asked:
+        return {"checkpoint": asked["checkpoint"]}, None
     version = number(asked, "versionAsOf", int)
-    refreshed = None
-    if "timestampAsOf" in asked:
-        version = _version_at(url, provider, asked["timestampAsOf"])
-    elif not places:
-        checkpoint = siltstone.admin.create_checkpoint(
+    if version is not None:
+        place = at_version(url, version, provider, lifetime)
+    elif "timestampAsOf" in asked:
+        place = at_time(url, asked["timestampAsOf"], provider, lifetime)
+    else:
+        made = siltstone.admin.create_checkpoint(
             url,
             lifetime=lifetime,
             metadata={"made_by": "siltstone.spark"},
             store_options=provider,
         )
-        refreshed = (checkpoint.id.hex, lifetime)
-    with siltstone.open_reader(
-        url, checkpoint=checkpoint, version=version, options=SMALL, store_options=provider
-    ) as reader:
-        table = None if flag(asked, "asBytes") else text_of(reader)
-        if table is not None and "prefix" in asked:
-            raise Invalid(
-                "prefix is of keys that are bytes, and the database is a table: filter its "
-                "columns, or read it with asBytes"
-            )
-        pushes = flag(asked, "filterPushdown")
-        state = pickle.dumps(reader)
-        return Planned(url, provider, state, refreshed, start, end, count, table, pushes)
+        place = Place(made)
+    at: dict[str, Any] = {"checkpoint": place.lease}
+    if place.version is not None:
+        at = {"version": place.version}
+    return at, (place.lease.id.hex, lifetime)
 
 
-def _version_at(url: str, provider: str | None, text: str) -> int:
-    """The newest manifest that is kept and no younger than a moment."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+def _range(asked: Mapping[str, str], table: str | None) -> Range:
+    """The range of keys that the options name.
+
+    :raises Invalid: a prefix of a table, or beside a bound; a bound that is no value of the column.
+    """
+    if table is not None and "prefix" in asked:
         raise Invalid(
-            f"timestampAsOf is {text!r}: ISO 8601 with its zone, as 2026-03-01T12:00:00+00:00"
+            "prefix is of keys that are bytes, and the database is a table: filter its "
+            "columns, or read it with asBytes"
         )
-    versions = siltstone.admin.versions(url, store_options=provider)
-    before = [version.id for version in versions if version.time <= moment]
-    if not before:
-        raise siltstone.NotFound(f"no manifest of {text} or before is kept; see admin.versions")
-    return max(before)
+    start, end = range_between(asked, "start", "end", table)
+    return (start, end) if table is not None else bounds(start, end, key_of(asked, "prefix"))
 
 
 def _processors() -> int:

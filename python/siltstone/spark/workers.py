@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 import siltstone
-from siltstone.spark.columns import asked, decoded, schema_of, spread
+from siltstone.exceptions import Invalid
+from siltstone.spark.columns import (
+    COLUMNS,
+    arrow_fields,
+    asked,
+    decoded,
+    match,
+    schema_of,
+    spread,
+)
 from siltstone.spark.ranges import Range
 
 __all__ = [
@@ -30,6 +39,12 @@ __all__ = [
 
 KEPT = 4
 """Readers of a worker: each is one state of one database, with caches of its own."""
+ANSWER_BYTES = 64 << 20
+"""Values of a piece of a look-up's batch, about."""
+MOST_BYTES = 8 * ANSWER_BYTES
+"""And at most, unless one row has more: Arrow and the JVM hold some copies of it."""
+FIRST_ROWS, GROWTH = 256, 8
+"""Rows of the first piece, before the size of values is known, and by what pieces grow."""
 BATCH_ROWS = 32_768
 """Rows of a batch: what Spark's own conversions are fastest with."""
 
@@ -70,9 +85,8 @@ def rows(
     reader: siltstone.Reader, start: bytes | None, end: bytes | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range as batches of exactly `schema`: columns of type `binary`."""
-    stream = pa.RecordBatchReader.from_stream(reader.scan(start, end).to_arrow(BATCH_ROWS))
-    for batch in stream:
-        arrays = [as_binary(batch.column(name)) for name in schema.names]
+    for batch in _scanned(reader, start, end):
+        arrays = [as_binary(batch.column(str(match(name, COLUMNS)))) for name in schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -80,34 +94,104 @@ def table_rows(
     reader: siltstone.Reader, start: bytes | None, end: bytes | None, table: str, fields: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table's range as batches of exactly `fields`; no other columns are decoded."""
-    stream = reader.scan(start, end).to_arrow(BATCH_ROWS)
-    columns = schema_of(table).decode_stream(stream, columns=fields.names)
-    for batch in pa.RecordBatchReader.from_stream(columns):
-        yield decoded(batch, fields)
+    names = [str(match(name, arrow_fields(table).names)) for name in fields.names]
+    for batch in _scanned(reader, start, end):
+        columns = schema_of(table).decode(batch.column("key"), batch.column("value"), columns=names)
+        yield decoded(pa.record_batch(columns), fields)
+
+
+def _scanned(
+    reader: siltstone.Reader, start: bytes | None, end: bytes | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, as keys and values.
+
+    :raises siltstone.Error: what goes wrong; Arrow's streams carry the text of an error alone.
+    """
+    stream = pa.RecordBatchReader.from_stream(reader.scan(start, end).to_arrow(BATCH_ROWS))
+    first = start
+    while True:
+        try:
+            batch = stream.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError) as error:
+            # The same rows, by a call that raises the error itself.
+            for _ in reader.scan(first, end):
+                pass
+            raise siltstone.Unavailable(f"a scan failed, and may succeed again: {error}") from error
+        if batch.num_rows:
+            first = batch.column("key")[-1].as_py()
+        yield batch
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """The type that Spark's `binary` has: 32-bit offsets."""
-    return array if array.type == pa.binary() else array.cast(pa.binary())
+    """The type that Spark's `binary` has: 32-bit offsets.
+
+    :raises Invalid: more than 2 GiB of bytes.
+    """
+    if array.type == pa.binary():
+        return array
+    try:
+        return array.cast(pa.binary())
+    except pa.ArrowInvalid:
+        raise Invalid(
+            f"the values of one batch of {len(array)} keys have {array.nbytes} bytes, and Spark "
+            "takes less than 2 GiB: siltstone.spark.lookup splits such a batch, and a lower "
+            "spark.sql.execution.arrow.maxRecordsPerBatch makes smaller ones"
+        ) from None
 
 
 def values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """The values of an array of keys, binary or text; null where there is none."""
+    return as_binary(_values_of(reader, keys))
+
+
+def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
+    """As `values_of`, of whatever size."""
     if not pa.types.is_binary(keys.type):
         keys = as_binary(keys)
-    return as_binary(reader.get_many(keys))
+    return pa.array(reader.get_many(keys))
+
+
+def _pieces(
+    batch: pa.RecordBatch, values_of_rows: Callable[[pa.RecordBatch], pa.Array], most: list[int]
+) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """The rows of a batch with their values, by pieces that stay far below the 2 GiB that a batch
+    for Spark has at most.
+
+    :param most: one number, the rows of a piece: it follows the size of the values, from batch to
+        batch.
+    """
+    left = [batch]
+    while left:
+        piece = left.pop()
+        rows = piece.num_rows
+        if rows > most[0]:
+            left += [piece.slice(most[0]), piece.slice(0, most[0])]
+            continue
+        values = values_of_rows(piece)
+        if rows:
+            fitting = max(1, ANSWER_BYTES * rows // max(values.nbytes, 1))
+            most[0] = min(fitting, max(rows, most[0]) * GROWTH)
+        if rows > 1 and values.nbytes > MOST_BYTES:
+            left.append(piece)
+            most[0] = min(most[0], rows - 1)
+            continue
+        yield piece, values
 
 
 def look_up(
     batches: Iterator[pa.RecordBatch], reader: bytes, key: str, value: str, keeps_absent: bool
 ) -> Iterator[pa.RecordBatch]:
     """The batches with values beside their keys: a function for `mapInArrow`."""
-    open_reader = reader_of(reader)
+    open_reader, most = reader_of(reader), [FIRST_ROWS]
     for batch in batches:
-        values = values_of(open_reader, batch.column(key))
-        arrays, names = [*batch.columns, values], [*batch.schema.names, value]
-        found = pa.RecordBatch.from_arrays(arrays, names=names)
-        yield found if keeps_absent else found.filter(values.is_valid())
+        pieces = _pieces(batch, lambda rows: _values_of(open_reader, rows.column(key)), most)
+        for piece, large in pieces:
+            values = as_binary(large)
+            arrays, names = [*piece.columns, values], [*piece.schema.names, value]
+            found = pa.RecordBatch.from_arrays(arrays, names=names)
+            yield found if keeps_absent else found.filter(values.is_valid())
 
 
 def rows_found(
@@ -119,7 +203,12 @@ def rows_found(
     :param key: an array for each column of the key.
     """
     keys, kept = asked(table, key)
-    values = reader.get_many(keys)
+    return _decoded(table, keys, kept, pa.array(reader.get_many(keys)), fields)
+
+
+def _decoded(
+    table: str, keys: pa.Array, kept: pa.Array | None, values: pa.Array, fields: pa.Schema
+) -> tuple[list[pa.Array], pa.Array]:
     there = values.is_valid()
     batch = pa.record_batch(schema_of(table).decode(keys, values, columns=fields.names))
     columns = decoded(batch, fields).columns
@@ -141,10 +230,15 @@ def look_up_rows(
     :param found: the columns that are added, and how they are called then.
     """
     fields, names = found
-    open_reader = reader_of(reader)
+    open_reader, most = reader_of(reader), [FIRST_ROWS]
+
+    def keys_of(rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array | None]:
+        return asked(table, [rows.column(name) for name in key])
+
     for batch in batches:
-        keys = [batch.column(name) for name in key]
-        columns, there = rows_found(open_reader, table, keys, fields)
-        arrays, called = [*batch.columns, *columns], [*batch.schema.names, *names]
-        whole = pa.RecordBatch.from_arrays(arrays, names=called)
-        yield whole if keeps_absent else whole.filter(there)
+        pieces = _pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
+        for piece, values in pieces:
+            columns, there = _decoded(table, *keys_of(piece), values, fields)
+            arrays, called = [*piece.columns, *columns], [*piece.schema.names, *names]
+            whole = pa.RecordBatch.from_arrays(arrays, names=called)
+            yield whole if keeps_absent else whole.filter(there)

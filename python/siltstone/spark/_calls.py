@@ -1,0 +1,136 @@
+"""Which call of a micro-batch is which, so that each is applied exactly once.
+
+A batch may be written by several calls, and a batch that is repeated makes the same calls in the
+same order. So the transaction of a call is the query, the batch, and the call's number within the
+batch. Nothing here may depend on the rows: a repeated batch may have them in another order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siltstone.exceptions import Invalid
+from siltstone.opening import Url, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["application", "numbered", "run_of"]
+
+KEPT = 1024
+"""Streams whose newest batch is remembered: of each database and application one."""
+
+
+@dataclass
+class _Batch:
+    """The calls of one batch so far."""
+
+    number: int
+    calls: int = 0
+    at_work: bool = False
+    failed: list[tuple[DataFrame, Any, int]] = field(default_factory=list)
+    """Calls that failed, by frame and arguments: a call that repeats one has its number."""
+
+
+_lock = threading.Lock()
+_batches: OrderedDict[tuple[str, str, str | None], _Batch] = OrderedDict()
+"""The newest batch of each run of a query, by run, database and application."""
+
+
+def application(name: str, call: int) -> str:
+    """The application that the call of this number is a version of. The first call of a batch has
+    the plain name."""
+    return name if call == 0 else f"{name}#{call + 1}"
+
+
+def run_of(df: DataFrame) -> str | None:
+    """What identifies the run of a query that hands `df` to `foreachBatch`; None outside of one.
+    A query that is started again has another run, which repeats its last batch from the first call
+    on."""
+    session: Any = df.sparkSession
+    context = getattr(session, "_sc", None)
+    if context is not None:
+        query = context.getLocalProperty("sql.streaming.queryId")
+        return f"{query}/{context.getLocalProperty('spark.jobGroup.id')}" if query else None
+    # By Connect a process runs the batches of one run, in a session of that run.
+    return session.session_id if "SPARK_CONNECT_LOCAL_URL" in os.environ else None
+
+
+@contextmanager
+def numbered(
+    df: DataFrame, batch_id: int, url: Url, app: str | None, arguments: Any
+) -> Iterator[int]:
+    """The number of a call within its batch, for the block that makes the call.
+
+    A call that failed keeps its number: when the same frame is written again, that call repeats it.
+    Outside of a stream's run each call is the first: there a second call repeats the batch.
+
+    :param app: the application that the caller names, if any.
+    :param arguments: what the call does, besides its frame.
+    :raises Invalid: another call for the same batch is still at work. Their order would be by
+        chance, and another one when the batch is repeated.
+    """
+    run = run_of(df)
+    if run is None:
+        yield 0
+        return
+    batch, call = _begun(df, batch_id, (run, _spelled(url), app), arguments)
+    try:
+        yield call
+    except BaseException:
+        with _lock:
+            batch.failed.append((df, arguments, call))
+        raise
+    finally:
+        with _lock:
+            batch.at_work = False
+
+
+def _spelled(url: Url) -> str:
+    """One text for each database, however its folder is written: two would count apart, and the
+    second call would be taken for the first."""
+    text = place_of(url).removeprefix("file://")
+    return text.rstrip("/") if "://" in text else str(Path(text).resolve())
+
+
+def _begun(
+    df: DataFrame, batch_id: int, stream: tuple[str, str, str | None], arguments: Any
+) -> tuple[_Batch, int]:
+    with _lock:
+        batch = _batches.get(stream)
+        if batch is None or batch.number != batch_id:
+            batch = _batches[stream] = _Batch(batch_id)
+            while len(_batches) > KEPT:
+                _batches.popitem(last=False)
+        _batches.move_to_end(stream)
+        if batch.at_work:
+            raise Invalid(
+                f"two calls write batch {batch_id} at once, and only their order tells them apart "
+                "when the batch is repeated: call them one after another, or name each by txn_app"
+            )
+        batch.at_work = True
+        failed = list(batch.failed)
+    try:
+        again = next((one for one in failed if _same(one, df, arguments)), None)
+    except BaseException:
+        with _lock:
+            batch.at_work = False
+        raise
+    with _lock:
+        if again is not None:
+            batch.failed.remove(again)
+            return batch, again[2]
+        batch.calls += 1
+        return batch, batch.calls - 1
+
+
+def _same(failed: tuple[DataFrame, Any, int], df: DataFrame, arguments: Any) -> bool:
+    """Whether a call repeats one that failed."""
+    return failed[1] == arguments and (failed[0] is df or failed[0].sameSemantics(df))

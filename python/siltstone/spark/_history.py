@@ -1,0 +1,153 @@
+"""The state that `versionAsOf` and `timestampAsOf` name, and the checkpoint that keeps it.
+
+A frame must never show fewer rows than were durable at the moment that it names. Where no state
+that is still kept is exact, this refuses and names the nearest one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from siltstone import admin
+from siltstone.checkpoints import Checkpoint
+from siltstone.exceptions import Error, Expired, Invalid, NotFound
+
+__all__ = ["Place", "at_time", "at_version"]
+
+TABLES = ("l0", "runs", "replay_from", "schema")
+"""What two manifests of one state of the tables have in common."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reader is opened, and what keeps that state."""
+
+    lease: Checkpoint
+    """Made here: it keeps what is read."""
+    version: int | None = None
+    """The manifest whose tables are read; None: what the lease holds, the log included."""
+
+
+class _Lease:
+    """A checkpoint for a frame, which is deleted where the frame is refused."""
+
+    def __init__(self, url: str, store_options: str | None, lifetime: float) -> None:
+        self._url, self._store_options, self._lifetime = url, store_options, lifetime
+
+    def make(self, source: Checkpoint | None = None) -> Checkpoint:
+        return admin.create_checkpoint(
+            self._url,
+            lifetime=self._lifetime,
+            source=source,
+            metadata={"made_by": "siltstone.spark"},
+            store_options=self._store_options,
+        )
+
+    def drop(self, lease: Checkpoint) -> None:
+        with suppress(Error):
+            admin.delete_checkpoint(self._url, lease, store_options=self._store_options)
+
+
+def at_version(url: str, version: int, store_options: str | None, lifetime: float) -> Place:
+    """A version: the tables of a manifest, and the log beside them as far as a checkpoint of these
+    tables holds it. The newest version has all that is durable now, as `load()` has it.
+
+    :raises NotFound: the version is not kept.
+    """
+    wanted = admin.manifest(url, version, store_options=store_options)
+    newest = admin.manifest(url, store_options=store_options)["id"]
+    leases = _Lease(url, store_options, lifetime)
+    lease = leases.make()
+    if version == newest:
+        return Place(lease)
+    try:
+        for one in _later(url, version, lease, store_options):
+            if not _same(url, wanted, one.manifest_id, store_options):
+                continue
+            with suppress(Expired):
+                place = Place(leases.make(one))
+                leases.drop(lease)
+                return place
+        if _same(url, wanted, lease.manifest_id, store_options):
+            return Place(lease)
+    except BaseException:
+        leases.drop(lease)
+        raise
+    return Place(lease, version)
+
+
+def _later(
+    url: str, version: int, lease: Checkpoint, store_options: str | None
+) -> list[Checkpoint]:
+    """The checkpoints that pin this version or a later one, in their order, without `lease`."""
+    kept = admin.list_checkpoints(url, store_options=store_options)
+    others = [one for one in kept if one.id != lease.id and one.manifest_id >= version]
+    return sorted(others, key=lambda one: (one.manifest_id, one.created))
+
+
+def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> Place:
+    """All that was committed by a moment.
+
+    :param text: the moment, ISO 8601 with its zone.
+    :raises Invalid: it is no such text.
+    :raises NotFound: it lies before all that is kept.
+    :raises Expired: no state that is kept is that of the moment.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise Invalid(
+            f"timestampAsOf is {text!r}: ISO 8601 with its zone, as 2026-03-01T12:00:00+00:00"
+        )
+    leases = _Lease(url, store_options, lifetime)
+    lease = leases.make()
+    try:
+        return _placed(url, moment, lease, store_options)
+    except BaseException:
+        leases.drop(lease)
+        raise
+
+
+def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | None) -> Place:
+    """The state of a moment.
+
+    :param lease: of what is durable now.
+    """
+    if moment >= lease.created:
+        return Place(lease)
+    seq = admin.seq_at(url, moment, store_options=store_options)
+    if seq == admin.seq_at(url, datetime.now(UTC), store_options=store_options):
+        # Nothing was committed since.
+        return Place(lease)
+    versions = admin.versions(url, store_options=store_options)
+    if seq == 0 and all(version.time > moment for version in versions):
+        raise NotFound(f"timestampAsOf is {moment.isoformat()}, and no version of then is kept")
+    exact = [version for version in versions if version.seq == seq]
+    if exact:
+        wanted = admin.manifest(url, exact[-1].id, store_options=store_options)
+        same = _same(url, wanted, lease.manifest_id, store_options)
+        # The lease keeps its own manifest and tables; it may hold more of the log.
+        return Place(lease, lease.manifest_id if same else exact[-1].id)
+    before = [version for version in versions if version.seq < seq]
+    nearest = "no version before it is kept"
+    if before:
+        nearest = f"versionAsOf {before[-1].id} has those up to {before[-1].seq}"
+    raise Expired(
+        f"the rows up to number {seq} were committed by {moment.isoformat()}, the timestampAsOf, "
+        "and no state that is kept ends there, because they lay in the log beside later ones; "
+        f"{nearest}. A checkpoint keeps a state for later"
+    )
+
+
+def _same(url: str, wanted: dict[str, Any], version: int, store_options: str | None) -> bool:
+    """Whether a manifest has the same tables and the same beginning of the log."""
+    try:
+        other = admin.manifest(url, version, store_options=store_options)
+    except NotFound:
+        return False
+    return all(wanted.get(name) == other.get(name) for name in TABLES)

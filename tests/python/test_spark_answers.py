@@ -1,0 +1,162 @@
+"""What Spark learns beside rows: how large a frame is, and which error ended a task."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import table
+from siltstone.spark import workers
+from spark_versions_for_tests import CLASSIC, SOURCES
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+
+def filled(url: str, rows: int, size: int) -> None:
+    with siltstone.open(url, options={"compression": "none"}) as db:
+        for start in range(0, rows, 1000):
+            keys = [b"%05d" % n for n in range(start, min(rows, start + 1000))]
+            db.put_many(keys, [os.urandom(size) for _ in keys])
+        db.compact()
+
+
+def estimated(frame) -> int:
+    """Bytes that Spark takes a frame for."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+@CLASSIC
+def test_spark_takes_a_scan_for_its_size(spark, url) -> None:
+    filled(url, 60_000, 300)
+    frame = kv.scan(spark, url)
+    assert 18e6 <= estimated(frame) <= 30e6
+    assert 18e5 <= estimated(kv.scan(spark, url, prefix=b"0")) <= 8e6
+    assert estimated(kv.scan(spark, url, columns=["key"])) < estimated(frame)
+    assert estimated(kv.scan(spark, url, prefix=b"none")) < 1e6
+    assert frame.count() == 60_000
+    assert [kv.scan(spark, url, partitions=n).count() for n in (1, 7)] == [60_000] * 2
+    assert estimated(kv.changes(spark, url)) > 100e6
+
+
+def test_a_join_with_a_large_scan_is_no_broadcast(spark, url, capsys) -> None:
+    filled(url, 60_000, 300)
+    asked = spark.range(5_000_000).selectExpr("binary(string(id)) AS key")
+    for frame in (kv.scan(spark, url), kv.changes(spark, url)):
+        asked.join(frame, "key").explain()
+        assert "Broadcast" not in capsys.readouterr().out
+    asked.join(kv.scan(spark, url, prefix=b"00001"), "key").explain()
+    assert "Broadcast" in capsys.readouterr().out
+
+
+def damage(url: str) -> None:
+    """Spoils a block of each large table."""
+    for path in Path(url).rglob("*.sst"):
+        if path.stat().st_size > 250_000:
+            with path.open("r+b") as file:
+                file.seek(200_000)
+                file.write(b"damage")
+
+
+def of_table(url: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.binary())])
+    with table.create(url, schema, key=["id"], options={"compression": "none"}) as db:
+        db.table.put(pa.table({"id": range(5000), "v": [os.urandom(100) for _ in range(5000)]}))
+        db.compact()
+
+
+@SOURCES
+@pytest.mark.parametrize("kind", ["bytes", "table"])
+def test_damage_is_corruption(spark, url, kind) -> None:
+    if kind == "bytes":
+        filled(url, 5000, 100)
+    else:
+        of_table(url)
+    damage(url)
+    value = "value" if kind == "bytes" else "v"
+    sums = f"sum(length({value}))"
+    source = spark.read.format("siltstone").load(url)
+    asked = source.schema.fields[0].name
+    keys = spark.range(5000).selectExpr("lpad(id, 5, '0') AS key" if kind == "bytes" else "id")
+    for frame in (
+        kv.scan(spark, url),
+        source,
+        kv.lookup(keys, url, key=asked, select={value: "found"}).selectExpr(f"found AS {value}"),
+    ):
+        with pytest.raises(Exception, match=r"siltstone\.exceptions\.Corruption"):
+            frame.selectExpr(sums).collect()
+    with siltstone.open_reader(url) as reader, pytest.raises(siltstone.Corruption):
+        list(workers.rows(reader, None, None, pa.schema([("key", pa.binary())])))
+
+
+def test_rows_that_no_table_has_are_told_as_they_are(spark, url) -> None:
+    of_table(url)
+    with siltstone.open(url) as db:
+        db.put(b"no key of the table, and longer", b"\xff no row").wait()
+    with pytest.raises(Exception, match=r"siltstone\.exceptions\.(Corruption|Unsupported)"):
+        kv.scan(spark, url).collect()
+
+
+def test_large_answers_come_in_pieces(monkeypatch, url) -> None:
+    monkeypatch.setattr(workers, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(workers, "MOST_BYTES", 40_000)
+    keys = [b"%04d" % n for n in range(2000)]
+    sizes = [0 if n < 1000 else 3000 if n < 1500 else 10 for n in range(2000)]
+    values = [b"x" * size for size in sizes]
+    with siltstone.open(url) as db:
+        db.put_many(keys, values)
+    asked = [*keys, None, b"absent", keys[1200]]
+    batch = pa.record_batch({"n": pa.array(range(2003)), "k": pa.array(asked, pa.binary())})
+    expected = [*values, None, None, values[1200]]
+    import pickle  # noqa: PLC0415
+
+    with siltstone.open_reader(url) as reader:
+        pickled = pickle.dumps(reader)
+        for keeps in (True, False):
+            found = list(workers.look_up(iter([batch, batch]), pickled, "k", "v", keeps))
+            rows = [(n, v) for one in found for n, v in zip(one["n"], one["v"], strict=True)]
+            wanted = [(n, v) for n, v in enumerate(expected) if keeps or v is not None] * 2
+            assert [(n.as_py(), v.as_py()) for n, v in rows] == wanted
+            assert max(one["v"].nbytes for one in found) < 60_000
+
+
+def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
+    monkeypatch.setattr(workers, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(workers, "MOST_BYTES", 40_000)
+    fields = [pa.field("id", pa.int64(), nullable=False), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["id"]) as db:
+        db.table.put([{"id": n, "v": "x" * (n % 3000)} for n in range(3000)])
+        text = db.table.schema
+        assert text is not None
+    import pickle  # noqa: PLC0415
+
+    from siltstone.spark.columns import like_sparks, text_of  # noqa: PLC0415
+
+    asked = [*range(2990, 3010), None, *range(1000)]
+    batch = pa.record_batch({"k": pa.array(asked, pa.int64())})
+    with siltstone.open_reader(url) as reader:
+        schema = text_of(reader)
+        assert schema is not None
+        found = (like_sparks(schema, ["v"], True), ["v"])
+        answers = list(
+            workers.look_up_rows(iter([batch]), pickle.dumps(reader), schema, ["k"], found, True)
+        )
+    rows = [(k, v) for one in answers for k, v in zip(*one.to_pydict().values(), strict=True)]
+    wanted = [(k, None if k is None or k >= 3000 else "x" * (k % 3000)) for k in asked]
+    assert rows == wanted
+    assert len(answers) > 10
+
+
+def test_a_function_of_a_column_says_what_is_too_large() -> None:
+    if sys.maxsize < 1 << 40:
+        pytest.skip("64 bits")
+    large = pa.array([b"x" * (1 << 20)], pa.large_binary()).take(pa.array([0] * 2100))
+    with pytest.raises(siltstone.Invalid, match=re.escape("siltstone.spark.lookup splits")):
+        workers.as_binary(large)

@@ -1,0 +1,237 @@
+"""Writers create the database where none stands, and find columns whatever their case."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import table
+from spark_versions_for_tests import SOURCES, STREAM_SINKS, frame_of_table
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+
+def pairs(spark, rows: int = 10):
+    return spark.range(rows).selectExpr("concat('k/', id) AS key", "string(id) AS value")
+
+
+def wide(spark):
+    return spark.range(10).selectExpr("id", "'x' AS note", "id * 2 AS n")
+
+
+def count(url: str) -> int:
+    with siltstone.open_reader(url) as reader:
+        return sum(1 for _ in reader)
+
+
+def key_of(url: str) -> list[str] | None:
+    """The key of the table; None: a database of bytes."""
+    with siltstone.open_reader(url) as reader:
+        return None if reader._schema() is None else reader.table.key
+
+
+@pytest.mark.parametrize("key", ["key", "KEY", ["key"]])
+def test_a_load_creates_the_database(spark, url, key) -> None:
+    for _ in range(2):
+        assert kv.bulk_load(pairs(spark), url, key=key).rows == 10
+    assert count(url) == 10
+    assert key_of(url) == (None if isinstance(key, str) else ["key"])
+
+
+def test_a_load_by_one_column_that_is_no_pair_creates_a_table(spark, url) -> None:
+    for _ in range(2):
+        kv.bulk_load(wide(spark), url, key="id")
+    assert key_of(url) == ["id"]
+    assert count(url) == 10
+    more = pairs(spark).selectExpr("key", "value", "'x' AS other")
+    kv.bulk_load(more, url + "-3", key="key")
+    assert key_of(url + "-3") == ["key"]
+    kv.bulk_load(more, url + "-2", key="key", value="value")
+    assert key_of(url + "-2") is None
+    kv.bulk_load(pairs(spark), url + "-1", key="key", as_bytes=True)
+    assert key_of(url + "-1") is None
+
+
+def test_nothing_is_created_for_a_frame_that_does_not_fit(spark, url) -> None:
+    with pytest.raises(siltstone.Invalid, match="absent"):
+        kv.bulk_load(pairs(spark), url, key="absent")
+    nested = spark.range(3).selectExpr("id", "array(id) AS many")
+    with pytest.raises(siltstone.Invalid, match="many"):
+        kv.bulk_load(nested, url, key="id")
+    with pytest.raises(siltstone.NotFound):
+        kv.delete(pairs(spark), url, key="key")
+    assert not Path(url).exists()
+
+
+@SOURCES
+def test_saving_creates_the_database(spark, url) -> None:
+    for mode in ("append", "overwrite", "append"):
+        pairs(spark).write.format("siltstone").mode(mode).save(url)
+        assert count(url) == 10
+    orders = wide(spark).write.format("siltstone").mode("append")
+    with pytest.raises(Exception, match=r"table\.create|no column 'key'"):
+        orders.save(url + "-table")
+    assert not Path(url + "-table").exists()
+    for _ in range(2):
+        orders.option("keyColumn", "note, id desc").save(url + "-table")
+    assert key_of(url + "-table") == ["note", "id"]
+    rows = spark.read.format("siltstone").option("numPartitions", 1).load(url + "-table")
+    assert [row.id for row in rows.collect()] == list(range(9, -1, -1))
+    assert count(url + "-table") == 10
+    with pytest.raises(Exception, match="its key is note, id"):
+        orders.option("keyColumn", "id").save(url + "-table")
+
+
+@pytest.mark.parametrize("way", [pytest.param("format", marks=STREAM_SINKS), "foreachBatch"])
+@pytest.mark.parametrize("rows", [10, 0])
+def test_a_stream_creates_the_database(spark, url, tmp_path, way, rows) -> None:
+    pairs(spark, rows).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "in"))
+    writing = stream.writeStream.option("checkpointLocation", str(tmp_path / "progress"))
+    if way == "format":
+        writing = writing.format("siltstone").option("path", url)
+    else:
+        writing = writing.foreachBatch(kv.upsert(url, key="key"))
+    writing.trigger(availableNow=True).start().awaitTermination(120)
+    assert count(url) == rows
+
+
+@SOURCES
+def test_readers_create_nothing(spark, url) -> None:
+    with pytest.raises(Exception, match="NotFound"):
+        spark.read.format("siltstone").load(url)
+    with pytest.raises(siltstone.NotFound):
+        kv.scan(spark, url)
+    with pytest.raises(siltstone.NotFound):
+        kv.lookup(pairs(spark), url, key="key")
+    assert not Path(url).exists()
+
+
+# --- names of columns -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders(spark, url: str) -> str:
+    frame = spark.range(20).selectExpr("IF(id < 10, 'DE', 'FR') AS country", "id", "'old' AS Note")
+    kv.bulk_load(frame, url, key=["country", "id"])
+    return url
+
+
+def note(url: str, country: str, id: int) -> str | None:
+    with siltstone.open_reader(url) as reader:
+        row = reader.table.get({"country": country, "id": id})
+        return None if row is None else row["Note"]
+
+
+@SOURCES
+def test_columns_of_a_table_are_found_whatever_their_case(spark, orders) -> None:
+    def row(number: int, op: str = "put"):
+        return spark.sql(f"SELECT 'new' AS note, {number}L AS ID, 'DE' AS Country, '{op}' AS Op")
+
+    kv.bulk_load(row(1).drop("Op"), orders, key=["COUNTRY", "Id"])
+    kv.bulk_load(row(2), orders, key=["country", "id"], op="op", duplicates=("max", "NOTE"))
+    kv.bulk_load(row(3, "delete"), orders, key=["country", "id"], op="OP")
+    kv.upsert(orders, key=["Country", "ID"], txn_app="x", value="NOTE", op="op")(row(4), 1)
+    writer = row(5).write.format("siltstone").mode("append")
+    writer.option("opColumn", "OP").save(orders)
+    kv.delete(row(6), orders, key=["COUNTRY", "id"])
+    found = [note(orders, "DE", number) for number in range(8)]
+    assert found == ["old", "new", "new", None, "new", "new", None, "old"]
+    with pytest.raises(siltstone.Invalid, match="both have the name"):
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        try:
+            kv.bulk_load(
+                row(1).drop("Op").selectExpr("*", "note AS NOTE"), orders, key=["country", "id"]
+            )
+        finally:
+            spark.conf.unset("spark.sql.caseSensitive")
+
+
+@SOURCES
+def test_columns_that_are_read_are_found_whatever_their_case(spark, orders) -> None:
+    frame = kv.scan(spark, orders, where={"COUNTRY": "DE"}, columns=["NOTE", "ID"])
+    assert frame.columns == ["Note", "id"]
+    assert frame.count() == 10
+    asked = spark.sql("SELECT 'DE' AS Land, 7L AS Number")
+    found = kv.lookup(asked, orders, key=["LAND", "number"], select={"NOTE": "found"})
+    assert found.first().found == "old"
+    shown = spark.read.format("siltstone").schema("COUNTRY string, note string").load(orders)
+    assert shown.columns == ["COUNTRY", "note"]
+    assert shown.where("country = 'FR' AND note = 'old'").count() == 10
+
+
+def test_columns_of_bytes_are_found_whatever_their_case(spark, url) -> None:
+    named = pairs(spark).selectExpr("key AS K", "value AS Value")
+    kv.bulk_load(named, url, key="k")
+    assert count(url) == 10
+    found = kv.lookup(named.select("K"), url, key="k", select=["value"])
+    assert found.where("value IS NULL").count() == 0
+    assert kv.scan(spark, url, columns=["KEY"]).columns == ["key"]
+    kv.delete(named, url, key="k")
+    assert count(url) == 0
+
+
+@SOURCES
+def test_a_frame_of_bytes_is_saved_whatever_the_case(spark, url) -> None:
+    named = pairs(spark).selectExpr("key AS KEY", "value AS Value")
+    named.write.format("siltstone").mode("append").save(url)
+    shown = spark.read.format("siltstone").schema("VALUE binary").load(url)
+    assert sorted(bytes(row.VALUE) for row in shown.collect()) == [b"%d" % n for n in range(10)]
+
+
+def test_a_table_with_names_that_differ_in_case_alone(spark, url) -> None:
+    schema = pa.schema([("id", pa.int64()), ("a", pa.string()), ("A", pa.string())])
+    table.create(url, schema, key=["id"]).close()
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        both = frame_of_table(spark, pa.table({"id": [1], "a": ["small"], "A": ["large"]}))
+        kv.bulk_load(both, url, key="id")
+        assert kv.scan(spark, url).select("A").first()[0] == "large"
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+# --- SQL ------------------------------------------------------------------------------------------
+
+
+@SOURCES
+def test_a_view_with_a_transaction_has_the_tables_columns(spark, orders) -> None:
+    options = f"path '{orders}', txnAppId 'nightly', txnVersion '1'"
+    for _ in range(2):
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW target USING siltstone OPTIONS ({options})")
+        spark.sql("INSERT INTO target VALUES ('US', 1, 'new')")
+    assert note(orders, "US", 1) == "new"
+    for option in ("layout 'runs'", "timeout '60'", "targetSstBytes '1000'", "takeOver 'false'"):
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW target USING siltstone "
+            f"OPTIONS (path '{orders}', {option})"
+        )
+        assert spark.table("target").columns == ["country", "id", "Note"]
+        spark.sql(f"INSERT INTO target VALUES ('US', {len(option)}, 'new')")
+        assert note(orders, "US", len(option)) == "new"
+
+
+@SOURCES
+def test_create_table_names_what_works(spark, url) -> None:
+    siltstone.open(url).close()
+    way = re.escape("CREATE TEMPORARY VIEW name USING siltstone")
+    name = "made_by_create_table"
+    try:
+        spark.sql(
+            f"CREATE TABLE {name} (key binary, value binary) USING siltstone OPTIONS (path '{url}')"
+        )
+        with pytest.raises(Exception, match=way):
+            spark.sql(f"INSERT INTO {name} VALUES (X'61', X'62')")
+        with pytest.raises(Exception, match=way):
+            spark.sql(f"SELECT * FROM {name}").collect()
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW works USING siltstone OPTIONS (path '{url}')")
+    spark.sql("INSERT INTO works VALUES (X'61', X'62')")
+    assert count(url) == 1
