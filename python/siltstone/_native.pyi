@@ -1685,8 +1685,10 @@ def pin_shared(
     store_options: dict[str, str | int | bool],
     holder: list[tuple[str, str]],
     lifetime: _Seconds,
+    source: CheckpointLike | None,
 ) -> Checkpoint:
-    """Pins what is durable now by a checkpoint that all jobs of `holder`, its metadata, share."""
+    """Pins what is durable now, or what `source` pins, by a checkpoint that all jobs of `holder`, its
+    metadata, share."""
 
 def refresh_checkpoint(
     url: str,

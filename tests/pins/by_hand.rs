@@ -393,7 +393,7 @@ fn jobs_of_one_holder_share_a_few_checkpoints() {
         load(&db, 0).await;
         let (one, other) = (holder("one"), holder("other"));
         let pin = async |holder: &[(String, String)]| {
-            admin::pin_shared(&world.env, holder, LIFE, DEADLINE).await.unwrap()
+            admin::pin_shared(&world.env, holder, None, LIFE, DEADLINE).await.unwrap()
         };
         let first = pin(&one).await;
         assert_eq!((pin(&one).await, pin(&one).await), (first.clone(), first.clone()));
@@ -402,6 +402,18 @@ fn jobs_of_one_holder_share_a_few_checkpoints() {
         let renewed = pin(&one).await;
         assert_eq!(renewed.id, first.id);
         assert!(renewed.expires_at > first.expires_at);
+
+        // That of a checkpoint that somebody made is pinned as well, once.
+        let kept = world.create(&named("kept")).await.unwrap();
+        let source = CheckpointName::Id(kept.id);
+        let again = admin::pin_shared(&world.env, &one, Some(&source), LIFE, DEADLINE);
+        let again = again.await.unwrap();
+        let name = CheckpointName::Id(again.id);
+        let more = admin::pin_shared(&world.env, &one, Some(&name), LIFE, DEADLINE);
+        assert_eq!(more.await.unwrap(), again);
+        admin::delete_checkpoint(&world.env, &source, DEADLINE).await.unwrap();
+        let reader = world.stays(at(&again)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
 
         // What is only in the log is a state of its own.
         put(&db, b"zz", b"in the log");

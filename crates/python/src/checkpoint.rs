@@ -186,10 +186,13 @@ pub(crate) fn pin_shared<'py>(
     store_options: &Bound<'py, PyDict>,
     holder: Vec<(String, String)>,
     lifetime: &Bound<'py, PyAny>,
+    source: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let lifetime = duration(lifetime, "lifetime")?;
+    let source = source.map(name).transpose()?;
     let (process, env, deadline) = place(py, url, store_options)?;
-    shown(py, &wait(py, process, admin::pin_shared(&env, &holder, lifetime, deadline))?)
+    let work = admin::pin_shared(&env, &holder, source.as_ref(), lifetime, deadline);
+    shown(py, &wait(py, process, work)?)
 }
 
 /// Moves the end of a checkpoint's life.

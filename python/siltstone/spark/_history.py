@@ -13,7 +13,8 @@ from typing import Any
 
 from siltstone import admin
 from siltstone.checkpoints import Checkpoint
-from siltstone.exceptions import Error, Expired, Invalid, NotFound
+from siltstone.exceptions import Expired, Invalid, NotFound
+from siltstone.spark.pins import pin
 
 __all__ = ["Place", "at_time", "at_version"]
 
@@ -31,26 +32,6 @@ class Place:
     """The manifest whose tables are read; None: what the lease holds, the log included."""
 
 
-class _Lease:
-    """A checkpoint for a frame, which is deleted where the frame is refused."""
-
-    def __init__(self, url: str, store_options: str | None, lifetime: float) -> None:
-        self._url, self._store_options, self._lifetime = url, store_options, lifetime
-
-    def make(self, source: Checkpoint | None = None) -> Checkpoint:
-        return admin.create_checkpoint(
-            self._url,
-            lifetime=self._lifetime,
-            source=source,
-            metadata={"made_by": "siltstone.spark"},
-            store_options=self._store_options,
-        )
-
-    def drop(self, lease: Checkpoint) -> None:
-        with suppress(Error):
-            admin.delete_checkpoint(self._url, lease, store_options=self._store_options)
-
-
 def at_version(url: str, version: int, store_options: str | None, lifetime: float) -> Place:
     """A version: the tables of a manifest, and the log beside them as far as a checkpoint of these
     tables holds it. The newest version has all that is durable now, as `load()` has it.
@@ -59,23 +40,16 @@ def at_version(url: str, version: int, store_options: str | None, lifetime: floa
     """
     wanted = admin.manifest(url, version, store_options=store_options)
     newest = admin.manifest(url, store_options=store_options)["id"]
-    leases = _Lease(url, store_options, lifetime)
-    lease = leases.make()
+    lease = pin(url, store_options, lifetime)
     if version == newest:
         return Place(lease)
-    try:
-        for one in _later(url, version, lease, store_options):
-            if not _same(url, wanted, one.manifest_id, store_options):
-                continue
-            with suppress(Expired):
-                place = Place(leases.make(one))
-                leases.drop(lease)
-                return place
-        if _same(url, wanted, lease.manifest_id, store_options):
-            return Place(lease)
-    except BaseException:
-        leases.drop(lease)
-        raise
+    for one in _later(url, version, lease, store_options):
+        if not _same(url, wanted, one.manifest_id, store_options):
+            continue
+        with suppress(Expired):
+            return Place(pin(url, store_options, lifetime, one))
+    if _same(url, wanted, lease.manifest_id, store_options):
+        return Place(lease)
     return Place(lease, version)
 
 
@@ -104,13 +78,7 @@ def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> 
         raise Invalid(
             f"timestampAsOf is {text!r}: ISO 8601 with its zone, as 2026-03-01T12:00:00+00:00"
         )
-    leases = _Lease(url, store_options, lifetime)
-    lease = leases.make()
-    try:
-        return _placed(url, moment, lease, store_options)
-    except BaseException:
-        leases.drop(lease)
-        raise
+    return _placed(url, moment, pin(url, store_options, lifetime), store_options)
 
 
 def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | None) -> Place:

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import siltstone
+from siltstone import _native
 from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url
+from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, named_options
+from siltstone.spark._driver import driver_name
 
-__all__ = ["LIFETIME", "Pinned", "pinned", "reading", "release"]
+__all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
 
 LIFETIME = 3600.0
 """Seconds that a checkpoint lives on once nobody refreshes it any more."""
-MOST = 64
-"""Checkpoints that are refreshed at most: a notebook that scans in a loop does not keep all."""
 SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
 """Caches of a reader in a worker: a machine runs as many workers as it has cores."""
 
@@ -68,14 +68,8 @@ class _Keeper:
                     target=self._refresh, args=(wake,), name="siltstone-pins", daemon=True
                 ).start()
                 atexit.register(self.release)
-            self._kept = [*self._kept[1 - MOST :], kept]
-
-    def forget(self, checkpoint: Checkpoint) -> None:
-        """Deletes one, if it was made here."""
-        with self._lock:
-            mine = [one for one in self._kept if one.checkpoint.id == checkpoint.id]
-            self._kept = [one for one in self._kept if one not in mine]
-        self._delete(mine)
+            others = [one for one in self._kept if one.checkpoint.id != kept.checkpoint.id]
+            self._kept = [*others, kept]
 
     def release(self) -> int:
         """Deletes what is kept; how many there were."""
@@ -101,21 +95,38 @@ class _Keeper:
             for one in kept:
                 # What cannot be refreshed now has another half of its life for the next try; a
                 # provider of store options may raise anything.
-                with suppress(Exception):
-                    siltstone.admin.refresh_checkpoint(
-                        one.url,
-                        one.checkpoint,
-                        lifetime=LIFETIME,
-                        store_options=one.store_options,
-                    )
+                try:
+                    pin(one.url, one.store_options, LIFETIME, one.checkpoint)
+                except siltstone.Expired:
+                    # The driver has pinned sixteen later states since.
+                    with self._lock:
+                        self._kept = [kept for kept in self._kept if kept != one]
+                except Exception:
+                    continue
 
 
 _keeper = _Keeper()
 
 
+def pin(
+    url: Url,
+    store_options: StoreOptionsSource | None,
+    lifetime: float,
+    source: CheckpointLike | None = None,
+) -> Checkpoint:
+    """A checkpoint of what is durable now, or of what `source` pins, that all frames of this Spark
+    driver share. One driver has sixteen of a database at most: for the next state the one that ends
+    first goes.
+
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.admin.create_checkpoint`.
+    """
+    holder = [("made_by", "siltstone.spark"), ("driver", driver_name())]
+    return _native.pin_shared(_text(url), _store(store_options), holder, lifetime, source)
+
+
 def release() -> int:
     """Lets every checkpoint go that `scan`, `lookup` and `get` made in this process; how many they
-    were. What reads them afterwards ends with Expired.
+    were. What reads them afterwards ends with Expired, and so do frames of `load()` that share them.
     """
     return _keeper.release()
 
@@ -139,12 +150,7 @@ def pinned(
         )
     at = checkpoint
     if at is None:
-        made = siltstone.admin.create_checkpoint(
-            url,
-            lifetime=LIFETIME,
-            metadata={"made_by": "siltstone.spark"},
-            store_options=store_options,
-        )
+        made = pin(url, store_options, LIFETIME)
         _keeper.keep(_Kept(url, made, store_options))
         at = made
     reader = siltstone.open_reader(
@@ -168,14 +174,10 @@ def reading(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Iterator[tuple[siltstone.Reader, Pinned]]:
-    """As `pinned`, for a block that says what is read: where it refuses, nothing stays pinned.
+    """As `pinned`, for a block that says what is read.
 
     :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned`.
     """
     reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
     with reader:
-        try:
-            yield reader, held
-        except BaseException:
-            _keeper.forget(held.checkpoint)
-            raise
+        yield reader, held

@@ -25,7 +25,7 @@ from siltstone.spark.columns import COLUMNS, like_sparks, match, spark_types, st
 from siltstone.spark.fitting import table_at
 from siltstone.spark.frames import bounds, fields_of, split
 from siltstone.spark.options import flag, key_of, number, range_between, span, understood
-from siltstone.spark.pins import SMALL
+from siltstone.spark.pins import SMALL, pin
 from siltstone.spark.ranges import Range
 from siltstone.spark.workers import reader_of, rows, table_rows
 
@@ -141,9 +141,7 @@ class RangeReader(DataSourceReader):
         planned = self.planned
         if planned.refreshed is not None:
             checkpoint, lifetime = planned.refreshed
-            siltstone.admin.refresh_checkpoint(
-                planned.url, checkpoint, lifetime=lifetime, store_options=planned.store_options
-            )
+            pin(planned.url, planned.store_options, lifetime, checkpoint)
         reader = reader_of(planned.reader)
         pieces = split(reader, planned.start, planned.end, planned.partitions or _processors)
         return [InputPartition(piece) for piece in pieces]
@@ -187,17 +185,11 @@ def planned(options: Mapping[str, str]) -> Planned | None:
     count = number(asked, "numPartitions", int)
     lifetime = span(asked, "checkpointLifetime") or LIFETIME
     at, refreshed = _state(asked, lifetime)
-    try:
-        with siltstone.open_reader(url, **at, options=SMALL, store_options=provider) as reader:
-            table = None if flag(asked, "asBytes") else text_of(reader)
-            start, end = _range(asked, table)
-            state = pickle.dumps(reader)
-            return Planned(url, provider, state, refreshed, start, end, count, table)
-    except BaseException:
-        if refreshed is not None:
-            with suppress(Exception):
-                siltstone.admin.delete_checkpoint(url, refreshed[0], store_options=provider)
-        raise
+    with siltstone.open_reader(url, **at, options=SMALL, store_options=provider) as reader:
+        table = None if flag(asked, "asBytes") else text_of(reader)
+        start, end = _range(asked, table)
+        state = pickle.dumps(reader)
+        return Planned(url, provider, state, refreshed, start, end, count, table)
 
 
 def _state(
@@ -213,13 +205,7 @@ def _state(
     elif "timestampAsOf" in asked:
         place = at_time(url, asked["timestampAsOf"], provider, lifetime)
     else:
-        made = siltstone.admin.create_checkpoint(
-            url,
-            lifetime=lifetime,
-            metadata={"made_by": "siltstone.spark"},
-            store_options=provider,
-        )
-        place = Place(made)
+        place = Place(pin(url, provider, lifetime))
     at: dict[str, Any] = {"checkpoint": place.lease}
     if place.version is not None:
         at = {"version": place.version}

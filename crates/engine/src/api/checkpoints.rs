@@ -270,6 +270,6 @@ pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<V
     .boxed()
 }
 
-async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
+pub(super) async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
     look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
 }

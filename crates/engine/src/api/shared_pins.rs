@@ -1,7 +1,7 @@
 //! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state that
 //! has not changed there is one, whatever the number of jobs, and of all states only a few.
 
-use super::checkpoints::{ends, present};
+use super::checkpoints::{ends, newest, present};
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, try_commit_alone};
 use crate::manifests::objects::Objects;
@@ -9,35 +9,52 @@ use crate::wal::walk::walk;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, Error, Result, UnixMillis, WalId};
-use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal};
+use siltstone_manifest::{
+    Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Checkpoints that one holder has at most: for the next state the oldest goes.
 pub const MOST_SHARED_PINS: usize = 16;
 
-/// Pins what is durable now for `lifetime`, by a checkpoint that all jobs of `holder` share. `holder`
-/// names them: it is kept as the checkpoint's metadata. Where the holder has a checkpoint of this
-/// very state, that one is renewed if less than half of `lifetime` is left, and nothing is written
-/// otherwise. Beyond [`MOST_SHARED_PINS`] the holder's oldest is deleted, and what reads at it ends
-/// with Expired. Like those of readers, such checkpoints do not bar a destroy.
+/// Pins what is durable now, or what checkpoint `source` pins, for `lifetime`, by a checkpoint that
+/// all jobs of `holder` share. `holder` names them: it is kept as the checkpoint's metadata. Where
+/// the holder has a checkpoint of this very state, that one is renewed if less than half of
+/// `lifetime` is left, and nothing is written otherwise. Beyond [`MOST_SHARED_PINS`] the one that
+/// ends first is deleted, and what reads at it ends with Expired. Like those of readers, such
+/// checkpoints do not bar a destroy.
 ///
 /// # Errors
-/// NotFound without a database; Invalid for a lifetime or a holder out of range; Denied,
-/// Unavailable, Timeout, Corruption.
+/// NotFound without a database; Expired for a source that is gone; Invalid for a lifetime or a
+/// holder out of range; Denied, Unavailable, Timeout, Corruption.
 pub fn pin_shared<'a>(
     env: &'a Env,
     holder: &'a [(String, String)],
+    source: Option<&'a CheckpointName>,
     lifetime: Duration,
     deadline: Duration,
 ) -> BoxFuture<'a, Result<Checkpoint>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
         let work = async {
-            let (newest, walked) = walk(&objects).await?;
             let now = env.clock.now();
             let expires_at = ends(now, Some(lifetime))?;
-            if let Some(found) = same_state(&objects, &newest, walked, holder, now).await? {
+            let (newest, walked, source, found) = match source {
+                None => {
+                    let (newest, walked) = walk(&objects).await?;
+                    let found = same_state(&objects, &newest, walked, holder, now).await?;
+                    (newest, Some(walked), None, found)
+                }
+                Some(name) => {
+                    let newest = newest(&objects).await?;
+                    let source = name.find(&newest)?;
+                    let found = held_by(&newest, holder).find(|one| pins_same(one, source));
+                    let (found, source) = (found.cloned(), source.id);
+                    (newest, None, Some(source), found)
+                }
+            };
+            if let Some(found) = found {
                 let half = lifetime / 2;
                 let enough = ends(now, Some(half))?;
                 if found.expires_at >= enough {
@@ -55,7 +72,8 @@ pub fn pin_shared<'a>(
                 id,
                 created_at: now,
                 expires_at,
-                wal_id_last_seen: Some(walked),
+                wal_id_last_seen: walked,
+                source,
                 owner: CheckpointOwner::Reader,
                 metadata: holder.to_vec(),
                 ..NewCheckpoint::default()
@@ -93,6 +111,14 @@ async fn same_state(
     Ok(pinned.as_ref().is_some_and(same_rest).then(|| same.clone()))
 }
 
+/// Whether both pin one state.
+fn pins_same(one: &Checkpoint, other: &Checkpoint) -> bool {
+    let pinned = |one: &Checkpoint| {
+        (one.manifest_id, one.manifest_attempt, one.replay_from, one.wal_id_last_seen)
+    };
+    pinned(one) == pinned(other)
+}
+
 fn held_by<'a>(
     state: &'a Manifest,
     holder: &'a [(String, String)],
@@ -101,7 +127,7 @@ fn held_by<'a>(
     readers.filter(move |one| one.metadata == holder)
 }
 
-/// Deletes the holder's oldest checkpoints beyond those that it may have.
+/// Deletes those of the holder's checkpoints that end first, beyond those that it may have.
 async fn drop_oldest(
     objects: &Objects,
     mut state: Arc<Manifest>,
@@ -109,7 +135,7 @@ async fn drop_oldest(
 ) -> Result<()> {
     loop {
         let count = held_by(&state, holder).count();
-        let oldest = held_by(&state, holder).min_by_key(|one| (one.created_at, one.manifest_id));
+        let oldest = held_by(&state, holder).min_by_key(|one| (one.expires_at, one.created_at));
         let Some(oldest) = oldest.filter(|_| count > MOST_SHARED_PINS) else { return Ok(()) };
         let edit = Edit::RemoveCheckpoint { id: oldest.id };
         state = commit_alone(objects, edit, state).await?;

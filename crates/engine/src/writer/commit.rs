@@ -199,7 +199,7 @@ impl Writer {
                 return Err(ends_the_handle(&panicked));
             }
         };
-        if tail.active.bytes() >= self.options.l0_sst_size_bytes {
+        if tail.active.bytes() >= self.options.l0_sst_size_bytes || self.log.is_long() {
             self.freeze(&mut tail);
         }
         drop(tail);

@@ -5,6 +5,9 @@ use siltstone_base::{Seq, UnixMillis, WalId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Objects of the log after which a memtable is full, however small: recovery reads each of them.
+const MOST_OBJECTS: u64 = 4096;
+
 /// A WAL object that recovery would still read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnflushedWal {
@@ -21,6 +24,8 @@ pub(crate) struct DurableLog {
     committed: AtomicU64,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
     unflushed: Mutex<VecDeque<UnflushedWal>>,
+    /// Those that became durable since the active memtable was begun.
+    since_freeze: AtomicU64,
     /// The last commit time that was given.
     commit_time: AtomicU64,
 }
@@ -35,6 +40,7 @@ impl DurableLog {
     ) -> DurableLog {
         DurableLog {
             committed: AtomicU64::new(first.minus(1).0),
+            since_freeze: AtomicU64::new(unflushed.len() as u64),
             unflushed: Mutex::new(unflushed),
             commit_time: AtomicU64::new(commit_time.0),
         }
@@ -61,6 +67,17 @@ impl DurableLog {
         self.committed.store(id.0, Ordering::Release);
         let object = UnflushedWal { last_seq, next: id.next() };
         self.unflushed.lock().push_back(object);
+        self.since_freeze.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the active memtable is spread over so many objects that it is to be frozen.
+    pub(crate) fn is_long(&self) -> bool {
+        self.since_freeze.load(Ordering::Relaxed) >= MOST_OBJECTS
+    }
+
+    /// The active memtable was frozen.
+    pub(crate) fn frozen(&self) {
+        self.since_freeze.store(0, Ordering::Relaxed);
     }
 
     /// Where recovery may start once everything up to `flushed` is in tables; `None`: where it

@@ -259,6 +259,7 @@ impl Writer {
         }
         let full = std::mem::replace(&mut tail.active, Arc::new(Memtable::new()));
         tail.frozen_bytes += full.bytes();
+        self.log.frozen();
         let mut tree = self.tree.write();
         let mut frozen = Vec::with_capacity(tree.frozen.len() + 1);
         frozen.push(full);

@@ -1,0 +1,56 @@
+"""The name of the Spark driver that this process belongs to.
+
+Frames are planned in Python processes of the driver's JVM, and in the driver's own Python process:
+all of them share pins, and so need one name.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["driver_name"]
+
+
+@lru_cache(maxsize=1)
+def driver_name() -> str:
+    """The host and the JVM of the driver; where no JVM is found, this process in its place."""
+    java = _java_above(os.getppid()) or _java_of_the_session() or os.getpid()
+    return f"{socket.gethostname()}/{java}/{_started(java)}"
+
+
+def _java_above(process: int) -> int | None:
+    """The nearest process above this one that runs Java. Linux alone tells."""
+    for _ in range(16):
+        try:
+            stat = Path(f"/proc/{process}/stat").read_text()
+        except OSError:
+            return None
+        name, rest = stat.split("(", 1)[1].rsplit(")", 1)
+        if name == "java":
+            return process
+        process = int(rest.split()[1])
+        if process <= 1:
+            return None
+    return None
+
+
+def _java_of_the_session() -> int | None:
+    """The JVM that this process drives; None under Spark Connect, and without a session."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        return None
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _started(process: int) -> str:
+    """When it was started, in ticks since the machine was: process numbers come again."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return "0"
+    return stat.rsplit(")", 1)[1].split()[19]
