@@ -97,7 +97,7 @@ def test_a_stream_creates_the_database(spark, url, tmp_path, way, rows) -> None:
     if way == "format":
         writing = writing.format("siltstone").option("path", url)
     else:
-        writing = writing.foreachBatch(kv.upsert(url, key="key"))
+        writing = writing.foreachBatch(kv.upsert(url, key="key", txn_app="stream"))
     writing.trigger(availableNow=True).start().awaitTermination(120)
     assert count(url) == rows
 
@@ -105,7 +105,7 @@ def test_a_stream_creates_the_database(spark, url, tmp_path, way, rows) -> None:
 @SOURCES
 def test_readers_create_nothing(spark, url) -> None:
     with pytest.raises(Exception, match="NotFound"):
-        spark.read.format("siltstone").load(url)
+        spark.read.format("siltstone").load(url).collect()
     with pytest.raises(siltstone.NotFound):
         kv.scan(spark, url)
     with pytest.raises(siltstone.NotFound):

@@ -27,7 +27,10 @@ def live(url: str):
 
 
 def read(spark, url: str, **options):
-    return spark.read.format("siltstone").options(**options).load(url)
+    frame = spark.read.format("siltstone").options(**options).load(url)
+    # By Connect a frame is planned once it is asked for something.
+    assert frame.columns
+    return frame
 
 
 def rewrite(db, url: str) -> None:
