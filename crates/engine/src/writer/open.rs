@@ -33,6 +33,7 @@ use crate::options::Options;
 use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
+use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
@@ -238,6 +239,7 @@ fn settings(how: &OpenOptions) -> Settings {
 /// Drives the opening machine.
 pub(crate) struct Opening<'a> {
     objects: &'a Objects,
+    log: WalReadahead,
     database: DatabaseId,
     machine: OpenWriter,
     requests: ManifestRequests,
@@ -253,6 +255,7 @@ impl<'a> Opening<'a> {
     pub(crate) fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
         Opening {
             objects,
+            log: WalReadahead::new(objects),
             database: newest.database,
             machine: OpenWriter::new(options, newest, rules::in_force()),
             requests: ManifestRequests::new(objects),
@@ -274,14 +277,14 @@ impl<'a> Opening<'a> {
                     self.machine.on_answer(answer);
                 }
                 OpenAction::ReadWal(id) => {
-                    let seen = match self.objects.wal(id).await? {
+                    let seen = match self.log.read(id).await? {
                         Some(object) => self.meet(id, object),
                         None => WalSeen::Absent,
                     };
                     self.machine.on_wal(seen);
                 }
                 OpenAction::ReadCutOff(id) => {
-                    let seen = match self.objects.wal(id).await {
+                    let seen = match self.log.read(id).await {
                         Ok(Some(object)) => self.meet(id, object),
                         Ok(None) => WalSeen::Absent,
                         Err(error) if error.kind() == ErrorKind::Corruption => WalSeen::Foreign,
