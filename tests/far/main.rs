@@ -10,6 +10,7 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod deadlines;
 mod readahead;
 
 use siltstone::store::Store;

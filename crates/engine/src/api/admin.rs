@@ -9,6 +9,7 @@ pub use super::history::{KeptVersion, seq_at, versions};
 pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
 use crate::io::env::Env;
+use crate::io::store::counting::within;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
@@ -27,8 +28,8 @@ pub fn manifest(
     id: Option<ManifestId>,
     deadline: Duration,
 ) -> BoxFuture<'_, Result<Arc<Manifest>>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit: deadline };
+    within(env, deadline, "manifest", move |counted| async move {
+        let objects = Objects { env: counted, limit: deadline };
         let wanted = match id {
             Some(id) => id,
             None => objects.list_manifests(ManifestId::NONE).await?.newest.unwrap_or_default(),
@@ -38,6 +39,6 @@ pub fn manifest(
             Some(id) => no_manifest(id),
             None => no_database(env),
         })
-    }
+    })
     .boxed()
 }

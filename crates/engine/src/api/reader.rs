@@ -144,24 +144,28 @@ impl Reader {
             writer: None,
         });
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
-        let mut next_look = None;
-        let (follower, view, known) = match &how.at {
-            Some(at) => {
-                let (view, known) = at_checkpoint::view(&context, &options, &budget, at).await?;
-                (None, view, known)
-            }
-            None => {
-                let (follower, view) = Follower::start(&context, &options, &budget).await?;
-                next_look = follower.next_moment();
-                (Some(tokio::sync::Mutex::new(follower)), view, None)
+        let begins = async {
+            match &how.at {
+                Some(at) => {
+                    let seen = at_checkpoint::view(&context, &options, &budget, at).await?;
+                    Ok((None, seen.0, seen.1))
+                }
+                None => {
+                    let (follower, view) = Follower::start(&context, &options, &budget).await?;
+                    Ok((Some(follower), view, None))
+                }
             }
         };
+        let limit = options.deadline;
+        let began_at = context.requests.within(&env, limit, "open_reader", begins).await?;
+        let (follower, view, known) = began_at;
+        let next_look = follower.as_ref().and_then(Follower::next_moment);
         Ok(Arc::new(ReaderShared {
             options,
             context,
             budget,
             view: RwLock::new(view),
-            follower,
+            follower: follower.map(tokio::sync::Mutex::new),
             at: how.at,
             known,
             closed: AtomicBool::new(false),

@@ -37,8 +37,8 @@ use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
-    ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator,
+    ObjectId, ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
     Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
@@ -136,6 +136,16 @@ pub(crate) async fn writer(
     how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
+    let (clock, counted, limit) = (env.clone(), Arc::clone(&requests), how.options.deadline);
+    counted.within(&clock, limit, "open", opened(env, requests, how, occupancy)).await
+}
+
+async fn opened(
+    env: Env,
+    requests: Arc<Requests>,
+    how: OpenOptions,
+    occupancy: Occupancy,
+) -> Result<Arc<Writer>> {
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
     let newest = match look_or_left(&objects).await? {
