@@ -42,7 +42,7 @@ from siltstone.opening import (
     open,
 )
 from siltstone.options import Options, Seconds
-from siltstone.providers import called, resolve
+from siltstone.providers import resolve
 
 __all__ = [
     "IngestRequest",
@@ -307,7 +307,7 @@ class Job:
 
     def __setstate__(self, state: tuple[str, _PlainJob, datetime, str | None]) -> None:
         self.url, self._job, self.deadline, self._provider = state
-        self._store_options = _store(called(self._provider))
+        self._store_options = _store(self._provider)
 
     def __repr__(self) -> str:
         return f"<siltstone.ingest.Job {self.id} for {self.url}>"

@@ -27,7 +27,9 @@ StoreOptions = Mapping[str, str | int | bool]
 work too. They are never shown in texts, logs or pickles."""
 StoreOptionsSource = StoreOptions | Callable[[], StoreOptions] | str
 """Store options, or the function that gives them: itself, or its name, ``"module:function"``. It is
-called at each opening. A pickled reader carries the name, and calls it at the other end."""
+called at each opening, and by an open handle again: before ``expires_at`` (seconds since 1970, or a
+datetime), where it gives that, and when the store refuses the credentials. It is called in a thread
+of Siltstone. A pickled reader carries the name, and calls it at the other end."""
 
 
 def open(
@@ -276,7 +278,19 @@ def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
     if not isinstance(given, Mapping):
         taken = "a dict, or a function that gives one"
         raise TypeError(f"store_options takes {taken}, not {type(given).__name__}")
-    return dict(given)
+    return dict(given) if isinstance(options, Mapping) else _Renewable(given, options)
+
+
+class _Renewable(dict[str, Any]):
+    """Store options that a function gave, and gives again."""
+
+    def __init__(self, given: StoreOptions, source: StoreOptionsSource) -> None:
+        super().__init__(given)
+        self._source = source
+
+    def renewed(self) -> dict[str, Any]:
+        """Newer ones."""
+        return dict(_store(self._source))
 
 
 _hooked_workers: set[int] = set()

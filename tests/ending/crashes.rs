@@ -45,6 +45,10 @@ fn a_destroy_is_resumed_after_every_crash() {
                 ended.expect("a healthy store");
                 assert!(world.is_empty(), "{:?}", world.names());
                 world.is_used_again();
+                if point != CrashPoint::Before {
+                    // A request that was given up, as one of a read-ahead, has no end to die at.
+                    continue;
+                }
                 met.dedup();
                 println!("{crashes} crashes of a destroy, met: {met:?}");
                 assert!(crashes > 60 && ["all", "destroyed"].iter().all(|one| met.contains(one)));

@@ -67,6 +67,10 @@ fn every_crash_of_a_restore() {
                 ended.expect("a healthy store");
                 assert_eq!(rows(&world), expected("old"));
                 is_sound(&world);
+                if point != CrashPoint::Before {
+                    // A request that was given up, as one of a read-ahead, has no end to die at.
+                    continue;
+                }
                 println!("{crashes} crashes of a restore: {} before, {} after", stood[0], stood[1]);
                 assert!(crashes > 30 && stood.iter().all(|count| *count > 0));
                 return;

@@ -255,7 +255,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
 #[test]
 fn a_read_that_is_dropped_has_passed_nothing_on() {
     let mut dropped = 0;
-    for after in (50..2000).step_by(50) {
+    for after in (10..400).step_by(10) {
         dropped += Place::of(14).run("one", move |env| async move {
             let db = open(&env).await?;
             let mut feed = begin(&env, Since::Newest, Some("one")).await?;
@@ -286,7 +286,7 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
 fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
     const ROWS: u32 = 200;
     let mut dropped = 0;
-    for after in (50..2000).step_by(50) {
+    for after in (10..400).step_by(10) {
         dropped += Place::of(15).run("one", move |env| async move {
             let db = filled(&env).await?;
             db.flush_memtable().await?;

@@ -52,6 +52,10 @@ fn every_crash_of_a_repair() {
                 if let Some(ended) = killed(ended) {
                     ended.expect("a healthy store");
                     world.goes_on_with(&expected(kept));
+                    if point != CrashPoint::Before {
+                        // A request that was given up, as one of a read-ahead, has no end.
+                        continue;
+                    }
                     println!("{crashes} crashes of repair {which}");
                     assert!(crashes > 30);
                     break 'world;

@@ -307,7 +307,8 @@ fn a_giving_up_that_dies_is_done_again() {
                 world.is_sound();
                 world.goes_on_with(&expected);
             }
-            if whole.is_some() {
+            // A request that was given up, as one of a read-ahead, has no end to die at.
+            if whole.is_some() && point == CrashPoint::Before {
                 println!("{crashes} crashes: {} before, {} after", stood[0], stood[1]);
                 assert!(crashes > 30 && stood.iter().all(|count| *count > 0));
                 return;

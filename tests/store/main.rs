@@ -20,6 +20,7 @@ mod limits;
 mod races;
 mod refusals;
 mod removal;
+mod renewal;
 mod scripted;
 mod server;
 mod simulation;

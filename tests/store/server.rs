@@ -27,6 +27,7 @@ pub(crate) enum Reply {
 
 pub(crate) struct Server {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) endpoint: String,
     /// The head of every request, and its body.
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
     pub(crate) bodies: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -142,7 +143,7 @@ pub(crate) fn serve_by(
         .collect();
     let (runtime, effects) = runtime();
     let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
-    Server { store, requests, bodies, runtime, effects }
+    Server { store, endpoint, requests, bodies, runtime, effects }
 }
 
 impl Server {

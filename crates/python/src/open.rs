@@ -12,7 +12,7 @@ use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
-use siltstone::store::options::StoreOptions;
+use siltstone::store::options::{OptionsSource, StoreOptions};
 use siltstone::store::url;
 use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, task};
 use std::sync::Arc;
@@ -156,11 +156,38 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Store options as text.
+/// A function of the caller's that gives store options.
+struct PythonSource(Py<PyAny>);
+
+impl OptionsSource for PythonSource {
+    fn store_options(&self) -> Result<StoreOptions> {
+        let called = Python::try_attach(|py| {
+            let given = self.0.bind(py).call0()?;
+            plain_text_of(given.cast::<PyDict>()?)
+        });
+        let failed = |text: String| {
+            let text = format!("the function that gives store options failed: {text}");
+            siltstone::Error::new(siltstone::ErrorKind::Denied, text)
+        };
+        let called = called.ok_or_else(|| failed("the interpreter has ended".to_owned()))?;
+        called.map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Store options as text. A dict with the attribute `renewed` came from a function, which gives
+/// newer ones.
 ///
 /// # Errors
 /// TypeError that names the option, never its value.
 pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
+    let options = plain_text_of(named)?;
+    Ok(match named.getattr_opt("renewed")? {
+        Some(function) => options.renewed_by(Arc::new(PythonSource(function.unbind()))),
+        None => options,
+    })
+}
+
+fn plain_text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
     let pairs = named.iter().map(|(name, value)| {
         let name: String = name.extract()?;
         let text = if let Ok(text) = value.cast::<PyString>() {
@@ -169,6 +196,8 @@ pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
             on.is_true().to_string()
         } else if let Ok(number) = value.extract::<i64>() {
             number.to_string()
+        } else if let (EXPIRES_AT, Ok(moment)) = (name.as_str(), moment_of(&value)) {
+            moment.to_string()
         } else {
             let kind = value.get_type().name()?;
             let text = format!("store option '{name}' takes text, a number or a bool, not {kind}");
@@ -177,6 +206,14 @@ pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
         Ok((name, text))
     });
     pairs.collect()
+}
+
+/// The option that may be a moment.
+const EXPIRES_AT: &str = "expires_at";
+
+/// Seconds since 1970, of a number or a datetime.
+fn moment_of(value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    value.extract().or_else(|_| value.call_method0("timestamp")?.extract())
 }
 
 /// The URL without what may be secret: user and password before the host, and everything from

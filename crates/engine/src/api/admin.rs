@@ -10,6 +10,7 @@ pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
 pub use super::shared_pins::{MOST_SHARED_PINS, pin_shared};
 use crate::io::env::Env;
+use crate::io::store::counting::within;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
@@ -28,8 +29,8 @@ pub fn manifest(
     id: Option<ManifestId>,
     deadline: Duration,
 ) -> BoxFuture<'_, Result<Arc<Manifest>>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit: deadline };
+    within(env, deadline, "manifest", move |counted| async move {
+        let objects = Objects { env: counted, limit: deadline };
         let wanted = match id {
             Some(id) => id,
             None => objects.list_manifests(ManifestId::NONE).await?.newest.unwrap_or_default(),
@@ -39,6 +40,6 @@ pub fn manifest(
             Some(id) => no_manifest(id),
             None => no_database(env),
         })
-    }
+    })
     .boxed()
 }

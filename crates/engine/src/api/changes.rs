@@ -11,6 +11,7 @@ use crate::feed::rows::Changed;
 use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
 use crate::io::env::Env;
+use crate::io::store::counting::Requests;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
@@ -33,6 +34,7 @@ const MOST_AT_ONCE: usize = 1 << 30;
 /// A reading position in the feed. It looks for what is new each time it is asked at the end.
 pub struct Changes {
     objects: Objects,
+    requests: Arc<Requests>,
     walk: FeedWalk,
     place: ChangeToken,
     /// Where it ends, though there is more.
@@ -94,14 +96,19 @@ impl Changes {
     ) -> BoxFuture<'_, Result<Option<Changed>>> {
         async move {
             let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.clamp(1, MOST_AT_ONCE));
-            if let Some(place) = self.unfinished.take() {
-                self.go_back(place);
-            }
-            self.refresh().await?;
-            self.unfinished = Some(self.place);
-            let rows = self.read_on(most_rows, most_bytes).await;
-            self.unfinished = None;
-            rows
+            let (env, limit) = (self.objects.env.clone(), self.objects.limit);
+            let requests = Arc::clone(&self.requests);
+            let reads = async {
+                if let Some(place) = self.unfinished.take() {
+                    self.go_back(place);
+                }
+                self.refresh().await?;
+                self.unfinished = Some(self.place);
+                let rows = self.read_on(most_rows, most_bytes).await;
+                self.unfinished = None;
+                rows
+            };
+            requests.within(&env, limit, "changes", reads).await
         }
         .boxed()
     }
@@ -126,7 +133,13 @@ impl Changes {
 
     async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
         let (mut rows, mut looked) = (Changed::default(), false);
+        // On a slow store few rows in time are better than none.
+        let clock = Arc::clone(&self.objects.env.clock);
+        let enough = clock.monotonic() + self.objects.limit / 2;
         while rows.len() < most_rows && rows.bytes() < most_bytes && !self.has_ended() {
+            if !rows.is_empty() && clock.monotonic() >= enough {
+                break;
+            }
             if self.records.is_empty() {
                 match self.next_object(!rows.is_empty()).await {
                     Ok(true) => {}
@@ -349,7 +362,9 @@ impl Changes {
             }
             held.seen =
                 LogPlace { seq: token.seq.max(held.seen.seq), wal: token.wal.max(held.seen.wal) };
-            self.advance().await
+            let (env, limit) = (self.objects.env.clone(), self.objects.limit);
+            let requests = Arc::clone(&self.requests);
+            requests.within(&env, limit, "acknowledge", self.advance()).await
         }
         .boxed()
     }

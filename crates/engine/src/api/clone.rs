@@ -5,6 +5,7 @@ mod parent;
 
 use crate::gc::release_in;
 use crate::io::env::Env;
+use crate::io::store::counting::within;
 use crate::manifests::client::{commit_alone, found, look, look_or_left};
 use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
@@ -33,7 +34,7 @@ const MOST_ROUNDS: u32 = 64;
 
 /// Makes the database at `env` a clone of `parents`: one of its own, which begins with their tables
 /// and copies none. Several have disjoint ranges of keys, and lie side by side in it (RFC 0031). Of
-/// the options, the deadline (of each request) and those of tables count.
+/// the options, the deadline and those of tables count.
 ///
 /// Where it ends early, the same call goes on with it; so it does where another call makes the same
 /// clone. One that was made and not written to yet is the answer. The order of parents means
@@ -54,16 +55,19 @@ pub fn clone<'a>(
             return Err(Error::invalid("a clone needs a parent"));
         }
         let limit = options.deadline;
-        let mut found = Vec::with_capacity(parents.len());
-        for parent in parents {
-            let parent = FoundParent::find(env, parent, limit).await?;
-            found.push((parent.request(), parent));
-        }
-        found.sort_by(|left, right| left.0.cmp(&right.0));
-        let (asked, parents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let here = Objects { env: env.clone(), limit };
-        let maker = CloneMaker { here, parents, request: request(&asked), options };
-        maker.run().await.map_err(|error| error.during("clone"))
+        let made = within(env, limit, "clone", |env| async move {
+            let mut found = Vec::with_capacity(parents.len());
+            for parent in parents {
+                let parent = FoundParent::find(&env, parent, limit).await?;
+                found.push((parent.request(), parent));
+            }
+            found.sort_by(|left, right| left.0.cmp(&right.0));
+            let (asked, parents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+            let here = Objects { env, limit };
+            let maker = CloneMaker { here, parents, request: request(&asked), options };
+            maker.run().await
+        });
+        made.await.map_err(|error| error.during("clone"))
     }
     .boxed()
 }

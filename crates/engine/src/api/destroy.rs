@@ -28,17 +28,21 @@ const MOST_NAMED: usize = 8;
 /// # Errors
 /// NotFound without a database; Conflict, not `soft`, where clones or checkpoints need what it
 /// holds, with who they are; Fenced where somebody opened it for writing meanwhile; Denied,
-/// Unavailable, Timeout (of one request), Corruption, Unsupported.
+/// Unavailable, Timeout (of the call up to its mark; then of one request), Corruption, Unsupported.
 pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-        gate::check_changes(&newest)?;
-        let clocks = both_clocks(&objects, &newest).await?;
-        if !soft {
-            refuse_pinned(&newest, clocks.0)?;
-        }
-        let Some(last) = mark(&objects, newest, soft, clocks).await? else { return Ok(()) };
+        let marks = async {
+            let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+            gate::check_changes(&newest)?;
+            let clocks = both_clocks(&objects, &newest).await?;
+            if !soft {
+                refuse_pinned(&newest, clocks.0)?;
+            }
+            Ok((mark(&objects, newest, soft, clocks).await?, clocks))
+        };
+        let (marked, clocks) = env.deadline(deadline, "destroy", marks).await?;
+        let Some(last) = marked else { return Ok(()) };
         if soft {
             return Ok(());
         }

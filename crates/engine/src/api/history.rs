@@ -1,6 +1,7 @@
 //! What was when: the versions that are still there, and the last number of a moment.
 
 use crate::io::env::Env;
+use crate::io::store::counting::within;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
@@ -34,8 +35,8 @@ pub struct KeptVersion {
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption, Unsupported.
 pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptVersion>>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit: deadline };
+    within(env, deadline, "versions", move |env| async move {
+        let objects = Objects { env, limit: deadline };
         let stored: BTreeMap<ObjectName, UnixMillis> = objects
             .list(prefix::MANIFEST)
             .await?
@@ -49,7 +50,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
             Some(KeptVersion { id: manifest.id, at: *at, seq: manifest.flushed_seq })
         });
         Ok(dated.collect())
-    }
+    })
     .boxed()
 }
 
@@ -77,8 +78,8 @@ async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
 /// NotFound without a database; Expired where `time` lies before all that is kept; Denied,
 /// Unavailable, Timeout, Corruption, Unsupported.
 pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, Result<Seq>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit: deadline };
+    within(env, deadline, "seq_at", move |env| async move {
+        let objects = Objects { env, limit: deadline };
         let mut log = Vec::new();
         let (newest, _) = walk_telling(&objects, |object| {
             log.push((object.sent.at, object.last_seq));
@@ -100,6 +101,6 @@ pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, 
         )
         .with("time", time.0)
         })
-    }
+    })
     .boxed()
 }

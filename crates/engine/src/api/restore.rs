@@ -3,6 +3,7 @@
 
 use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
+use crate::io::store::counting::within;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::gate;
 use crate::manifests::missing::{check_writable, no_database};
@@ -29,15 +30,15 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// NotFound without a database; Expired for a checkpoint that is gone; Fenced where somebody opened
-/// the database for writing meanwhile; Denied, Unavailable, Timeout (of one request; of the last
-/// commit it may have been done), Corruption, Unsupported.
+/// the database for writing meanwhile; Denied, Unavailable, Timeout (it may have been
+/// done then), Corruption, Unsupported.
 pub fn restore<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
     options: &'a Options,
 ) -> BoxFuture<'a, Result<()>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit: options.deadline };
+    within(env, options.deadline, "restore", move |counted| async move {
+        let objects = Objects { env: counted, limit: options.deadline };
         let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
         check_writable(&newest)?;
         gate::check_changes(&newest)?;
@@ -46,11 +47,14 @@ pub fn restore<'a>(
         let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
         let log = pinned_to_take(&objects, &checkpoint, &version).await?;
         let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
-        pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
+        pinned.restore(&objects, newest, options).await
+    })
+    .map(move |restored| {
+        restored.map_err(|error| match error.kind() {
             ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
             _ => error,
         })
-    }
+    })
     .boxed()
 }
 

@@ -6,6 +6,7 @@ use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;
+use crate::wal::readahead::WalReadahead;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WALK_LIMIT, WalSeen};
@@ -23,6 +24,7 @@ pub(crate) type CheckState<'a> = &'a (dyn Fn(&Manifest) -> Result<()> + Send + S
 pub(crate) struct FeedWalk {
     objects: Objects,
     requests: ManifestRequests,
+    log: WalReadahead,
     machine: Follow,
     bodies: BTreeMap<WalId, WalObject>,
     /// Confirmed, and not passed on yet.
@@ -39,6 +41,7 @@ impl FeedWalk {
         FeedWalk {
             objects: objects.clone(),
             requests: ManifestRequests::new(objects),
+            log: WalReadahead::new(objects),
             machine: Follow::behind(next, LIST_EVERY, rules::in_force()),
             bodies: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -70,6 +73,9 @@ impl FeedWalk {
     /// hole; NotFound without a database; the store's.
     pub(crate) async fn fill(&mut self, check: CheckState<'_>) -> Result<bool> {
         let filled = self.advance(check).await;
+        if !matches!(filled, Ok(true)) {
+            self.log.stop();
+        }
         if filled.is_err() {
             // What went wrong may pass: whoever asks again begins a walk from here.
             self.machine = Follow::behind(self.next, LIST_EVERY, rules::in_force());
@@ -119,7 +125,7 @@ impl FeedWalk {
     async fn read(&mut self, id: WalId) -> Result<Vec<FollowEvent>> {
         let database = self.machine.manifest().map(|state| state.database).unwrap_or_default();
         let mut found = WalSeen::Absent;
-        if let Some(object) = self.objects.wal(id).await? {
+        if let Some(object) = self.log.read(id).await? {
             found = seen(&object, database);
             self.bodies.insert(id, object);
         }
@@ -172,7 +178,7 @@ impl FeedWalk {
                 at = fence.next_id;
                 continue;
             }
-            let Some(object) = self.objects.wal(at).await? else {
+            let Some(object) = self.log.read(at).await? else {
                 return Err(self.absent(at).await?);
             };
             at = match seen(&object, state.database) {

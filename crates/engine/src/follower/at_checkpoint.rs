@@ -15,6 +15,7 @@ use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
 use crate::tables::of_log::TakenLog;
+use crate::wal::readahead::WalReadahead;
 use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
@@ -201,9 +202,10 @@ async fn pinned_walk(
 ) -> Result<()> {
     let mut machine = PinnedWalk::new(checkpoint, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
+    let mut log = WalReadahead::up_to(objects, checkpoint.wal_id_last_seen);
     loop {
         match machine.action() {
-            PinnedAction::ReadWal(id) => match objects.wal(id).await? {
+            PinnedAction::ReadWal(id) => match log.read(id).await? {
                 None => machine.on_wal(WalSeen::Absent),
                 Some(object) => {
                     let seen = seen(&object, database);

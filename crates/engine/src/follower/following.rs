@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
+use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::is_kept;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
@@ -51,6 +52,7 @@ pub(crate) struct Follower {
     machine: Follow,
     requests: ManifestRequests,
     objects: Objects,
+    log: WalReadahead,
     /// WAL objects read on the walk and not yet handed out.
     bodies: BTreeMap<WalId, WalObject>,
     /// Rows of the log, without a gap above `whole_from` up to `last_seq`.
@@ -128,6 +130,7 @@ impl Follower {
         Follower {
             machine: Follow::new(LIST_EVERY, rules::in_force()),
             requests: ManifestRequests::new(&objects),
+            log: WalReadahead::new(&objects),
             objects,
             bodies: BTreeMap::new(),
             rows: LogRows::of(options),
@@ -427,6 +430,12 @@ impl Follower {
 
     /// Does what the machine wants until it is idle.
     async fn drive(&mut self, context: &ReadContext) -> Result<()> {
+        let driven = self.drive_on(context).await;
+        self.log.stop();
+        driven
+    }
+
+    async fn drive_on(&mut self, context: &ReadContext) -> Result<()> {
         loop {
             let events = match self.machine.action() {
                 FollowAction::Idle => return Ok(()),
@@ -470,7 +479,7 @@ impl Follower {
     }
 
     async fn read_wal(&mut self, id: WalId) -> Result<WalSeen> {
-        let Some(object) = self.objects.wal(id).await? else { return Ok(WalSeen::Absent) };
+        let Some(object) = self.log.read(id).await? else { return Ok(WalSeen::Absent) };
         let database = self.machine.manifest().map(|manifest| manifest.database);
         let seen = seen(&object, database.unwrap_or_default());
         self.bodies.insert(id, object);

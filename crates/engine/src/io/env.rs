@@ -166,11 +166,14 @@ impl Env {
         let work = pin!(work);
         match futures::future::select(work, self.clock.sleep(limit)).await {
             futures::future::Either::Left((done, _)) => done,
-            futures::future::Either::Right(((), _)) => {
-                let error = Error::new(ErrorKind::Timeout, "the deadline passed").during(operation);
-                Err(self.unanswered(error.with("deadline", format_args!("{limit:?}"))))
-            }
+            futures::future::Either::Right(((), _)) => Err(self.timed_out(limit, operation)),
         }
+    }
+
+    /// What a call ends with whose deadline passed.
+    pub(crate) fn timed_out(&self, limit: Duration, operation: &'static str) -> Error {
+        let error = Error::new(ErrorKind::Timeout, "the deadline passed").during(operation);
+        self.unanswered(error.with("deadline", format_args!("{limit:?}")))
     }
 
     /// `error`, a deadline that passed, with the request that was not answered meanwhile.

@@ -267,6 +267,13 @@ impl Objects {
         Ok(listing)
     }
 
+    /// What lies under the WAL's prefix above `after`, with lengths.
+    pub(crate) async fn list_wal_lengths(&self, after: WalId) -> Result<Vec<Listed>> {
+        let after = ObjectName::Wal(after);
+        let list = || self.env.store.list(prefix::WAL, Some(after));
+        with_retries(&self.env, self.limit, "list", list).await
+    }
+
     /// A manifest; `None` when there is none by that number.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::chain::{ManifestChain, Remedy};
 use super::report::Damage;
 use crate::manifests::objects::{Objects, seen};
+use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows, layers_of};
 use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
@@ -52,6 +53,7 @@ impl Log {
 pub(super) async fn inspect(objects: &Objects, chain: &ManifestChain) -> Result<Log> {
     let mut walk = LogWalk {
         objects,
+        readahead: WalReadahead::new(objects),
         state: &chain.base,
         is_void: matches!(chain.remedy, Remedy::Void(_)),
         log: Log { objects: 0, seq: chain.base.flushed_seq, epoch: Epoch::NONE, cut: None },
@@ -77,6 +79,7 @@ enum Step {
 
 struct LogWalk<'a> {
     objects: &'a Objects,
+    readahead: WalReadahead,
     state: &'a Manifest,
     /// Whether newer manifests are lost: the log may have been freed behind them.
     is_void: bool,
@@ -86,7 +89,7 @@ struct LogWalk<'a> {
 impl LogWalk<'_> {
     async fn step(&mut self, at: WalId) -> Result<Step> {
         let name = ObjectName::Wal(at);
-        let object = match self.objects.wal(at).await {
+        let object = match self.readahead.read(at).await {
             Ok(Some(object)) => object,
             Ok(None) => return self.nothing(at).await,
             Err(error) if error.kind() == ErrorKind::Corruption => {

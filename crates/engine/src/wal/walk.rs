@@ -5,6 +5,7 @@ use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;
+use crate::wal::readahead::WalReadahead;
 use siltstone_base::{Result, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen};
@@ -32,6 +33,7 @@ pub(crate) async fn walk_telling(
     let mut bodies = BTreeMap::new();
     let mut machine = Follow::new(LIST_EVERY, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
+    let mut log = WalReadahead::new(objects);
     loop {
         let events = match machine.action() {
             FollowAction::Failed(failure) => return Err(failure.into()),
@@ -40,7 +42,7 @@ pub(crate) async fn walk_telling(
                 machine.on_answer(answer)
             }
             FollowAction::ReadWal(id) => {
-                let object = objects.wal(id).await?;
+                let object = log.read(id).await?;
                 let database = machine.manifest().map(|manifest| manifest.database);
                 let database = database.unwrap_or_default();
                 let seen = object.map_or(WalSeen::Absent, |object| {

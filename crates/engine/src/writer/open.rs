@@ -33,11 +33,12 @@ use crate::options::Options;
 use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
+use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
-    ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, Error, ErrorKind, MergeOperator,
+    ObjectId, ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
     Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
@@ -51,6 +52,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Where lines about writers go.
+const TARGET: &str = "siltstone.writer";
 
 /// How to open a database for writing.
 #[derive(Clone)]
@@ -135,6 +139,17 @@ pub(crate) async fn writer(
     how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
+    let (clock, counted, limit) = (env.clone(), Arc::clone(&requests), how.options.deadline);
+    counted.within(&clock, limit, "open", opened(env, requests, how, occupancy)).await
+}
+
+async fn opened(
+    env: Env,
+    requests: Arc<Requests>,
+    how: OpenOptions,
+    occupancy: Occupancy,
+) -> Result<Arc<Writer>> {
+    let began = env.clock.monotonic();
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
     let newest = match look_or_left(&objects).await? {
@@ -164,13 +179,38 @@ pub(crate) async fn writer(
         merge_operator: settings.merge_operator.clone(),
         cut: None,
     };
+    let before = (newest.writer_epoch, newest.closed_cleanly());
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
+    tell_take_over(&recovered, before);
     let proof = prove_conditions(&env, &recovered);
     let version = claimed_version(&objects, &recovered, pin);
     let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
-    let found = OpenFindings { recovered, version, occupancy };
+    let found = OpenFindings { recovered, version, occupancy, began };
     start(env, requests, how, objects, found, &bodies).await
+}
+
+/// Logs that this writer has ended one that did not close cleanly, as `before` tells of it.
+fn tell_take_over(recovered: &Recovered, (before, clean): (Epoch, bool)) {
+    if !clean {
+        let epoch = recovered.epoch;
+        log::info!(target: TARGET, "event=writer_takes_over epoch={epoch} before={before}");
+    }
+}
+
+/// Logs what was replayed of the log.
+fn tell_replay(
+    objects: usize,
+    bodies: &BTreeMap<WalId, WalObject>,
+    replayed: &Replayed,
+    took: Duration,
+) {
+    let bytes: usize = bodies.values().map(WalObject::record_bytes).sum();
+    let (seq, seconds) = (replayed.last_seq, took.as_secs_f64());
+    log::info!(
+        target: TARGET,
+        "event=log_replayed objects={objects} bytes={bytes} seq={seq} seconds={seconds:.3}"
+    );
 }
 
 /// That a database which ingest jobs are to come behind was made for that.
@@ -199,6 +239,8 @@ struct OpenFindings {
     recovered: Recovered,
     version: Version,
     occupancy: Occupancy,
+    /// When opening began.
+    began: Duration,
 }
 
 /// The version that the writer's tree begins as, and its checkpoint.
@@ -238,6 +280,7 @@ fn settings(how: &OpenOptions) -> Settings {
 /// Drives the opening machine.
 pub(crate) struct Opening<'a> {
     objects: &'a Objects,
+    log: WalReadahead,
     database: DatabaseId,
     machine: OpenWriter,
     requests: ManifestRequests,
@@ -253,6 +296,7 @@ impl<'a> Opening<'a> {
     pub(crate) fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
         Opening {
             objects,
+            log: WalReadahead::new(objects),
             database: newest.database,
             machine: OpenWriter::new(options, newest, rules::in_force()),
             requests: ManifestRequests::new(objects),
@@ -274,14 +318,14 @@ impl<'a> Opening<'a> {
                     self.machine.on_answer(answer);
                 }
                 OpenAction::ReadWal(id) => {
-                    let seen = match self.objects.wal(id).await? {
+                    let seen = match self.log.read(id).await? {
                         Some(object) => self.meet(id, object),
                         None => WalSeen::Absent,
                     };
                     self.machine.on_wal(seen);
                 }
                 OpenAction::ReadCutOff(id) => {
-                    let seen = match self.objects.wal(id).await {
+                    let seen = match self.log.read(id).await {
                         Ok(Some(object)) => self.meet(id, object),
                         Ok(None) => WalSeen::Absent,
                         Err(error) if error.kind() == ErrorKind::Corruption => WalSeen::Foreign,
@@ -457,11 +501,16 @@ async fn start(
     found: OpenFindings,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
-    let OpenFindings { recovered, version: Version { version, pin, next_pin }, occupancy } = found;
+    let OpenFindings { recovered, version, occupancy, began } = found;
+    let Version { version, pin, next_pin } = version;
     let options = how.options;
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let most = options.l0_sst_size_bytes;
     let replayed = replay(&objects, &recovered, bodies, most, &budget).await?;
+    if !recovered.replay.is_empty() {
+        let took = env.clock.monotonic().saturating_sub(began);
+        tell_replay(recovered.replay.len(), bodies, &replayed, took);
+    }
     let context = ReadContext::from(Needs {
         env: env.clone(),
         requests: Arc::clone(&requests),

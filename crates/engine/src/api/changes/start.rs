@@ -7,6 +7,7 @@ use crate::feed::token::ChangeToken;
 use crate::feed::walk::{FeedWalk, oldest_wal};
 use crate::follower::at_checkpoint::pinned_log;
 use crate::io::env::Env;
+use crate::io::store::counting::{count, within};
 use crate::manifests::client::commit_alone;
 use crate::manifests::missing::{check_lives, check_writable};
 use crate::manifests::objects::Objects;
@@ -121,7 +122,7 @@ impl Held {
     }
 }
 
-/// A feed of the database in the store of `env`; each of its requests within `limit`.
+/// A feed of the database in the store of `env`; each of its calls within `limit`.
 ///
 /// # Errors
 /// NotFound without a database; Expired where the place is not kept any more; Invalid for a token
@@ -130,11 +131,15 @@ impl Held {
 pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_, Result<Changes>> {
     async move {
         let ChangesOptions { since, until, consumer } = how;
-        let objects = Objects { env: env.clone(), limit };
-        let begun = match consumer {
-            None => place_of(&objects, &since).await.map(|(state, token)| (state, token, None)),
-            Some(consumer) => hold(&objects, &since, consumer).await,
+        let (counted, requests) = count(env.clone());
+        let objects = Objects { env: counted, limit };
+        let begins = async {
+            match consumer {
+                None => place_of(&objects, &since).await.map(|(state, token)| (state, token, None)),
+                Some(consumer) => hold(&objects, &since, consumer).await,
+            }
         };
+        let begun = requests.within(env, limit, "changes", begins).await;
         let (state, token, held) = begun.map_err(|error| error.during("changes"))?;
         super::check_state(&state, &token, until.as_ref())?;
         let (held, checkpoint) = held.unzip();
@@ -142,6 +147,7 @@ pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_,
         Ok(Changes {
             walk: FeedWalk::new(&objects, next),
             objects,
+            requests,
             place: token,
             until,
             met: false,
@@ -190,10 +196,9 @@ impl Reader {
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
 pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> {
-    async move {
-        let objects = Objects { env: env.clone(), limit };
-        Ok(place_of(&objects, &Since::Newest).await?.1)
-    }
+    within(env, limit, "changes", move |env| async move {
+        Ok(place_of(&Objects { env, limit }, &Since::Newest).await?.1)
+    })
     .boxed()
 }
 
@@ -202,7 +207,10 @@ pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> 
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
 pub fn consumers(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Hold>>> {
-    async move { Ok(newest_state(env, limit).await?.1.holds.clone()) }.boxed()
+    within(env, limit, "consumers", move |env| async move {
+        Ok(newest_state(&env, limit).await?.1.holds.clone())
+    })
+    .boxed()
 }
 
 /// Lets a consumer go: what only it held is collected.
@@ -214,14 +222,14 @@ pub fn forget_consumer<'a>(
     name: &'a str,
     limit: Duration,
 ) -> BoxFuture<'a, Result<()>> {
-    async move {
-        let (objects, newest) = newest_state(env, limit).await?;
+    within(env, limit, "forget consumer", move |env| async move {
+        let (objects, newest) = newest_state(&env, limit).await?;
         if newest.hold(name).is_none() {
             return Err(siltstone_manifest::Refusal::from(HoldConflict::Gone).into());
         }
         let edit = Edit::Hold(HoldEdit::Release { name: name.to_owned() });
         commit_alone(&objects, edit, newest).await.map(drop)
-    }
+    })
     .boxed()
 }
 

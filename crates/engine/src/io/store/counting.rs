@@ -3,22 +3,29 @@
 use super::full::is_full;
 use super::presence::Presence;
 use super::profile::Profile;
-use super::troubles::{Area, Troubles, Verb};
+use super::retry::limit_of;
+use super::sent::{SentKind, SentRequests, SentTotals};
+use super::troubles::{Area, Troubles, Verb, explained};
 use super::{CopyAnswer, Listed, PutAnswer, Store, Swept, Upload};
 use crate::io::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
+use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
+use std::future::Future;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Figures since the store was wrapped. Counted at this seam: what a store repeats below it does
-/// not show, and one upload is its chunks and one PUT, however the store sends them.
+/// Figures since the store was wrapped. Those of a store with clients are what the clients send:
+/// each request, repetitions and refused ones included. Those of others are counted at this seam:
+/// one upload is its chunks and one PUT.
 #[derive(Debug, Default)]
 pub struct Requests {
     gets: AtomicU64,
@@ -35,6 +42,8 @@ pub struct Requests {
     wal_bytes: AtomicU64,
     /// Heard by the collector: the store had no room for something.
     full: Notify,
+    /// What clients have sent, each with the figures at the moment of wrapping.
+    sent: Mutex<Vec<(Arc<SentRequests>, SentTotals)>>,
 }
 
 /// [`Requests`] at one moment.
@@ -64,6 +73,39 @@ impl Requests {
     /// The figures now.
     #[must_use]
     pub fn totals(&self) -> RequestTotals {
+        let counted = self.counted();
+        let clients = self.sent.lock();
+        if clients.is_empty() {
+            return counted;
+        }
+        let sum = |sum: SentTotals, (sent, before): &(Arc<SentRequests>, SentTotals)| {
+            sum.plus_since(&sent.totals(), before)
+        };
+        let sent = clients.iter().fold(SentTotals::default(), sum);
+        RequestTotals {
+            gets: sent.of(SentKind::Get),
+            puts: sent.of(SentKind::Put),
+            lists: sent.of(SentKind::List),
+            deletes: sent.of(SentKind::Delete),
+            upload_chunks: sent.of(SentKind::Chunk),
+            failed: sent.failed,
+            transient: sent.transient,
+            ..counted
+        }
+    }
+
+    /// Counts what the clients of `store` send.
+    fn add(&self, store: &dyn Store) {
+        let Some(sent) = store.sent() else { return };
+        let mut clients = self.sent.lock();
+        if !clients.iter().any(|(known, _)| Arc::ptr_eq(known, &sent)) {
+            let before = sent.totals();
+            clients.push((sent, before));
+        }
+    }
+
+    /// What was counted at this seam.
+    fn counted(&self) -> RequestTotals {
         RequestTotals {
             gets: self.gets.load(Relaxed),
             puts: self.puts.load(Relaxed),
@@ -85,6 +127,39 @@ impl Requests {
     /// Bytes of WAL objects that were created.
     pub(crate) fn wal_bytes(&self) -> u64 {
         self.wal_bytes.load(Relaxed)
+    }
+
+    /// `work`, or Timeout once it has taken `limit` and the time that the bytes take which it
+    /// moves ([`limit_of`]): a store that is slow to answer ends a call by its deadline, and a long
+    /// log over a slow link arrives at last. The cause is what the store refused meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work`; Timeout.
+    pub(crate) async fn within<T>(
+        &self,
+        env: &Env,
+        limit: Duration,
+        operation: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let moved = || self.bytes_read.load(Relaxed) + self.bytes_written.load(Relaxed);
+        let (began, before) = (env.clock.monotonic(), moved());
+        let refused = self.troubles.moment();
+        let mut work = pin!(work);
+        let mut left = limit;
+        let done = loop {
+            match select(work.as_mut(), env.clock.sleep(left)).await {
+                Either::Left((done, _)) => break done,
+                Either::Right(_) => {
+                    let ends = began + limit_of(limit, moved().saturating_sub(before));
+                    left = ends.saturating_sub(env.clock.monotonic());
+                    if left.is_zero() {
+                        break Err(env.timed_out(limit, operation));
+                    }
+                }
+            }
+        };
+        done.map_err(|error| explained(error, self.troubles.since(refused)))
     }
 
     /// Completes when the store has had no room for something.
@@ -163,6 +238,20 @@ pub fn count(env: Env) -> (Env, Arc<Requests>) {
     (Env { store, ..env }, requests)
 }
 
+/// One call on the store of `env`, in as long as [`Requests::within`] gives it.
+///
+/// # Errors
+/// Those of `work`; Timeout.
+pub(crate) async fn within<T, W: Future<Output = Result<T>>>(
+    env: &Env,
+    limit: Duration,
+    operation: &'static str,
+    work: impl FnOnce(Env) -> W,
+) -> Result<T> {
+    let (counted, requests) = count(env.clone());
+    requests.within(env, limit, operation, work(counted)).await
+}
+
 /// A store that counts.
 pub struct CountingStore {
     store: Arc<dyn Store>,
@@ -174,6 +263,7 @@ impl CountingStore {
     #[must_use]
     pub fn wrap(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Requests>) {
         let requests = Arc::new(Requests::default());
+        requests.add(&*store);
         let counting = CountingStore { store, requests: Arc::clone(&requests) };
         (Arc::new(counting), requests)
     }
@@ -186,6 +276,10 @@ impl fmt::Debug for CountingStore {
 }
 
 impl Store for CountingStore {
+    fn sent(&self) -> Option<Arc<SentRequests>> {
+        self.store.sent()
+    }
+
     fn get(
         &self,
         name: ObjectName,
@@ -244,6 +338,7 @@ impl Store for CountingStore {
 
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         let (store, requests) = (self.store.neighbour(location)?, Arc::clone(&self.requests));
+        requests.add(&*store);
         Ok(Arc::new(CountingStore { store, requests }))
     }
 

@@ -18,6 +18,7 @@ pub mod ranges;
 mod reach;
 mod remote;
 pub mod retry;
+pub mod sent;
 pub(crate) mod troubles;
 pub mod url;
 
@@ -26,6 +27,7 @@ use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, StreamExt, stream};
 use presence::Presence;
 use profile::Profile;
+use sent::SentRequests;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
@@ -139,6 +141,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The request that waits longest for an answer, or the last one that was given up, in words
     /// for a person; `None` where all were answered, and for stores without requests.
     fn unanswered(&self) -> Option<String> {
+        None
+    }
+
+    /// What its clients have sent; `None` for stores without clients, whose requests are counted
+    /// at this seam.
+    fn sent(&self) -> Option<Arc<SentRequests>> {
         None
     }
 

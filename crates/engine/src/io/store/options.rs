@@ -1,30 +1,53 @@
 //! Credentials and settings of a store: kept from every text.
 
-use siltstone_base::{Error, Result};
+use siltstone_base::{Error, Result, UnixMillis};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// What stands in a text where a secret was.
 const REDACTED: &str = "<redacted>";
 /// Values shorter than this are no secrets: replacing them would garble every text.
 const SHORTEST_SECRET: usize = 6;
 
+/// The option that says when the others end, in seconds since 1970.
+const EXPIRES_AT: &str = "expires_at";
+
+/// A function that gives store options, and may be asked for newer ones.
+pub trait OptionsSource: Send + Sync {
+    /// The options now. May block.
+    ///
+    /// # Errors
+    /// Whatever the function fails with.
+    fn store_options(&self) -> Result<StoreOptions>;
+}
+
 /// Store options by name, as the `object_store` crate names them (`region`, `endpoint`,
 /// `access_key_id`, …). Debug and Display show names only.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct StoreOptions {
     values: BTreeMap<String, String>,
+    source: Option<Arc<dyn OptionsSource>>,
 }
+
+/// Where options come from does not count.
+impl PartialEq for StoreOptions {
+    fn eq(&self, other: &StoreOptions) -> bool {
+        self.values == other.values
+    }
+}
+
+impl Eq for StoreOptions {}
 
 impl From<BTreeMap<String, String>> for StoreOptions {
     fn from(values: BTreeMap<String, String>) -> Self {
-        StoreOptions { values }
+        StoreOptions { values, source: None }
     }
 }
 
 impl FromIterator<(String, String)> for StoreOptions {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(values: I) -> Self {
-        StoreOptions { values: values.into_iter().collect() }
+        StoreOptions { values: values.into_iter().collect(), source: None }
     }
 }
 
@@ -45,9 +68,35 @@ impl fmt::Debug for StoreOptions {
 }
 
 impl StoreOptions {
+    /// The same options; newer ones come from `source`.
+    #[must_use]
+    pub fn renewed_by(self, source: Arc<dyn OptionsSource>) -> StoreOptions {
+        StoreOptions { source: Some(source), ..self }
+    }
+
+    /// Where newer ones come from.
+    pub(super) fn source(&self) -> Option<Arc<dyn OptionsSource>> {
+        self.source.clone()
+    }
+
+    /// When they end; `None` where they do not say.
+    ///
+    /// # Errors
+    /// Invalid where that is no number of seconds.
+    pub(super) fn expires_at(&self) -> Result<Option<UnixMillis>> {
+        let Some(text) = self.values.get(EXPIRES_AT) else { return Ok(None) };
+        let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite());
+        let seconds = seconds.filter(|seconds| *seconds >= 0.0).ok_or_else(|| {
+            let text = "store option `expires_at` is a moment in seconds since 1970";
+            Error::invalid(text)
+        })?;
+        Ok(Some(UnixMillis((seconds * 1000.0) as u64)))
+    }
+
     /// Every name with its value. Values are for the store's builder alone.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        let others = self.values.iter().filter(|(name, _)| *name != EXPIRES_AT);
+        others.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The value of `name`, if it is given, and all other options.
@@ -66,9 +115,9 @@ impl StoreOptions {
 
     /// Refuses every option: for stores that have none.
     pub(super) fn expect_none(&self, scheme: &str) -> Result<()> {
-        match self.values.keys().next() {
+        match self.iter().next() {
             None => Ok(()),
-            Some(name) => {
+            Some((name, _)) => {
                 Err(Error::invalid(format!("store option `{name}` is not known for {scheme}")))
             }
         }
@@ -96,6 +145,13 @@ impl Redactor {
             // A longer secret may contain a shorter one, and must go first.
             self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }
+    }
+
+    /// Remembers what the other one does.
+    pub(super) fn extend(&mut self, other: Redactor) {
+        self.secrets.extend(other.secrets);
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.secrets.dedup();
     }
 
     /// `text` without secrets, and without the queries of URLs: signatures stand there.

@@ -8,6 +8,7 @@ use super::options::StoreOptions;
 use super::presence::Presence;
 use super::profile::Profile;
 use super::remote::{Provider, RemoteStore};
+use super::sent::SentRequests;
 use super::url::{self, StorePlace};
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::io::env::Effects;
@@ -175,6 +176,10 @@ impl fmt::Debug for ReachingStore {
 }
 
 impl Store for ReachingStore {
+    fn sent(&self) -> Option<Arc<SentRequests>> {
+        self.store.sent()
+    }
+
     fn follows(&self, location: &str) -> Result<()> {
         let own = self.store.follows(location);
         let allowed = || self.home.follows(location).is_ok() || self.stores.allows(location);

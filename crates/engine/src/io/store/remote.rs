@@ -10,6 +10,7 @@
 //!   client needs its timer.
 
 mod build;
+mod clients;
 mod errors;
 mod limits;
 mod pace;
@@ -21,6 +22,7 @@ pub(super) use build::Provider;
 
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
+use super::sent::SentRequests;
 use super::{
     CopyAnswer, Listed, PutAnswer, Store, Upload, check_range, lies_in_folder, lies_under,
     lone_object, not_followed, too_short, url,
@@ -28,14 +30,13 @@ use super::{
 use crate::io::env::Effects;
 use crate::io::supervise::caught;
 use bytes::Bytes;
+use clients::{ClientSettings, RemoteClients};
 use errors::Explainer;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, ready, select};
 use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use pace::StorePace;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
@@ -54,10 +55,7 @@ pub(super) struct RemoteStore {
 }
 
 struct RemoteShared {
-    /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
-    client: Arc<dyn ObjectStore>,
-    /// Sends every request once: conditional creates, and deletes of many names.
-    once: Arc<dyn ObjectStore>,
+    clients: Arc<RemoteClients>,
     /// Path of the database in the bucket; no slash at its ends, empty for the bucket itself.
     root: String,
     /// Whether every name means the one object at `root`.
@@ -105,17 +103,23 @@ impl RemoteStore {
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
         let pace = Arc::new(StorePace::new(Arc::clone(&effects.clock)));
-        let both = (&effects.clock, &pace);
-        let clients = build::clients(provider, bucket, options, environment, both)?;
+        let settings = ClientSettings {
+            provider,
+            bucket: bucket.to_owned(),
+            environment: environment.to_vec(),
+            clock: Arc::clone(&effects.clock),
+            pace: Arc::clone(&pace),
+        };
+        let clients = Arc::new(RemoteClients::new(settings, options)?);
+        let explainer = Explainer::new(provider, bucket, &clients).with_pace(&pace);
         let shared = RemoteShared {
-            client: clients.repeating,
-            once: clients.once,
+            clients,
             root: root.to_owned(),
             is_lone,
             deletes_many: AtomicBool::new(true),
             proven: OnceCell::new(),
             provider,
-            explainer: Explainer::new(provider, bucket, clients.redactor).with_pace(&pace),
+            explainer,
             pace,
             effects,
         };
@@ -160,6 +164,11 @@ impl RemoteShared {
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T>> + Send + 'static {
         let (mut answer, answered) = oneshot::channel();
+        let (clients, effects) = (Arc::clone(&self.clients), self.effects.clone());
+        let work = async move {
+            clients.refresh(&effects).await;
+            work.await
+        };
         let task = async move {
             let done = match select(pin!(caught(name, work)), pin!(answer.cancellation())).await {
                 Either::Left((done, _)) => Some(done),
@@ -205,7 +214,7 @@ impl RemoteShared {
     ) -> Result<Read> {
         let options =
             GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
-        let found = match self.client.get_opts(path, options).await {
+        let found = match self.clients.repeating().get_opts(path, options).await {
             Ok(found) => found,
             Err(object_store::Error::NotFound { source, .. }) => {
                 return self.explainer.absent(&*source).map(|()| Read::Absent);
@@ -236,7 +245,7 @@ impl RemoteShared {
         let explained = self.explainer.explain(&error);
         if let Some(range) = range
             && errors::status_in(&error.to_string()) == Some(416)
-            && let Ok(ObjectMeta { size, .. }) = self.client.head(path).await
+            && let Ok(ObjectMeta { size, .. }) = self.clients.repeating().head(path).await
             && size < range.end
         {
             return Err(too_short(name, &range, size));
@@ -254,7 +263,7 @@ impl RemoteShared {
             Err(error) => return PutAnswer::Refused(error),
         };
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match self.once.put_opts(&path, bytes.into(), options).await {
+        match self.clients.once().put_opts(&path, bytes.into(), options).await {
             Ok(_) => PutAnswer::Created,
             Err(error) => self.explainer.explain_create(&error),
         }
@@ -263,7 +272,7 @@ impl RemoteShared {
     /// From under `root` in the same bucket. A name that nobody else uses may be copied to twice.
     async fn copy(self: Arc<Self>, root: String, from: ObjectName, to: ObjectName) -> Result<()> {
         let (from, to) = (below(&root, &from.to_string())?, self.path(to)?);
-        let copied = self.client.copy(&from, &to).await;
+        let copied = self.clients.repeating().copy(&from, &to).await;
         copied.map_err(|error| self.explainer.explain(&error))
     }
 
@@ -293,8 +302,10 @@ impl RemoteShared {
     async fn folder(&self, relative: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
         let folder = self.below_root(relative)?;
         let stream = match after.filter(|after| is_in_text_order(*after)) {
-            Some(after) => self.client.list_with_offset(Some(&folder), &self.path(after)?),
-            None => self.client.list(Some(&folder)),
+            Some(after) => {
+                self.clients.repeating().list_with_offset(Some(&folder), &self.path(after)?)
+            }
+            None => self.clients.repeating().list(Some(&folder)),
         };
         let objects: Vec<ObjectMeta> =
             stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
@@ -307,7 +318,7 @@ impl RemoteShared {
 
     /// The listing of a lone object: one line, or none.
     async fn head(&self) -> Result<Vec<Listed>> {
-        match self.client.head(&self.path(lone_object::NAME)?).await {
+        match self.clients.repeating().head(&self.path(lone_object::NAME)?).await {
             Ok(object) => Ok(vec![line(lone_object::NAME, &object)]),
             Err(object_store::Error::NotFound { source, .. }) => {
                 self.explainer.absent(&*source).map(|()| Vec::new())
@@ -377,6 +388,10 @@ impl Store for RemoteStore {
         self.shared.pace.unanswered()
     }
 
+    fn sent(&self) -> Option<Arc<SentRequests>> {
+        Some(self.shared.pace.sent())
+    }
+
     fn location(&self) -> Option<String> {
         let shared = &self.shared;
         (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
@@ -389,8 +404,7 @@ impl Store for RemoteStore {
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         let (shared, root) = (&self.shared, self.neighbour_root(location)?);
         let shared = RemoteShared {
-            client: Arc::clone(&shared.client),
-            once: Arc::clone(&shared.once),
+            clients: Arc::clone(&shared.clients),
             root,
             is_lone: false,
             deletes_many: AtomicBool::new(true),

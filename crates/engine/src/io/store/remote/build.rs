@@ -1,13 +1,13 @@
 //! Clients from options and environment.
 
 use super::limits::LimitedConnector;
-use super::pace::StorePace;
-use crate::io::env::Clock;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{
+    BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
+};
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -78,6 +78,8 @@ struct Settings<K> {
     from_environment: Vec<(K, String)>,
     given: Vec<(K, String)>,
     redactor: Redactor,
+    /// What the client trusts beside the roots of the system.
+    roots: Vec<Certificate>,
 }
 
 impl<K: FromStr + PartialEq> Settings<K> {
@@ -90,9 +92,17 @@ impl<K: FromStr + PartialEq> Settings<K> {
     ) -> Result<Settings<K>> {
         let mut redactor = Redactor::default();
         let mut given = Vec::new();
+        let in_environment = environment.iter().find(|(name, _)| name == CA_BUNDLE_VARIABLE);
+        let mut bundle = in_environment
+            .filter(|(_, path)| provider == Provider::S3 && !path.is_empty())
+            .map(|(name, path)| (name.as_str(), path.as_str()));
         for (name, value) in options.iter() {
             redactor.learn(name, value);
             let lower = name.to_ascii_lowercase();
+            if lower == CA_BUNDLE {
+                bundle = Some((name, value));
+                continue;
+            }
             if lower == "wal_url" {
                 let text = "store option `wal_url` is not built yet";
                 return Err(Error::unsupported(text));
@@ -113,7 +123,15 @@ impl<K: FromStr + PartialEq> Settings<K> {
                 from_environment.push((key, value.clone()));
             }
         }
-        Ok(Settings { from_environment, given, redactor })
+        let roots = bundle.map(|(name, path)| certificates(name, path)).transpose()?;
+        let roots = roots.unwrap_or_default();
+        Ok(Settings { from_environment, given, redactor, roots })
+    }
+
+    /// What a client begins with, before the options are set.
+    fn client_options(&self) -> ClientOptions {
+        let roots = self.roots.iter().cloned();
+        roots.fold(ClientOptions::new(), ClientOptions::with_root_certificate)
     }
 
     /// Options that belong together come from one place: where one of `group` is given, none of it
@@ -188,6 +206,24 @@ impl<K: FromStr + PartialEq> Settings<K> {
     }
 }
 
+/// The option that names a file of certificates, in PEM, and the variable that stands in for it.
+const CA_BUNDLE: &str = "ca_bundle";
+const CA_BUNDLE_VARIABLE: &str = "AWS_CA_BUNDLE";
+
+/// The certificates of a file.
+///
+/// # Errors
+/// Invalid where it cannot be read, or holds none.
+fn certificates(name: &str, path: &str) -> Result<Vec<Certificate>> {
+    let invalid = |text: String| {
+        Error::invalid(format!("{name} names no file of certificates in PEM: {text}"))
+            .with("path", path)
+    };
+    let text = std::fs::read(path).map_err(|error| invalid(error.to_string()))?;
+    let found = Certificate::from_pem_bundle(&text).map_err(|error| invalid(error.to_string()))?;
+    if found.is_empty() { Err(invalid("it holds none".to_owned())) } else { Ok(found) }
+}
+
 /// Whether the host of a URL is this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
 fn is_loopback(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -210,9 +246,8 @@ pub(super) fn clients(
     bucket: &str,
     options: &StoreOptions,
     environment: &[(String, String)],
-    (clock, pace): (&Arc<dyn Clock>, &Arc<StorePace>),
+    limits: LimitedConnector,
 ) -> Result<Clients> {
-    let limits = LimitedConnector::new(Arc::clone(clock), Arc::clone(pace));
     match provider {
         Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?, limits),
         Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?, limits),
@@ -243,8 +278,12 @@ fn s3(
         &[Key::Endpoint, Key::S3Endpoint],
         &Key::Client(ClientConfigKey::AllowHttp),
     )?;
+    let client = settings.client_options();
     let (configuration, redactor) = settings.into_parts();
-    let mut builder = AmazonS3Builder::new().with_bucket_name(bucket).with_http_connector(limits);
+    let mut builder = AmazonS3Builder::new()
+        .with_client_options(client)
+        .with_bucket_name(bucket)
+        .with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
     }
@@ -273,9 +312,12 @@ fn gcs(
         Key::BearerToken,
     ]);
     settings.from_environment.retain(|(key, _)| *key != Key::Bucket);
+    let client = settings.client_options();
     let (configuration, redactor) = settings.into_parts();
-    let mut builder =
-        GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_http_connector(limits);
+    let mut builder = GoogleCloudStorageBuilder::new()
+        .with_client_options(client)
+        .with_bucket_name(bucket)
+        .with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
     }
@@ -302,9 +344,12 @@ fn azure(
     settings.from_environment.retain(|(key, _)| *key != Key::ContainerName);
     let may_be_plain =
         settings.may_be_plain(&[Key::Endpoint], &Key::Client(ClientConfigKey::AllowHttp))?;
+    let client = settings.client_options();
     let (configuration, redactor) = settings.into_parts();
-    let mut builder =
-        MicrosoftAzureBuilder::new().with_container_name(container).with_http_connector(limits);
+    let mut builder = MicrosoftAzureBuilder::new()
+        .with_client_options(client)
+        .with_container_name(container)
+        .with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
     }
@@ -332,26 +377,10 @@ fn finish<S: ObjectStore>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::clients::testing::Still;
+    use super::super::pace::StorePace;
     use super::*;
-    use futures::future::BoxFuture;
-    use siltstone_base::UnixMillis;
-
-    /// Nobody looks: no request is made.
-    struct Still;
-
-    impl Clock for Still {
-        fn now(&self) -> UnixMillis {
-            UnixMillis(0)
-        }
-
-        fn monotonic(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-            Box::pin(futures::future::pending())
-        }
-    }
+    use crate::io::env::Clock;
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -365,7 +394,8 @@ mod tests {
         let options = pairs(options).into_iter().collect();
         let clock: Arc<dyn Clock> = Arc::new(Still);
         let pace = Arc::new(StorePace::new(Arc::clone(&clock)));
-        clients(provider, "quarry", &options, &pairs(environment), (&clock, &pace))
+        let limits = LimitedConnector::new(clock, pace);
+        clients(provider, "quarry", &options, &pairs(environment), limits)
     }
 
     #[test]
@@ -443,6 +473,21 @@ mod tests {
         let error = build(Provider::S3, &keys, &environment).unwrap_err().to_string();
         assert!(error.contains("allow_http"), "{error}");
         assert!(refused(Provider::S3, "https://store.lan", &keys, &environment).is_none());
+    }
+
+    #[test]
+    fn certificates_come_from_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("roots.pem");
+        std::fs::write(&path, "no certificate").unwrap();
+        let path = path.to_str().unwrap();
+        for wrong in [path, "/no/such/file.pem"] {
+            let error = build(Provider::S3, &[("ca_bundle", wrong)], &[]).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains("ca_bundle"), "{error}");
+            let error = build(Provider::S3, &[], &[("AWS_CA_BUNDLE", wrong)]).map(drop);
+            assert!(error.unwrap_err().to_string().contains("AWS_CA_BUNDLE"));
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What a remote store's errors mean to a caller. Their texts are cleaned of secrets first.
 
 use super::Provider;
+use super::clients::RemoteClients;
 use super::pace::StorePace;
 use crate::io::store::PutAnswer;
-use crate::io::store::options::Redactor;
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ impl fmt::Display for CleanedText {
 impl std::error::Error for CleanedText {}
 
 /// Turns a client's errors into ours.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Explainer {
     provider: Provider,
     bucket: String,
-    redactor: Redactor,
+    clients: Arc<RemoteClients>,
     /// What is known of connections.
     pace: Option<Arc<StorePace>>,
 }
@@ -65,8 +65,9 @@ const NO_UPLOAD: &str = "NoSuchUpload";
 const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
 
 impl Explainer {
-    pub(super) fn new(provider: Provider, bucket: &str, redactor: Redactor) -> Self {
-        Explainer { provider, bucket: bucket.to_owned(), redactor, pace: None }
+    pub(super) fn new(provider: Provider, bucket: &str, clients: &Arc<RemoteClients>) -> Self {
+        let clients = Arc::clone(clients);
+        Explainer { provider, bucket: bucket.to_owned(), clients, pace: None }
     }
 
     /// One that tells when no connection can be made.
@@ -96,7 +97,7 @@ impl Explainer {
             }
             cause = error.source();
         }
-        self.redactor.clean(&text)
+        self.clients.clean(&text)
     }
 
     fn error(&self, kind: ErrorKind, message: &str, text: String) -> Error {
@@ -136,6 +137,10 @@ impl Explainer {
             Client::NotFound { .. } => missing(&text),
             _ => by_text(&text),
         };
+        if kind == ErrorKind::Denied && self.clients.refused() {
+            let message = "the store refused the credentials; they are renewed";
+            return self.error(ErrorKind::Unavailable, message, text);
+        }
         self.error(kind, message, text)
     }
 
@@ -292,13 +297,13 @@ fn by_code(code: &str) -> Meaning {
 
 #[cfg(test)]
 mod tests {
+    use super::super::clients::testing::clients;
     use super::*;
     use object_store::Error as Client;
 
     fn explainer() -> Explainer {
-        let mut redactor = Redactor::default();
-        redactor.learn("secret_access_key", "canary");
-        Explainer::new(Provider::S3, "quarry", redactor)
+        let options = [("access_key_id", "k"), ("secret_access_key", "canary")];
+        Explainer::new(Provider::S3, "quarry", &clients(&options))
     }
 
     fn generic(text: &str) -> Client {

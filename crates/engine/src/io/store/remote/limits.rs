@@ -15,6 +15,7 @@
 use super::pace::{LEAST_PATIENCE, StorePace, UnderWay};
 use crate::io::env::Clock;
 use crate::io::store::retry::limit_of;
+use crate::io::store::sent::{SentKind, SentOutcome};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -97,19 +98,25 @@ impl HttpService for Limited {
             let bought = limit_of(Duration::ZERO, sent);
             let limit = patience.saturating_add(self.pace.sending(sent, bought));
             let under_way = self.pace.begin(named(&request), patience);
+            let counted = self.pace.sent();
+            let query = request.uri().query().unwrap_or_default();
+            counted.sends(SentKind::of(request.method().as_str(), query));
             let answer = select(self.client.execute(request).boxed(), self.clock.sleep(limit));
             let (head, body) = match answer.await {
                 Either::Left((Ok(answer), _)) => {
+                    counted.ended(SentOutcome::of(answer.status().as_u16()));
                     under_way.answered(sent);
                     answer.into_parts()
                 }
                 Either::Left((Err(error), _)) => {
+                    counted.ended(SentOutcome::Transient);
                     if error.kind() == HttpErrorKind::Connect {
                         under_way.not_connected(all_of(&error));
                     }
                     return Err(error);
                 }
                 Either::Right(_) => {
+                    counted.ended(SentOutcome::Transient);
                     under_way.gave_up();
                     return Err(too_long(limit));
                 }

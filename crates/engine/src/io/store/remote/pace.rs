@@ -11,6 +11,7 @@
 //! once.
 
 use crate::io::env::Clock;
+use crate::io::store::sent::SentRequests;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +31,7 @@ const TOLD_AFTER: Duration = Duration::from_millis(200);
 /// The pace of one store, for all of its clients.
 pub(super) struct StorePace {
     clock: Arc<dyn Clock>,
+    sent: Arc<SentRequests>,
     known: Mutex<PaceKnown>,
 }
 
@@ -67,7 +69,12 @@ pub(super) struct UnderWay {
 
 impl StorePace {
     pub(super) fn new(clock: Arc<dyn Clock>) -> StorePace {
-        StorePace { clock, known: Mutex::default() }
+        StorePace { clock, sent: Arc::default(), known: Mutex::default() }
+    }
+
+    /// What was sent to the store.
+    pub(super) fn sent(&self) -> Arc<SentRequests> {
+        Arc::clone(&self.sent)
     }
 
     /// How long to wait now, where one request may take `most`.

@@ -65,7 +65,7 @@ impl RemoteShared {
         }
         if let Ok(path) = self.path(ObjectName::ProbeRecord) {
             // Whether or not that succeeds, the store is refused.
-            drop(self.client.delete(&path).await);
+            drop(self.clients.repeating().delete(&path).await);
         }
         let text = "the store ignores the condition of a create (If-None-Match): it overwrites \
                     objects that exist, so processes would overwrite each other's commits; use a \

@@ -53,7 +53,7 @@ impl RemoteShared {
     }
 
     pub(super) async fn remove(self: Arc<Self>, name: ObjectName) -> Result<()> {
-        self.removed(self.client.delete(&self.path(name)?).await)
+        self.removed(self.clients.repeating().delete(&self.path(name)?).await)
     }
 
     fn removed<T>(&self, answer: object_store::Result<T>) -> Result<()> {
@@ -128,8 +128,8 @@ impl RemoteShared {
         let wanted = stream::iter(paths.into_iter().map(Ok)).boxed();
         let client = match self.provider {
             // With it a request is for many names, and is made once.
-            Provider::S3 => &self.once,
-            Provider::Azure | Provider::Gcs => &self.client,
+            Provider::S3 => self.clients.once(),
+            Provider::Azure | Provider::Gcs => self.clients.repeating(),
         };
         // The client panics on an answer about a name that it did not ask for.
         let answers = AssertUnwindSafe(client.delete_stream(wanted).collect::<Vec<_>>());

@@ -88,7 +88,7 @@ impl RemoteUpload {
             none => {
                 let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
                 let begin = async move {
-                    let begun = shared.client.put_multipart(&path).await;
+                    let begun = shared.clients.repeating().put_multipart(&path).await;
                     begun.map_err(|error| shared.explainer.explain(&error))
                 };
                 none.insert(self.shared.start("begin upload", begin).await??)
@@ -122,7 +122,9 @@ impl RemoteUpload {
             let (payload, path) = (self.cut(usize::MAX), self.path.clone());
             let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
             let put = async move {
-                let Err(error) = shared.client.put(&path, payload).await else { return Ok(()) };
+                let Err(error) = shared.clients.repeating().put(&path, payload).await else {
+                    return Ok(());
+                };
                 shared.settle(&path, &head, bytes, &error).await
             };
             return self.shared.start("put", put).await?;
@@ -181,7 +183,9 @@ impl RemoteShared {
         }
         let range = Some(GetRange::Bounded(0..head.len() as u64));
         let options = GetOptions { range, ..GetOptions::default() };
-        let Ok(found) = self.client.get_opts(path, options).await else { return Err(explained) };
+        let Ok(found) = self.clients.repeating().get_opts(path, options).await else {
+            return Err(explained);
+        };
         if found.meta.size != bytes {
             return Err(explained);
         }

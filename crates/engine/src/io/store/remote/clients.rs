@@ -1,0 +1,233 @@
+//! The clients of one store, made anew when its credentials are renewed.
+//!
+//! Store options may come from a function ([`OptionsSource`]). It is asked again before the
+//! credentials expire, where the options say when (`expires_at`), and when the store refuses a
+//! request. A refusal is reported as one that passes for [`REFUSED_FOR`]: whoever repeats the
+//! request meets the new credentials. After that it is final.
+
+use super::Provider;
+use super::build;
+use super::limits::LimitedConnector;
+use super::pace::StorePace;
+use crate::io::env::{Clock, Effects};
+use crate::io::store::options::{OptionsSource, Redactor, StoreOptions};
+use object_store::ObjectStore;
+use parking_lot::{Mutex, RwLock};
+use siltstone_base::{Result, UnixMillis};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where lines about the store go.
+const TARGET: &str = "siltstone.store";
+
+/// How long after a first refusal further ones are still those of the old credentials.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
+/// After this time without a refusal the next one is a first one again.
+const REFUSALS_FORGOTTEN: Duration = Duration::from_secs(60);
+/// The least time between two calls of the function.
+const BETWEEN_CALLS: Duration = Duration::from_millis(200);
+/// The most time before the end of credentials at which they are renewed.
+const MOST_MARGIN: Duration = Duration::from_secs(300);
+
+/// What makes the clients.
+pub(super) struct ClientSettings {
+    pub(super) provider: Provider,
+    pub(super) bucket: String,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) pace: Arc<StorePace>,
+}
+
+impl ClientSettings {
+    /// # Errors
+    /// As [`build::clients`].
+    fn build(&self, options: &StoreOptions) -> Result<build::Clients> {
+        let limits = LimitedConnector::new(Arc::clone(&self.clock), Arc::clone(&self.pace));
+        build::clients(self.provider, &self.bucket, options, &self.environment, limits)
+    }
+}
+
+/// The clients as they are now.
+pub(super) struct RemoteClients {
+    settings: ClientSettings,
+    pair: RwLock<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)>,
+    redactor: RwLock<Redactor>,
+    renewal: Option<Renewal>,
+}
+
+/// Where newer credentials come from.
+struct Renewal {
+    source: Arc<dyn OptionsSource>,
+    /// One call at a time.
+    turn: tokio::sync::Mutex<()>,
+    state: Mutex<RenewalState>,
+}
+
+struct RenewalState {
+    /// When the function was called last.
+    called: Duration,
+    /// From when on the credentials are to be renewed.
+    due: Option<UnixMillis>,
+    /// When the store refused first, and last.
+    refused: Option<(Duration, Duration)>,
+    /// Whether it has since the last call.
+    is_stale: bool,
+}
+
+impl RemoteClients {
+    /// Makes no request.
+    ///
+    /// # Errors
+    /// As [`build::clients`].
+    pub(super) fn new(settings: ClientSettings, options: &StoreOptions) -> Result<RemoteClients> {
+        let clients = settings.build(options)?;
+        let (now, wall) = (settings.clock.monotonic(), settings.clock.now());
+        let state = RenewalState {
+            called: now,
+            due: due(options.expires_at()?, wall),
+            refused: None,
+            is_stale: false,
+        };
+        let renewal = options.source().map(|source| Renewal {
+            source,
+            turn: tokio::sync::Mutex::new(()),
+            state: Mutex::new(state),
+        });
+        Ok(RemoteClients {
+            settings,
+            pair: RwLock::new((clients.repeating, clients.once)),
+            redactor: RwLock::new(clients.redactor),
+            renewal,
+        })
+    }
+
+    /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
+    pub(super) fn repeating(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.pair.read().0)
+    }
+
+    /// Sends every request once: conditional creates, and deletes of many names.
+    pub(super) fn once(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.pair.read().1)
+    }
+
+    /// A text without secrets, those of earlier credentials included.
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.redactor.read().clean(text)
+    }
+
+    /// Renews the credentials where that is due. What goes wrong is logged: the store says what
+    /// becomes of the request.
+    pub(super) async fn refresh(&self, effects: &Effects) {
+        let Some(renewal) = &self.renewal else { return };
+        if !renewal.is_due(&*effects.clock) {
+            return;
+        }
+        let _turn = renewal.turn.lock().await;
+        // Another request may have seen to it meanwhile.
+        if !renewal.is_due(&*effects.clock) {
+            return;
+        }
+        let source = Arc::clone(&renewal.source);
+        let options = effects.blocking("store options", move || source.store_options()).await;
+        let renewed = options.flatten().and_then(|options| {
+            let expires_at = options.expires_at()?;
+            let clients = self.settings.build(&options)?;
+            self.redactor.write().extend(clients.redactor);
+            *self.pair.write() = (clients.repeating, clients.once);
+            Ok(expires_at)
+        });
+        let mut state = renewal.state.lock();
+        (state.called, state.is_stale) = (effects.clock.monotonic(), false);
+        match renewed {
+            Ok(expires_at) => state.due = due(expires_at, effects.clock.now()),
+            Err(error) => {
+                let (kind, text) = (error.kind().name(), self.clean(&error.to_string()));
+                log::warn!(target: TARGET, "event=renewal_fails kind={kind} error={text:?}");
+            }
+        }
+    }
+
+    /// The store has refused the credentials; whether a repetition of the request may be answered
+    /// otherwise, since they are renewed before it.
+    pub(super) fn refused(&self) -> bool {
+        let Some(renewal) = &self.renewal else { return false };
+        let now = self.settings.clock.monotonic();
+        let mut state = renewal.state.lock();
+        let forgotten = |last: Duration| now.saturating_sub(last) > REFUSALS_FORGOTTEN;
+        let first = match state.refused {
+            Some((first, last)) if !forgotten(last) => first,
+            _ => now,
+        };
+        let passes = now.saturating_sub(first) < REFUSED_FOR;
+        state.refused = Some((first, if passes { now } else { first }));
+        state.is_stale |= passes;
+        passes
+    }
+}
+
+impl Renewal {
+    fn is_due(&self, clock: &dyn Clock) -> bool {
+        let state = self.state.lock();
+        let wants = state.is_stale || state.due.is_some_and(|due| due <= clock.now());
+        wants && clock.monotonic().saturating_sub(state.called) >= BETWEEN_CALLS
+    }
+}
+
+/// When credentials that end then are renewed: after three quarters of their time at the latest.
+fn due(expires_at: Option<UnixMillis>, now: UnixMillis) -> Option<UnixMillis> {
+    let most = MOST_MARGIN.as_millis() as u64;
+    expires_at.map(|end| UnixMillis(end.0 - (end.0.saturating_sub(now.0) / 4).min(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_renewed_before_they_end() {
+        let (now, hour) = (UnixMillis(1_000_000), 3_600_000);
+        assert_eq!(due(None, now), None);
+        assert_eq!(due(Some(UnixMillis(now.0 + hour)), now), Some(UnixMillis(now.0 + 3_300_000)));
+        assert_eq!(due(Some(UnixMillis(now.0 + 400)), now), Some(UnixMillis(now.0 + 300)));
+        assert_eq!(due(Some(UnixMillis(5)), now), Some(UnixMillis(5)));
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use futures::future::BoxFuture;
+
+    /// Nobody looks: no request is made.
+    pub(in crate::io::store::remote) struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(futures::future::pending())
+        }
+    }
+
+    /// Clients of S3 that make no request.
+    pub(in crate::io::store::remote) fn clients(options: &[(&str, &str)]) -> Arc<RemoteClients> {
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let settings = ClientSettings {
+            provider: Provider::S3,
+            bucket: "quarry".to_owned(),
+            environment: Vec::new(),
+            pace: Arc::new(StorePace::new(Arc::clone(&clock))),
+            clock,
+        };
+        let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let options = options.iter().map(text).collect();
+        Arc::new(RemoteClients::new(settings, &options).unwrap())
+    }
+}

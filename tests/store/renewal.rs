@@ -1,0 +1,141 @@
+//! Credentials that a function renews, and the count of every request that a client sends.
+
+use crate::server::{Reply, Server, TABLE, WAL, created, part, serve, serve_by, status};
+use parking_lot::Mutex;
+use siltstone::store::counting::CountingStore;
+use siltstone::store::options::{OptionsSource, StoreOptions};
+use siltstone::store::retry::with_retries;
+use siltstone::store::{PutAnswer, url};
+use siltstone::{Error, ErrorKind, Result};
+use siltstone_base::name::prefix;
+use std::sync::Arc;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A function whose credentials change.
+struct Keys {
+    endpoint: String,
+    key: Mutex<&'static str>,
+    lifetime: Mutex<Option<f64>>,
+    calls: Mutex<u32>,
+}
+
+impl Keys {
+    fn options(&self) -> StoreOptions {
+        let key = *self.key.lock();
+        let mut given = vec![
+            ("endpoint", self.endpoint.clone()),
+            ("access_key_id", key.to_owned()),
+            ("secret_access_key", format!("secret-of-{key}")),
+        ];
+        if let Some(lifetime) = *self.lifetime.lock() {
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+            given.push(("expires_at", format!("{}", now + lifetime)));
+        }
+        given.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl OptionsSource for Keys {
+    fn store_options(&self) -> Result<StoreOptions> {
+        *self.calls.lock() += 1;
+        let key = *self.key.lock();
+        match key {
+            "" => Err(Error::new(ErrorKind::Denied, "the function fails")),
+            _ => Ok(self.options()),
+        }
+    }
+}
+
+/// A server that takes the credentials of `good` alone, and a store that asks a function for them.
+fn renewing(good: Arc<Mutex<&'static str>>, keys: &'static str) -> (Server, Arc<Keys>) {
+    let mut server = serve_by(&[], move |_, head, _| {
+        if !head.contains(&format!("Credential={}/", *good.lock())) {
+            return status("400 Bad Request", "<Code>ExpiredToken</Code>");
+        }
+        match head.split(' ').next() {
+            Some("PUT") => created(),
+            _ => part("0-3/4", 4, "abcd"),
+        }
+    });
+    let keys = Arc::new(Keys {
+        endpoint: server.endpoint.clone(),
+        key: Mutex::new(keys),
+        lifetime: Mutex::default(),
+        calls: Mutex::default(),
+    });
+    let source: Arc<dyn OptionsSource> = Arc::<Keys>::clone(&keys);
+    let options = keys.options().renewed_by(source);
+    server.store = url::parse("s3://quarry/db", &options, [], &server.effects).unwrap();
+    (server, keys)
+}
+
+fn read(server: &Server) -> Result<()> {
+    let env = server.effects.clone().with_store(Arc::clone(&server.store));
+    let read = with_retries(&env, LIMIT, "read", || server.store.get(TABLE, Some(0..4)));
+    server.runtime.block_on(read).map(drop)
+}
+
+#[test]
+fn refused_credentials_are_asked_for_again() {
+    let good = Arc::new(Mutex::new("key-1"));
+    let (server, keys) = renewing(Arc::clone(&good), "key-1");
+    read(&server).unwrap();
+    assert_eq!(*keys.calls.lock(), 0);
+    (*good.lock(), *keys.key.lock()) = ("key-2", "key-2");
+    read(&server).unwrap();
+    assert!(*keys.calls.lock() >= 1);
+    (*good.lock(), *keys.key.lock()) = ("key-3", "key-3");
+    // A create is refused, and known not to be applied.
+    let refused = server.put();
+    let PutAnswer::Refused(error) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let again = server.runtime.block_on(async {
+        server.effects.clock.sleep(Duration::from_millis(300)).await;
+        server.store.put_if_absent(WAL, "body".into()).await
+    });
+    assert!(matches!(again, PutAnswer::Created), "{again:?}");
+}
+
+#[test]
+fn credentials_that_stay_refused_are_denied() {
+    for key in ["key-1", ""] {
+        let (server, keys) = renewing(Arc::new(Mutex::new("another")), "key-1");
+        *keys.key.lock() = key;
+        let error = read(&server).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.to_string().contains("secret-of"), "{error}");
+        assert!((1..=11).contains(&*keys.calls.lock()), "{}", keys.calls.lock());
+    }
+}
+
+#[test]
+fn credentials_are_renewed_before_they_expire() {
+    let (server, keys) = renewing(Arc::new(Mutex::new("key-1")), "key-1");
+    *keys.lifetime.lock() = Some(0.9);
+    let options = keys.options().renewed_by(Arc::<Keys>::clone(&keys));
+    let store = url::parse("s3://quarry/db", &options, [], &server.effects).unwrap();
+    let server = Server { store, ..server };
+    read(&server).unwrap();
+    assert_eq!(*keys.calls.lock(), 0);
+    server.runtime.block_on(server.effects.clock.sleep(Duration::from_millis(800)));
+    read(&server).unwrap();
+    assert_eq!(*keys.calls.lock(), 1, "before the end, and once");
+}
+
+#[test]
+fn every_request_that_a_client_sends_is_counted() {
+    let busy = || status("503 Slow Down", "");
+    let server = serve(vec![busy(), Reply::Reset, part("0-3/100", 4, "abcd")]);
+    let (store, requests) = CountingStore::wrap(Arc::clone(&server.store));
+    server.runtime.block_on(store.get(TABLE, Some(0..4))).unwrap();
+    let totals = requests.totals();
+    assert_eq!((totals.gets, totals.failed, totals.transient), (3, 2, 2));
+    assert_eq!((totals.bytes_read, server.requests()), (4, 3));
+    let server = serve(vec![busy(), status("403 Forbidden", "<Code>AccessDenied</Code>")]);
+    let (store, requests) = CountingStore::wrap(Arc::clone(&server.store));
+    assert!(server.runtime.block_on(store.list(prefix::WAL, None)).is_err());
+    let totals = requests.totals();
+    assert_eq!((totals.lists, totals.gets, totals.failed, totals.transient), (2, 0, 2, 1));
+}
