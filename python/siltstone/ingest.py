@@ -373,24 +373,57 @@ def submit(
         deadline is over, and a collector has seen that; it was aborted; a later version of its
         application was taken in, or that was forgotten after the job began.
     :raises Timeout: it stays asked for, and the writer takes it in when there is one.
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :raises Unavailable: without `wait`, where no more jobs may wait: ask again later.
+    :raises NotFound, Denied: as their texts say.
     """
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
         raise TypeError("timeout: a duration; wait=False does not wait")
-    stands = IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
-    if not wait or stands.state != "pending":
-        return stands
+    if not wait:
+        return IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
+    until = time.monotonic() + in_seconds(timeout)
+    while True:
+        left = max(until - time.monotonic(), 0.001)
+        stands = _asked(request.url, store, plain, min(left, _LOOK_AGAIN))
+        if stands is not None and stands.state != "pending":
+            return stands
+        barred = None if stands is None else _take_in(request, take_over, store_options)
+        if time.monotonic() >= until:
+            raise Timeout(
+                "submit: the job was not taken in within the time-out; it stays asked for, and the "
+                "next writer takes it in"
+                + (f" (this call may not open the database: {barred})" if barred else "")
+                + ". If the last writer died, take_over=True ends it"
+            )
+
+
+_LOOK_AGAIN = 2.0
+"""Seconds after which `submit` tries again to take the job in by itself."""
+
+
+def _asked(url: str, store: Any, plain: Any, seconds: float) -> IngestStatus | None:
+    """How the job stands after some time at most; None where it could not even be asked for."""
+    with suppress(Timeout):
+        return IngestStatus(*_native.ingest_submit(url, store, plain, seconds))
+    with suppress(Unavailable, Timeout):
+        return IngestStatus(*_native.ingest_submit(url, store, plain, None))
+    return None
+
+
+def _take_in(
+    request: IngestRequest, take_over: bool, store_options: StoreOptionsSource | None
+) -> str | None:
+    """Opens the database to take the job in; why that was not possible."""
     try:
         with open(
             request.url, create=False, take_over=take_over, store_options=store_options
         ) as db:
             db.ingest(request).wait()
-    except (Conflict, Invalid):
-        # A writer lives, or did not close: it is left to that. Or it was refused, as the answer
-        # has it.
-        pass
-    return IngestStatus(*_native.ingest_submit(request.url, store, plain, timeout))
+    except (Closed, Conflict, Fenced, Invalid, Unavailable) as error:
+        # A writer lives, or did not close, or came at the same time: it is left to that one. Or the
+        # job was refused, as the next answer has it.
+        return str(error)
+    return None
 
 
 def status(

@@ -218,7 +218,9 @@ fn expired_checkpoints_make_room() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
-        let brief = CheckpointOptions { lifetime: Some(LIFE), ..CheckpointOptions::default() };
+        // Longer than it takes to make them.
+        let life = LIFE * 60;
+        let brief = CheckpointOptions { lifetime: Some(life), ..CheckpointOptions::default() };
         for by_writer in [false, true] {
             for _ in 0..1024 {
                 world.create(&brief).await.unwrap();
@@ -226,13 +228,13 @@ fn expired_checkpoints_make_room() {
             let full = world.create(&brief).await.unwrap_err();
             assert!(full.to_string().contains("not expired"), "{full}");
             assert_eq!(db.checkpoint(&brief).await.unwrap_err().kind(), ErrorKind::Invalid);
-            world.pause(LIFE * 2).await;
+            world.pause(life * 2).await;
             match by_writer {
                 false => world.create(&brief).await.unwrap(),
                 true => db.checkpoint(&brief).await.unwrap(),
             };
             assert_eq!(world.by_hand().await.len(), 1);
-            world.pause(LIFE * 2).await;
+            world.pause(life * 2).await;
             gc::round(&world.env).await.unwrap();
         }
     });

@@ -366,13 +366,13 @@ impl IngestJob {
                     Standing::Open => {
                         let edit = IngestEdit::Withdraw { job: self.id, app };
                         let edit = Edit::Ingest(edit);
-                        match commit_alone(&objects, edit, newest).await {
+                        match try_commit_alone(&objects, edit, newest).await? {
                             Ok(state) => standing(&state, self.id),
                             // Asked for meanwhile, or as much is remembered as can be.
-                            Err(error) if error.kind() == ErrorKind::Conflict => {
+                            Err(Refusal::Conflict(Conflict::Ingest(_))) => {
                                 status_of(env, self, limit).await?
                             }
-                            Err(error) => return Err(error),
+                            Err(refusal) => return Err(refusal.into()),
                         }
                     }
                     stands => stands,
@@ -398,11 +398,12 @@ impl IngestRequest {
     }
 
     /// Asks for the job, and leaves it to the writer, wherever that is. With `wait`: until it is
-    /// taken in or refused.
+    /// taken in or refused, and before that until there is room for another request.
     ///
     /// # Errors
     /// Conflict where the request does not fit; NotFound without a database; those of the store;
-    /// with `wait` Timeout too: the job stays asked for.
+    /// without `wait` Unavailable where no more jobs may wait; with `wait` Timeout too: the job
+    /// stays asked for.
     pub fn submit<'a>(
         &'a self,
         env: &'a Env,
@@ -412,11 +413,19 @@ impl IngestRequest {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
-                let newest = newest(&objects).await?;
-                check_lives(&newest)?;
                 let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
+                let full = Refusal::Conflict(Conflict::Ingest(IngestConflict::Full));
+                let asked = loop {
+                    let newest = newest(&objects).await?;
+                    check_lives(&newest)?;
+                    let asked = try_commit_alone(&objects, edit.clone(), newest).await?;
+                    if !wait || asked != Err(full) {
+                        break asked;
+                    }
+                    env.clock.sleep(env.jittered(LOOK)).await;
+                };
                 let mut job = self.job.id;
-                let mut state = match try_commit_alone(&objects, edit, newest).await? {
+                let mut state = match asked {
                     Ok(state) => state,
                     // The same version of its application: answered with the job that brought it.
                     Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas {

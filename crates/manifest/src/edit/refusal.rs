@@ -314,6 +314,10 @@ impl From<Refusal> for Error {
                 Error::new(ErrorKind::NotFound, gone.to_string())
             }
             Refusal::Conflict(Conflict::Hold(conflict)) => of_hold(conflict),
+            // It fits once there is room.
+            Refusal::Conflict(full @ Conflict::Ingest(IngestConflict::Full)) => {
+                Error::unavailable(full.to_string())
+            }
             Refusal::Conflict(conflict) => Error::new(ErrorKind::Conflict, conflict.to_string()),
             Refusal::Expired { checkpoint } => gone(checkpoint),
             Refusal::TooManyCheckpoints => Error::invalid(

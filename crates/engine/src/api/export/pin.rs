@@ -23,6 +23,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(super) struct PinnedSource {
     objects: Objects,
     id: CheckpointId,
+    /// Whether the pin was made here: it is renewed, and removed at the end.
+    is_own: bool,
     /// The state that is pinned, whose log is `log`.
     pub(super) state: Arc<Manifest>,
     pub(super) log: TakenLog,
@@ -31,7 +33,8 @@ pub(super) struct PinnedSource {
 }
 
 impl PinnedSource {
-    /// Pins what `which` names, or all that is durable now.
+    /// Pins what `which` names, or all that is durable now. Without the right to write at the source
+    /// the checkpoint that `which` names is read as it is, for as long as it is there.
     pub(super) async fn pin(
         objects: &Objects,
         target: &Objects,
@@ -60,7 +63,22 @@ impl PinnedSource {
                 (newest, NewCheckpoint { wal_id_last_seen: Some(walked), ..new })
             }
         };
-        let committed = commit_alone(objects, Edit::AddCheckpoint(new), newest).await?;
+        let source = new.source;
+        let added = commit_alone(objects, Edit::AddCheckpoint(new), Arc::clone(&newest)).await;
+        let (committed, id, is_own) = match (added, source) {
+            (Err(error), Some(source)) if error.kind() == ErrorKind::Denied => {
+                log::warn!(
+                    target: "siltstone.export",
+                    "event=export_without_pin: the source takes no checkpoint of this process; it \
+                     is read at the one that was named, which must outlast the export: {error}"
+                );
+                (newest, source, false)
+            }
+            (Err(error), None) if error.kind() == ErrorKind::Denied => {
+                return Err(error.with("with the right to read alone", "name a checkpoint"));
+            }
+            (added, _) => (added?, id, true),
+        };
         let checkpoint = committed.checkpoint(id).ok_or_else(|| gone(id))?;
         let state = match checkpoint.manifest_id == committed.id {
             true => Arc::clone(&committed),
@@ -71,7 +89,7 @@ impl PinnedSource {
         };
         let log = pinned_to_take(objects, checkpoint, &state).await?;
         let last_seq = log.last_seq(state.flushed_seq);
-        Ok(PinnedSource { objects: objects.clone(), id, state, log, last_seq })
+        Ok(PinnedSource { objects: objects.clone(), id, is_own, state, log, last_seq })
     }
 
     /// Where it is, for people.
@@ -82,6 +100,9 @@ impl PinnedSource {
 
     /// Renews the pin at half its life, again and again; ends with why that cannot go on.
     pub(super) async fn renew(&self) -> Error {
+        if !self.is_own {
+            return std::future::pending().await;
+        }
         let clock = &self.objects.env.clock;
         let mut pause = PIN_LIFE / 2;
         loop {
@@ -117,6 +138,9 @@ impl PinnedSource {
 
     /// Removes the pin. What cannot be removed now expires.
     pub(super) async fn let_go(&self) {
+        if !self.is_own {
+            return;
+        }
         let edit = Edit::RemoveCheckpoint { id: self.id };
         drop(commit_alone(&self.objects, edit, Arc::clone(&self.state)).await);
     }
