@@ -29,8 +29,8 @@ class Figure(NamedTuple):
     name: str
     """Field of `Stats`, and key of `metrics()`."""
     group: str
-    """What it belongs to: history, memory, tables, back-pressure, compaction, collection, caches,
-    reads or store."""
+    """What it belongs to: history, following, memory, tables, back-pressure, compaction,
+    collection, caches, reads or store."""
     unit: str
     """What is counted: bytes, rows, requests, seconds, …"""
     meaning: str
@@ -116,6 +116,14 @@ class Stats:
     """WAL objects, at most, that only consumers of the change feed keep."""
     uptime_seconds: float
     """Time since the handle was opened."""
+    last_refresh_time: float
+    """When a following reader last looked for newer data with success, since 1970; 0 for every
+    other handle."""
+    staleness_seconds: float
+    """Time since a following reader last looked for newer data with success; 0 for every other
+    handle."""
+    refresh_failures: int
+    """Looks of a following reader that failed; `refresh_error` says with what."""
     memtable_entries: int
     """Entries of all memtables, older versions included."""
     memtable_bytes: int
@@ -262,6 +270,11 @@ class Stats:
     compactor has taken over. No figure."""
     gc_error: str | None
     """What the last round of this writer's collector failed with; it is tried again. No figure."""
+    refresh_error: str | None
+    """What the last look of a following reader failed with; it is tried again. No figure."""
+    ended: str | None
+    """Why the handle has ended by itself: a writer that is fenced, a reader whose log has a hole or
+    whose database is gone. Every call raises it. No figure."""
 
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:

@@ -11,6 +11,7 @@
 )]
 
 mod deadlines;
+mod ended;
 mod readahead;
 
 use siltstone::store::Store;

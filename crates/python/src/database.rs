@@ -8,7 +8,7 @@ use crate::shared::Share;
 use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
-use crate::stats::{self, Compacted};
+use crate::stats::{self, BesideFigures};
 use crate::wait::wait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -310,8 +310,9 @@ impl Database {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
-        let gc_error = engine.gc_error();
-        stats::stats(py, &engine.stats(), &Compacted { entries, error, gc_error })
+        let (gc_error, ended) = (engine.gc_error(), engine.died());
+        let beside = BesideFigures { entries, error, gc_error, refresh_error: None, ended };
+        stats::stats(py, &engine.stats(), &beside)
     }
 
     /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in

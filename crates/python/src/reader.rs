@@ -7,7 +7,7 @@ use crate::open::{env, shown};
 use crate::process::Process;
 use crate::shown::quoted;
 use crate::source::{Source, reads};
-use crate::stats::{self, Compacted};
+use crate::stats::{self, BesideFigures};
 use crate::wait::wait;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -138,7 +138,11 @@ impl Reader {
     ///
     /// :raises Closed: in a forked child (a reader: when it was closed).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::stats(py, &self.held(py)?.get(py)?.stats(), &Compacted::default())
+        let held = self.held(py)?;
+        let engine = held.get(py)?;
+        let (refresh_error, ended) = (engine.refresh_error(), engine.ended());
+        let beside = BesideFigures { refresh_error, ended, ..BesideFigures::default() };
+        stats::stats(py, &engine.stats(), &beside)
     }
 
     /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in

@@ -5,12 +5,16 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use siltstone::{CompactionEntry, Stats};
 
-/// What only a writer tells: its last compactions, why it does not compact, why not collect.
+/// What stands beside the figures: the last compactions of a writer, and errors. Of a writer: why
+/// it does not compact, why not collect. Of a reader: what its last look failed with. Of both: why
+/// the handle has ended by itself.
 #[derive(Default)]
-pub(crate) struct Compacted {
+pub(crate) struct BesideFigures {
     pub(crate) entries: Vec<CompactionEntry>,
     pub(crate) error: Option<siltstone::Error>,
     pub(crate) gc_error: Option<siltstone::Error>,
+    pub(crate) refresh_error: Option<siltstone::Error>,
+    pub(crate) ended: Option<siltstone::Error>,
 }
 
 static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -26,14 +30,20 @@ pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
 pub(crate) fn stats<'py>(
     py: Python<'py>,
     stats: &Stats,
-    compacted: &Compacted,
+    beside: &BesideFigures,
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = STATS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);
-    let entries = compacted.entries.iter().map(|entry| compaction(py, entry));
+    let entries = beside.entries.iter().map(|entry| compaction(py, entry));
     named.set_item("compaction_log", PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?)?;
-    named.set_item("compaction_error", compacted.error.as_ref().map(ToString::to_string))?;
-    named.set_item("gc_error", compacted.gc_error.as_ref().map(ToString::to_string))?;
+    for (name, error) in [
+        ("compaction_error", &beside.error),
+        ("gc_error", &beside.gc_error),
+        ("refresh_error", &beside.refresh_error),
+        ("ended", &beside.ended),
+    ] {
+        named.set_item(name, error.as_ref().map(ToString::to_string))?;
+    }
     for ((name, figure), info) in stats.to_pairs().into_iter().zip(Stats::TABLE) {
         if info.whole {
             named.set_item(name, figure as u64)?;

@@ -111,6 +111,14 @@ impl Database {
         self.writer().err()
     }
 
+    /// Why the handle has ended by itself, as when it is fenced; `None` while it has not, and where
+    /// it was closed.
+    #[must_use]
+    pub fn died(&self) -> Option<Error> {
+        let dead = self.inner.writer.dead();
+        dead.filter(|error| error.kind() != siltstone_base::ErrorKind::Closed)
+    }
+
     /// The value of `key`.
     ///
     /// # Errors

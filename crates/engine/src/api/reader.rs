@@ -2,6 +2,8 @@
 //! (RFC 0006).
 
 mod following;
+mod health;
+mod missing;
 
 use super::stats::Stats;
 use crate::cache::ancestors::Ancestors;
@@ -12,22 +14,22 @@ use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
 use crate::follower::following::{Follower, Looking, ReaderView, restored};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
-use crate::io::supervise::{caught, closed, ends_the_handle, watched};
+use crate::io::supervise::{caught, ends_the_handle, watched};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::scan::MissingTables;
-use crate::read::tree::Levels;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use health::ReaderHealth;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use siltstone_manifest::Manifest;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How to open a reader.
@@ -75,19 +77,17 @@ pub(crate) struct ReaderShared {
     at: Option<ReadAt>,
     /// The checkpoint it stays at.
     known: Option<KnownCheckpoint>,
-    closed: AtomicBool,
+    health: ReaderHealth,
     /// When the reader was last seen to have all that was durable, and when it is to look again at
     /// the latest: milliseconds of [`Clock::elapsed`](crate::io::env::Clock::elapsed).
     confirmed: AtomicU64,
     next_look: AtomicU64,
-    /// Why the reader has ended, where nobody closed it.
-    died: OnceLock<Error>,
 }
 
 impl Drop for ReaderInner {
     /// Nothing is given back: what was leased is shared, and runs out by itself (rule L4).
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
+        self.shared.health.close();
     }
 }
 
@@ -116,7 +116,7 @@ impl Reader {
                 let (follows, dies) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
                 let follow = watched("reader", following::follow(follows), move |died| {
                     if let Some(shared) = dies.upgrade() {
-                        shared.die(died);
+                        shared.health.die(died);
                     }
                 });
                 shared.context.env.spawn.spawn("reader", follow);
@@ -168,15 +168,14 @@ impl Reader {
             follower: follower.map(tokio::sync::Mutex::new),
             at: how.at,
             known,
-            closed: AtomicBool::new(false),
+            health: ReaderHealth::new(&env),
             confirmed: AtomicU64::new(in_millis(began)),
             next_look: AtomicU64::new(next_look.map_or(u64::MAX, in_millis)),
-            died: OnceLock::new(),
         }))
     }
 
     fn shared(&self) -> Result<&Arc<ReaderShared>> {
-        self.inner.shared.check_open()?;
+        self.inner.shared.health.check_open()?;
         Ok(&self.inner.shared)
     }
 
@@ -304,7 +303,8 @@ impl Reader {
     /// checkpoint there is nothing newer.
     ///
     /// # Errors
-    /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
+    /// Closed, Unavailable, Timeout, Denied, Corruption, NotFound; the view stays as it was. One
+    /// that time does not cure ends the reader once two looks in a row have met it.
     pub fn refresh(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let shared = self.shared()?;
@@ -335,7 +335,25 @@ impl Reader {
         stats.flushed_seq = view.tree.flushed_seq.0;
         stats.metadata_bytes = shared.budget.used() as u64;
         stats.metadata_capacity = shared.options.metadata_cache_bytes as u64;
+        if shared.follower.is_some() {
+            let (at, ago) = shared.health.last_success(&shared.context.env);
+            stats.last_refresh_time = at.0 as f64 / 1000.0;
+            stats.staleness_seconds = ago.as_secs_f64();
+            stats.refresh_failures = shared.health.failures();
+        }
         stats
+    }
+
+    /// What the last look for newer data failed with; it is tried again. `None` where it succeeded.
+    #[must_use]
+    pub fn refresh_error(&self) -> Option<Error> {
+        self.inner.shared.health.error()
+    }
+
+    /// Why the reader has ended by itself, which every read raises.
+    #[must_use]
+    pub fn ended(&self) -> Option<Error> {
+        self.inner.shared.health.ended()
     }
 
     /// The options the reader was opened with.
@@ -353,7 +371,7 @@ impl Reader {
     #[allow(clippy::unused_async, reason = "what closing takes may change")]
     pub fn close(&self) -> BoxFuture<'_, Result<()>> {
         async move {
-            self.inner.shared.closed.store(true, Ordering::Release);
+            self.inner.shared.health.close();
             Ok(())
         }
         .boxed()
@@ -367,25 +385,10 @@ impl ReaderShared {
         Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
     }
 
-    /// # Errors
-    /// Why the reader has ended.
-    fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(self.died.get().cloned().unwrap_or_else(closed));
-        }
-        Ok(())
-    }
-
-    /// Ends the reader because of what died.
-    fn die(&self, died: &Error) {
-        self.died.get_or_init(|| ends_the_handle(died));
-        self.closed.store(true, Ordering::Release);
-    }
-
     /// `work` on the follower. Where it panics the reader ends while the follower is still locked:
     /// nobody goes on from what it left half done.
     async fn whole(&self, work: impl Future<Output = Result<()>>) -> Result<()> {
-        let worked = caught("reader", work).await.inspect_err(|died| self.die(died));
+        let worked = caught("reader", work).await.inspect_err(|died| self.health.die(died));
         worked.map_err(|died| ends_the_handle(&died)).flatten()
     }
 
@@ -393,13 +396,28 @@ impl ReaderShared {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
-            self.check_open()?;
+            self.health.check_open()?;
             self.whole(self.look_again(&mut follower, look)).await
         };
-        self.context.deadline(self.options.deadline, "refresh", work).await
+        self.in_time(work).await
+    }
+
+    /// A look, or Timeout.
+    async fn in_time(&self, look: impl Future<Output = Result<()>>) -> Result<()> {
+        let looked = self.context.deadline(self.options.deadline, "refresh", look).await;
+        if looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
+            self.health.note(&self.context.env, &looked);
+        }
+        looked
     }
 
     async fn look_again(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+        let looked = self.look_once(follower, look).await;
+        self.health.note(&self.context.env, &looked);
+        looked
+    }
+
+    async fn look_once(&self, follower: &mut Follower, look: Looking) -> Result<()> {
         let began = self.context.env.clock.elapsed();
         let show = |view| *self.view.write() = view;
         let looked = follower.refresh(&self.context, &self.options, &self.budget, look, show).await;
@@ -456,13 +474,13 @@ impl ReaderShared {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
-            self.check_open()?;
+            self.health.check_open()?;
             match self.is_stale() {
                 true => self.whole(self.look_again(&mut follower, Looking::Thoroughly)).await,
                 false => Ok(()),
             }
         };
-        self.context.deadline(self.options.deadline, "refresh", work).await
+        self.in_time(work).await
     }
 
     fn get(&self, key: Vec<u8>) -> Result<Answer<Option<Value>>> {
@@ -477,68 +495,12 @@ impl ReaderShared {
         Ok(read::approximate_size(&self.context, &self.pin(), range))
     }
 
-    /// What `pending`, a read of `levels`, gives; where a table of those is gone, what `read` gives
-    /// after a look: without a lease, or once it was revoked, a table may go while we look.
-    fn repeated<W: Clone + Send + 'static, T: Send + 'static>(
-        self: &Arc<Self>,
-        mut levels: Arc<Levels>,
-        pending: BoxFuture<'static, Result<T>>,
-        what: W,
-        read: impl Fn(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
-    ) -> Answer<T> {
-        let shared = Arc::clone(self);
-        let is_gone = |error: &Error| error.kind() == ErrorKind::NotFound;
-        Answer::Pending(Box::pin(async move {
-            let mut answer = pending.await;
-            while answer.as_ref().is_err_and(is_gone) {
-                let began = shared.reposition(&levels).await?;
-                levels = Arc::clone(shared.view.read().tree.below());
-                answer = read(&shared, what.clone())?.wait().await;
-                if began {
-                    return answer.map_err(dangling);
-                }
-                // Another call had begun again, which may be a while ago.
-            }
-            answer
-        }))
-    }
-
-    /// A table of `levels` was gone: look, and start from the newest manifest. `false` where
-    /// another call has done so since.
-    async fn reposition(&self, levels: &Arc<Levels>) -> Result<bool> {
-        let Some(follower) = &self.follower else { return Err(self.gone()) };
-        let work = async {
-            let mut follower = follower.lock().await;
-            self.check_open()?;
-            let shows_newer = !Arc::ptr_eq(self.view.read().tree.below(), levels);
-            if shows_newer {
-                // Of one that began anew the follower knows nothing before.
-                if follower.leases(levels) {
-                    self.whole(self.judge_missing(&follower, levels)).await?;
-                }
-                return Ok(false);
-            }
-            self.whole(self.start_again(&mut follower, levels)).await.map(|()| true)
-        };
-        self.context.deadline(self.options.deadline, "refresh", work).await
-    }
-
-    /// What is told when a table is gone that only a checkpoint could keep.
-    fn gone(&self) -> Error {
-        let gone = || Error::internal("a reader neither follows nor stays");
-        self.at.as_ref().map_or_else(gone, ReadAt::gone)
-    }
-
-    async fn start_again(&self, follower: &mut Follower, levels: &Arc<Levels>) -> Result<()> {
-        self.judge_missing(follower, levels).await?;
-        self.restart(follower).await
-    }
-
     /// From the newest manifest, whatever was known.
     async fn restart(&self, follower: &mut Follower) -> Result<()> {
         let tables = Arc::clone(self.view.read().tree.below());
         let (fresh, view) =
             follower.restart(&self.context, &self.options, &self.budget, &tables).await?;
+        self.check_same(view.manifest.database)?;
         if follower.history() < fresh.history() {
             self.check_follows(fresh.history())?;
         }
@@ -555,43 +517,14 @@ impl ReaderShared {
         }
         let error = restored(restored_at);
         // What the reader has leased expires by itself.
-        self.die(&error);
+        self.health.die(&error);
         Err(error)
     }
-
-    /// A table of `levels` is missing.
-    ///
-    /// # Errors
-    /// Corruption where a lease still covers it, as a look has it that comes after (rule L5).
-    async fn judge_missing(&self, follower: &Follower, levels: &Arc<Levels>) -> Result<()> {
-        let looked = follower.look_up().await?;
-        if looked.is_some_and(|looked| follower.is_corrupt(levels, &looked)) {
-            return Err(Error::corruption("a table that a reader's lease covers is gone"));
-        }
-        Ok(())
-    }
 }
 
-impl MissingTables for ReaderShared {
-    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
-        Box::pin(async move {
-            let Some(follower) = &self.follower else { return missing };
-            let follower = follower.lock().await;
-            match self.judge_missing(&follower, levels).await {
-                Err(error) if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
-                _ => missing,
-            }
-        })
-    }
-}
+/// Where lines about readers go.
+const TARGET: &str = "siltstone.reader";
 
 fn in_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn dangling(error: Error) -> Error {
-    if error.kind() != ErrorKind::NotFound {
-        return error;
-    }
-    Error::corruption("a table that the newest manifest names is gone").caused_by(error)
 }

@@ -100,6 +100,16 @@ stats! {
             "WAL objects, at most, that only consumers of the change feed keep.";
         counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
     }
+    "following" {
+        gauge last_refresh_time: f64, "seconds",
+            "When a following reader last looked for newer data with success, since 1970; 0 for \
+             every other handle.";
+        gauge staleness_seconds: f64, "seconds",
+            "Time since a following reader last looked for newer data with success; 0 for every \
+             other handle.";
+        counter refresh_failures: u64, "looks",
+            "Looks of a following reader that failed; `refresh_error` says with what.";
+    }
     "memory" {
         gauge memtable_entries: u64, "rows", "Entries of all memtables, older versions included.";
         gauge memtable_bytes: u64, "bytes", "Memory of all memtables.";

@@ -1,6 +1,6 @@
 //! When a reader looks for newer data by itself.
 
-use super::{ReaderShared, in_millis};
+use super::{ReaderShared, TARGET, in_millis};
 use crate::follower::following::Looking;
 use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
 use siltstone_base::{ManifestId, Result, Seq};
@@ -20,19 +20,19 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
         };
         pause.await;
         let Some(shared) = shared.upgrade() else { return };
-        if shared.closed.load(Ordering::Acquire) {
+        if shared.health.is_closed() {
             return;
         }
         // What could not be read now is read at the next turn; `refresh()` tells the error too.
         let refreshed = shared.refresh(look).await;
-        if !shared.closed.load(Ordering::Acquire) {
+        if !shared.health.is_closed() {
             failures.note(&refreshed);
         }
     }
 }
 
-/// Where lines about following go.
-const TARGET: &str = "siltstone.reader";
+/// The pause before a look that decides whether the reader ends.
+const CONFIRMS_AFTER: Duration = Duration::from_secs(1);
 
 /// Looks in a row that failed: told with back-off, at the first and whenever they have doubled.
 #[derive(Default)]
@@ -82,6 +82,9 @@ impl Quiet {
             Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
             _ => look,
         };
+        if shared.health.is_doubtful() {
+            return (pause.min(CONFIRMS_AFTER), Looking::Thoroughly);
+        }
         let elapsed = in_millis(shared.context.env.clock.elapsed());
         // What was due and could not be done is tried again at the usual pace.
         let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);

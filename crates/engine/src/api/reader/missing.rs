@@ -1,0 +1,121 @@
+//! Reads that find a table gone: whether that is damage, or a version that is not kept any more.
+
+use super::ReaderShared;
+use crate::follower::at_checkpoint::ReadAt;
+use crate::follower::following::Follower;
+use crate::read::answer::Answer;
+use crate::read::scan::MissingTables;
+use crate::read::tree::Levels;
+use futures::future::BoxFuture;
+use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
+use siltstone_manifest::Refusal;
+use siltstone_manifest::edit::Conflict;
+use std::sync::Arc;
+
+impl ReaderShared {
+    /// What `pending`, a read of `levels`, gives; where a table of those is gone, what `read` gives
+    /// after a look: without a lease, or once it was revoked, a table may go while we look.
+    pub(super) fn repeated<W: Clone + Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        mut levels: Arc<Levels>,
+        pending: BoxFuture<'static, Result<T>>,
+        what: W,
+        read: impl Fn(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
+    ) -> Answer<T> {
+        let shared = Arc::clone(self);
+        let is_gone = |error: &Error| error.kind() == ErrorKind::NotFound;
+        Answer::Pending(Box::pin(async move {
+            let mut answer = pending.await;
+            while answer.as_ref().is_err_and(is_gone) {
+                let began = shared.reposition(&levels).await?;
+                levels = Arc::clone(shared.view.read().tree.below());
+                answer = read(&shared, what.clone())?.wait().await;
+                if began {
+                    return answer.map_err(dangling);
+                }
+                // Another call had begun again, which may be a while ago.
+            }
+            answer
+        }))
+    }
+
+    /// A table of `levels` was gone: look, and start from the newest manifest. `false` where
+    /// another call has done so since.
+    async fn reposition(&self, levels: &Arc<Levels>) -> Result<bool> {
+        let Some(follower) = &self.follower else { return Err(self.gone()) };
+        let work = async {
+            let mut follower = follower.lock().await;
+            self.health.check_open()?;
+            let shows_newer = !Arc::ptr_eq(self.view.read().tree.below(), levels);
+            if shows_newer {
+                // Of one that began anew the follower knows nothing before.
+                if follower.leases(levels) {
+                    self.whole(self.judge_missing(&follower, levels)).await?;
+                }
+                return Ok(false);
+            }
+            self.whole(self.start_again(&mut follower, levels)).await.map(|()| true)
+        };
+        self.context.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    /// What is told when a table is gone that only a checkpoint could keep.
+    fn gone(&self) -> Error {
+        let gone = || Error::internal("a reader neither follows nor stays");
+        self.at.as_ref().map_or_else(gone, ReadAt::gone)
+    }
+
+    async fn start_again(&self, follower: &mut Follower, levels: &Arc<Levels>) -> Result<()> {
+        self.judge_missing(follower, levels).await?;
+        self.restart(follower).await
+    }
+
+    /// Another database stands in the place of the one that was read: reads go on in none but that.
+    ///
+    /// # Errors
+    /// NotFound, which ends the reader.
+    pub(super) fn check_same(&self, database: DatabaseId) -> Result<()> {
+        if self.view.read().manifest.database == database {
+            return Ok(());
+        }
+        let error = Refusal::from(Conflict::OtherDatabase).into();
+        self.health.end(&error);
+        Err(error)
+    }
+
+    /// A table of `levels` is missing.
+    ///
+    /// # Errors
+    /// NotFound where another database stands in the place; Corruption where a lease still covers
+    /// it, as a look has it that comes after (rule L5).
+    async fn judge_missing(&self, follower: &Follower, levels: &Arc<Levels>) -> Result<()> {
+        let looked = follower.look_up().await?;
+        if let Some(newest) = &looked {
+            self.check_same(newest.database)?;
+        }
+        if looked.is_some_and(|looked| follower.is_corrupt(levels, &looked)) {
+            return Err(Error::corruption("a table that a reader's lease covers is gone"));
+        }
+        Ok(())
+    }
+}
+
+impl MissingTables for ReaderShared {
+    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
+        Box::pin(async move {
+            let Some(follower) = &self.follower else { return missing };
+            let follower = follower.lock().await;
+            match self.judge_missing(&follower, levels).await {
+                Err(error) if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
+                _ => missing,
+            }
+        })
+    }
+}
+
+fn dangling(error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    Error::corruption("a table that the newest manifest names is gone").caused_by(error)
+}

@@ -1,0 +1,60 @@
+"""Following readers end when they cannot go on, and tell how old their state is."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import siltstone
+
+_FOLLOWING = {"manifest_poll_interval": 0.05}
+
+
+def _end_of(reader):
+    for _ in range(200):
+        reader.get(b"n")
+        time.sleep(0.05)
+
+
+def test_a_hole_in_the_log_ends_a_follower_with_its_reason(tmp_path: Path) -> None:
+    place = tmp_path / "db"
+    with siltstone.open(place, options={"flush_interval": 0.001}) as db:
+        db.put(b"n", b"0").wait()
+        with siltstone.open_reader(place, options=_FOLLOWING) as follower:
+            before = set((place / "wal").iterdir())
+            db.put(b"n", b"1").wait()
+            for file in set((place / "wal").iterdir()) - before:
+                file.unlink()
+            db.put(b"n", b"2").wait()
+            with pytest.raises(siltstone.Corruption, match="wal/"):
+                _end_of(follower)
+            stats = follower.stats()
+            assert "wal/" in stats.ended
+            assert "wal/" in stats.refresh_error
+            assert stats.refresh_failures >= 2
+            with pytest.raises(siltstone.Corruption):
+                follower.refresh()
+
+
+def test_a_database_that_is_destroyed_ends_a_follower(tmp_path: Path) -> None:
+    place = tmp_path / "db"
+    siltstone.open(place).close()
+    with siltstone.open_reader(place, options=_FOLLOWING) as follower:
+        siltstone.destroy(place)
+        with pytest.raises(siltstone.NotFound):
+            _end_of(follower)
+
+
+def test_a_follower_tells_how_old_its_state_is(tmp_path: Path) -> None:
+    place = tmp_path / "db"
+    with siltstone.open(place) as db:
+        assert (db.stats().staleness_seconds, db.stats().ended) == (0, None)
+        with siltstone.open_reader(place, options={"manifest_poll_interval": 60}) as follower:
+            time.sleep(0.2)
+            stats = follower.stats()
+            assert 0.2 <= stats.staleness_seconds < 10
+            assert abs(stats.last_refresh_time - datetime.now(UTC).timestamp()) < 10
+            assert (stats.refresh_error, stats.refresh_failures, stats.ended) == (None, 0, None)
+            follower.refresh()
+            assert follower.stats().staleness_seconds < stats.staleness_seconds
