@@ -76,6 +76,20 @@ fn a_database_that_is_gone_or_made_anew_ends_a_follower() {
     }
 }
 
+/// An idle writer sends nothing that its successor's fence could stop.
+#[test]
+fn an_idle_writer_learns_that_it_is_fenced() {
+    tell(FAR, async |world, sim| {
+        let idle = world.writer(&world.far).await;
+        let db = world.writer(&world.near).await;
+        world.put(&db, 0, 1).await;
+        sim.sleep(Duration::from_secs(25)).await;
+        assert_eq!(idle.died().map(|error| error.kind()), Some(ErrorKind::Fenced));
+        assert_eq!(idle.get(b"key").unwrap_err().kind(), ErrorKind::Fenced);
+        assert!(db.died().is_none());
+    });
+}
+
 /// Errors that pass are told by the figures, and the reader goes on.
 #[test]
 fn a_follower_tells_how_old_its_state_is() {

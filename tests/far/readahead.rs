@@ -69,7 +69,7 @@ fn a_feed_and_a_refresh_read_ahead() {
     });
 }
 
-/// A reader that finds nothing, or one object a time, asks what it asked before there was read-ahead.
+/// A reader that finds nothing, or one object a time, sends what it sent without read-ahead.
 #[test]
 fn a_poll_that_finds_little_costs_no_request_more() {
     tell(FAR, async |world, _| {

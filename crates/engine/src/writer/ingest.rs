@@ -37,6 +37,13 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let mut looks = 0u32;
     while writer.is_open() {
         let nudged = pin!(writer.nudges.ingest.notified());
+        // This task hears of every newer state. A writer that sends nothing does not meet its
+        // successor's fence, and learns here that there is one.
+        let newest = writer.manifests.newest_known().writer_epoch;
+        if newest > writer.epoch {
+            writer.end(&Refusal::Fenced { by: newest }.into());
+            return;
+        }
         let queue = || writer.tree().queued().iter().filter_map(|one| one.job()).collect();
         if let Some(asked) = next_asked(queue, || writer.manifests.newest_known()) {
             if let Err(error) = writer.adopt(&asked).await {

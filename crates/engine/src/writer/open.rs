@@ -37,7 +37,7 @@ use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, Error, ErrorKind, MergeOperator,
     ObjectId, ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
@@ -52,6 +52,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Where lines about writers go.
+const TARGET: &str = "siltstone.writer";
 
 /// How to open a database for writing.
 #[derive(Clone)]
@@ -146,6 +149,7 @@ async fn opened(
     how: OpenOptions,
     occupancy: Occupancy,
 ) -> Result<Arc<Writer>> {
+    let began = env.clock.monotonic();
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
     let newest = match look_or_left(&objects).await? {
@@ -175,13 +179,38 @@ async fn opened(
         merge_operator: settings.merge_operator.clone(),
         cut: None,
     };
+    let before = (newest.writer_epoch, newest.closed_cleanly());
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
+    tell_take_over(&recovered, before);
     let proof = prove_conditions(&env, &recovered);
     let version = claimed_version(&objects, &recovered, pin);
     let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
-    let found = OpenFindings { recovered, version, occupancy };
+    let found = OpenFindings { recovered, version, occupancy, began };
     start(env, requests, how, objects, found, &bodies).await
+}
+
+/// Logs that this writer has ended one that did not close cleanly, as `before` tells of it.
+fn tell_take_over(recovered: &Recovered, (before, clean): (Epoch, bool)) {
+    if !clean {
+        let epoch = recovered.epoch;
+        log::info!(target: TARGET, "event=writer_takes_over epoch={epoch} before={before}");
+    }
+}
+
+/// Logs what was replayed of the log.
+fn tell_replay(
+    objects: usize,
+    bodies: &BTreeMap<WalId, WalObject>,
+    replayed: &Replayed,
+    took: Duration,
+) {
+    let bytes: usize = bodies.values().map(WalObject::record_bytes).sum();
+    let (seq, seconds) = (replayed.last_seq, took.as_secs_f64());
+    log::info!(
+        target: TARGET,
+        "event=log_replayed objects={objects} bytes={bytes} seq={seq} seconds={seconds:.3}"
+    );
 }
 
 /// That a database which ingest jobs are to come behind was made for that.
@@ -210,6 +239,8 @@ struct OpenFindings {
     recovered: Recovered,
     version: Version,
     occupancy: Occupancy,
+    /// When opening began.
+    began: Duration,
 }
 
 /// The version that the writer's tree begins as, and its checkpoint.
@@ -401,12 +432,20 @@ async fn replay(
     objects: &Objects,
     recovered: &Recovered,
     bodies: &BTreeMap<WalId, WalObject>,
-    memtable_bytes: usize,
+    (options, began): (&Options, Duration),
     budget: &Arc<MetadataBudget>,
 ) -> Result<Replayed> {
-    let met = match put_back(objects, recovered, bodies, memtable_bytes, budget).await {
+    let most = options.l0_sst_size_bytes;
+    let met = match put_back(objects, recovered, bodies, most, budget).await {
+        Ok(replayed) => {
+            if !recovered.replay.is_empty() {
+                let took = objects.env.clock.monotonic().saturating_sub(began);
+                tell_replay(recovered.replay.len(), bodies, &replayed, took);
+            }
+            return Ok(replayed);
+        }
         Err(error) if error.kind() == ErrorKind::Corruption => error,
-        replayed => return replayed,
+        Err(error) => return Err(error),
     };
     match look(objects, Some(Arc::clone(&recovered.manifest))).await {
         Ok(Some(newest)) if newest.writer_epoch > recovered.epoch => {
@@ -470,11 +509,11 @@ async fn start(
     found: OpenFindings,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
-    let OpenFindings { recovered, version: Version { version, pin, next_pin }, occupancy } = found;
+    let OpenFindings { recovered, version, occupancy, began } = found;
+    let Version { version, pin, next_pin } = version;
     let options = how.options;
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
-    let most = options.l0_sst_size_bytes;
-    let replayed = replay(&objects, &recovered, bodies, most, &budget).await?;
+    let replayed = replay(&objects, &recovered, bodies, (&options, began), &budget).await?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
         requests: Arc::clone(&requests),
