@@ -23,7 +23,9 @@ answered with the job that brought it, and a lower one is a Conflict.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from os import PathLike
@@ -32,7 +34,7 @@ from typing import Any, Literal, SupportsIndex
 from siltstone import _native
 from siltstone._native import PartWriter
 from siltstone.checkpoints import moment
-from siltstone.exceptions import Conflict, Invalid
+from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
 from siltstone.opening import (
     StoreOptionsSource,
     Url,
@@ -381,7 +383,7 @@ def submit(
         raise TypeError("timeout: a duration; wait=False does not wait")
     if not wait:
         return IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
-    until = time.monotonic() + in_seconds(timeout)
+    until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
     while True:
         left = max(until - time.monotonic(), 0.001)
         stands = _asked(request.url, store, plain, min(left, _LOOK_AGAIN))

@@ -117,8 +117,8 @@ class Stats:
     uptime_seconds: float
     """Time since the handle was opened."""
     last_refresh_time: float
-    """When a following reader last looked for newer data with success, since 1970; 0 for every other
-    handle."""
+    """When a following reader last looked for newer data with success, since 1970; 0 for every
+    other handle."""
     staleness_seconds: float
     """Time since a following reader last looked for newer data with success; 0 for every other
     handle."""

@@ -432,7 +432,7 @@ impl IngestRequest {
                         job: other,
                     }))) => {
                         job = other;
-                        self::newest(&objects).await?
+                        newest(&objects).await?
                     }
                     Err(refusal) => return Err(refusal.into()),
                 };

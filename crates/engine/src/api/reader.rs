@@ -22,7 +22,7 @@ use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use health::Health;
+use health::ReaderHealth;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use siltstone_manifest::Manifest;
@@ -77,7 +77,7 @@ pub(crate) struct ReaderShared {
     at: Option<ReadAt>,
     /// The checkpoint it stays at.
     known: Option<KnownCheckpoint>,
-    health: Health,
+    health: ReaderHealth,
     /// When the reader was last seen to have all that was durable, and when it is to look again at
     /// the latest: milliseconds of [`Clock::elapsed`](crate::io::env::Clock::elapsed).
     confirmed: AtomicU64,
@@ -168,7 +168,7 @@ impl Reader {
             follower: follower.map(tokio::sync::Mutex::new),
             at: how.at,
             known,
-            health: Health::new(&env),
+            health: ReaderHealth::new(&env),
             confirmed: AtomicU64::new(in_millis(began)),
             next_look: AtomicU64::new(next_look.map_or(u64::MAX, in_millis)),
         }))

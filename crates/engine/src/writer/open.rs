@@ -432,12 +432,20 @@ async fn replay(
     objects: &Objects,
     recovered: &Recovered,
     bodies: &BTreeMap<WalId, WalObject>,
-    memtable_bytes: usize,
+    (options, began): (&Options, Duration),
     budget: &Arc<MetadataBudget>,
 ) -> Result<Replayed> {
-    let met = match put_back(objects, recovered, bodies, memtable_bytes, budget).await {
+    let most = options.l0_sst_size_bytes;
+    let met = match put_back(objects, recovered, bodies, most, budget).await {
+        Ok(replayed) => {
+            if !recovered.replay.is_empty() {
+                let took = objects.env.clock.monotonic().saturating_sub(began);
+                tell_replay(recovered.replay.len(), bodies, &replayed, took);
+            }
+            return Ok(replayed);
+        }
         Err(error) if error.kind() == ErrorKind::Corruption => error,
-        replayed => return replayed,
+        Err(error) => return Err(error),
     };
     match look(objects, Some(Arc::clone(&recovered.manifest))).await {
         Ok(Some(newest)) if newest.writer_epoch > recovered.epoch => {
@@ -505,12 +513,7 @@ async fn start(
     let Version { version, pin, next_pin } = version;
     let options = how.options;
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
-    let most = options.l0_sst_size_bytes;
-    let replayed = replay(&objects, &recovered, bodies, most, &budget).await?;
-    if !recovered.replay.is_empty() {
-        let took = env.clock.monotonic().saturating_sub(began);
-        tell_replay(recovered.replay.len(), bodies, &replayed, took);
-    }
+    let replayed = replay(&objects, &recovered, bodies, (&options, began), &budget).await?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
         requests: Arc::clone(&requests),

@@ -19,7 +19,7 @@ use std::time::Duration;
 const LOOKS_BEFORE_THE_END: u32 = 2;
 
 /// Whether a reader goes on, and how its looks have ended.
-pub(super) struct Health {
+pub(super) struct ReaderHealth {
     closed: AtomicBool,
     /// Why the reader has ended, where nobody closed it.
     died: OnceLock<Error>,
@@ -38,16 +38,16 @@ struct LastLooks {
     definitive: u32,
 }
 
-impl Health {
+impl ReaderHealth {
     /// A reader that has begun just now.
-    pub(super) fn new(env: &Env) -> Health {
+    pub(super) fn new(env: &Env) -> ReaderHealth {
         let last = LastLooks {
             succeeded: env.clock.elapsed(),
             succeeded_at: env.clock.now(),
             error: None,
             definitive: 0,
         };
-        Health {
+        ReaderHealth {
             closed: AtomicBool::new(false),
             died: OnceLock::new(),
             failures: AtomicU64::new(0),
@@ -151,7 +151,7 @@ mod tests {
     async fn two_definitive_errors_in_a_row_end_a_reader() {
         let env = tokio_env(tokio::runtime::Handle::current(), MemoryStore::unnamed());
         let (hole, busy) = (Err(Error::corruption("a hole")), Err(Error::unavailable("busy")));
-        let health = Health::new(&env);
+        let health = ReaderHealth::new(&env);
         for looked in [&hole, &busy, &busy, &Ok(()), &hole] {
             health.note(&env, looked);
             assert!(health.check_open().is_ok());
