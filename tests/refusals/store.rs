@@ -53,6 +53,8 @@ struct Shape {
     rule: Option<Rule>,
     bytes_per_second: Option<u64>,
     asked: BTreeMap<Ask, u64>,
+    /// Bytes of answers that have come.
+    moved: u64,
 }
 
 pub(crate) struct Shaped {
@@ -111,11 +113,15 @@ impl Shaped {
         refusal
     }
 
-    /// Completes when so many bytes have passed the link.
+    /// Completes when so many bytes have passed the link, piece by piece.
     async fn travel(&self, bytes: usize) {
+        const PIECE: usize = 64 << 10;
         let per_second = self.shape.lock().bytes_per_second;
-        if let Some(per_second) = per_second {
-            self.sim.sleep(Duration::from_secs_f64(bytes as f64 / per_second as f64)).await;
+        let Some(per_second) = per_second else { return };
+        for begin in (0..bytes).step_by(PIECE) {
+            let piece = PIECE.min(bytes - begin);
+            self.sim.sleep(Duration::from_secs_f64(piece as f64 / per_second as f64)).await;
+            self.shape.lock().moved += piece as u64;
         }
     }
 
@@ -138,6 +144,10 @@ impl fmt::Debug for Client {
 }
 
 impl Store for Client {
+    fn moved(&self) -> u64 {
+        self.0.shape.lock().moved
+    }
+
     fn get(
         &self,
         name: ObjectName,

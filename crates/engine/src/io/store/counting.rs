@@ -142,7 +142,8 @@ impl Requests {
         operation: &'static str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let moved = || self.bytes_read.load(Relaxed) + self.bytes_written.load(Relaxed);
+        let read = || self.bytes_read.load(Relaxed).max(env.store.moved());
+        let moved = || read() + self.bytes_written.load(Relaxed);
         let (began, before) = (env.clock.monotonic(), moved());
         let refused = self.troubles.moment();
         let mut work = pin!(work);
@@ -326,6 +327,10 @@ impl Store for CountingStore {
 
     fn unanswered(&self) -> Option<String> {
         self.store.unanswered()
+    }
+
+    fn moved(&self) -> u64 {
+        self.store.moved()
     }
 
     fn location(&self) -> Option<String> {

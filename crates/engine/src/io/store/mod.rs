@@ -144,6 +144,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Bytes of answers that have come so far, those of answers that are still under way included:
+    /// a call goes on beyond its deadline while a long object comes. 0 for stores that do not tell.
+    fn moved(&self) -> u64 {
+        0
+    }
+
     /// What its clients have sent; `None` for stores without clients, whose requests are counted
     /// at this seam.
     fn sent(&self) -> Option<Arc<SentRequests>> {

@@ -238,6 +238,10 @@ impl Store for ReachingStore {
         self.store.unanswered()
     }
 
+    fn moved(&self) -> u64 {
+        self.store.moved()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }

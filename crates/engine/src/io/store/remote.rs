@@ -392,6 +392,10 @@ impl Store for RemoteStore {
         Some(self.shared.pace.sent())
     }
 
+    fn moved(&self) -> u64 {
+        self.shared.pace.sent().bytes_came()
+    }
+
     fn location(&self) -> Option<String> {
         let shared = &self.shared;
         (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))

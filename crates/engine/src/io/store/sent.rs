@@ -61,6 +61,7 @@ pub struct SentRequests {
     kinds: [AtomicU64; 5],
     failed: AtomicU64,
     transient: AtomicU64,
+    bytes_came: AtomicU64,
 }
 
 /// [`SentRequests`] at one moment.
@@ -77,6 +78,16 @@ impl SentRequests {
         if let Some(count) = self.kinds.get(kind as usize) {
             count.fetch_add(1, Relaxed);
         }
+    }
+
+    /// A piece of an answer came.
+    pub(crate) fn comes(&self, bytes: u64) {
+        self.bytes_came.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of answers, those under way included.
+    pub(crate) fn bytes_came(&self) -> u64 {
+        self.bytes_came.load(Relaxed)
     }
 
     /// It has ended.

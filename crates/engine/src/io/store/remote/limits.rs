@@ -190,7 +190,9 @@ impl Body for LimitedBody {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
             if let Some(Ok(frame)) = &frame {
-                this.came += frame.data_ref().map_or(0, |data| data.len() as u64);
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.came += bytes;
+                this.under_way.comes(bytes);
                 this.last = this.clock.monotonic();
             }
             return Poll::Ready(frame);

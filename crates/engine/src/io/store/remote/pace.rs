@@ -72,7 +72,7 @@ impl StorePace {
         StorePace { clock, sent: Arc::default(), known: Mutex::default() }
     }
 
-    /// What was sent to the store.
+    /// What was sent to the store, and what came of it.
     pub(super) fn sent(&self) -> Arc<SentRequests> {
         Arc::clone(&self.sent)
     }
@@ -121,6 +121,11 @@ impl StorePace {
 }
 
 impl UnderWay {
+    /// A piece of its answer came.
+    pub(super) fn comes(&self, bytes: u64) {
+        self.pace.sent.comes(bytes);
+    }
+
     /// The head of an answer came, to a request of so many bytes.
     pub(super) fn answered(&self, sent: u64) {
         let took = self.pace.clock.monotonic().saturating_sub(self.since);
