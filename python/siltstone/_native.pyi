@@ -1687,8 +1687,8 @@ def pin_shared(
     lifetime: _Seconds,
     source: CheckpointLike | None,
 ) -> Checkpoint:
-    """Pins what is durable now, or what `source` pins, by a checkpoint that all jobs of `holder`, its
-    metadata, share."""
+    """Pins what is durable now, or what `source` pins, by a checkpoint that all jobs of `holder`,
+    its metadata, share."""
 
 def refresh_checkpoint(
     url: str,

@@ -11,6 +11,8 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 
+from pyspark import SparkContext
+
 __all__ = ["driver_name"]
 
 
@@ -39,12 +41,10 @@ def _java_above(process: int) -> int | None:
 
 def _java_of_the_session() -> int | None:
     """The JVM that this process drives; None under Spark Connect, and without a session."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    if context is None or context._jvm is None:
-        return None
-    return int(context._jvm.java.lang.ProcessHandle.current().pid())
+    # PySpark tells of neither in public.
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    java = None if context is None else context._jvm  # noqa: SLF001
+    return None if java is None else int(java.java.lang.ProcessHandle.current().pid())
 
 
 def _started(process: int) -> str:

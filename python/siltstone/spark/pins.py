@@ -95,14 +95,13 @@ class _Keeper:
             for one in kept:
                 # What cannot be refreshed now has another half of its life for the next try; a
                 # provider of store options may raise anything.
-                try:
-                    pin(one.url, one.store_options, LIFETIME, one.checkpoint)
-                except siltstone.Expired:
-                    # The driver has pinned sixteen later states since.
-                    with self._lock:
-                        self._kept = [kept for kept in self._kept if kept != one]
-                except Exception:
-                    continue
+                with suppress(Exception):
+                    try:
+                        pin(one.url, one.store_options, LIFETIME, one.checkpoint)
+                    except siltstone.Expired:
+                        # The driver has pinned sixteen later states since.
+                        with self._lock:
+                            self._kept = [kept for kept in self._kept if kept != one]
 
 
 _keeper = _Keeper()
@@ -118,7 +117,8 @@ def pin(
     driver share. One driver has sixteen of a database at most: for the next state the one that ends
     first goes.
 
-    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.admin.create_checkpoint`.
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as
+        `siltstone.admin.create_checkpoint`.
     """
     holder = [("made_by", "siltstone.spark"), ("driver", driver_name())]
     return _native.pin_shared(_text(url), _store(store_options), holder, lifetime, source)
@@ -126,7 +126,8 @@ def pin(
 
 def release() -> int:
     """Lets every checkpoint go that `scan`, `lookup` and `get` made in this process; how many they
-    were. What reads them afterwards ends with Expired, and so do frames of `load()` that share them.
+    were. What reads them afterwards ends with Expired, and so do frames of `load()` that share
+    them.
     """
     return _keeper.release()
 
