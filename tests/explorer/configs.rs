@@ -314,6 +314,21 @@ fn large_jobs() -> Vec<Config> {
     all.map(|config| after(FLUSHED, config)).to_vec()
 }
 
+fn under_since_leases() -> Config {
+    let leaser = |takes, renews| Leaser::since(Rules::ALL, takes, renews);
+    config(
+        "writer, 2 readers under since-leases, compactor, collector, faults",
+        vec![
+            writer(1, 2, &[1, 2], true),
+            leaser(2, true),
+            leaser(1, false),
+            Compactor::actor(),
+            Collector::actor(2),
+        ],
+        Faults { late: 1, crashes: 1, ..NONE },
+    )
+}
+
 fn large_collectors() -> Vec<Config> {
     let plain = |width, records, flush_at| writer(width, records, flush_at, false);
     let reader = Reader::actor(1, Rules::ALL);
@@ -364,18 +379,6 @@ fn large_collectors() -> Vec<Config> {
         ],
         Faults { late: 1, crashes: 1, ..NONE },
     );
-    let leaser = |takes, renews| Leaser::since(Rules::ALL, takes, renews);
-    let since = config(
-        "writer, 2 readers under since-leases, compactor, collector, faults",
-        vec![
-            writer(1, 2, &[1, 2], true),
-            leaser(2, true),
-            leaser(1, false),
-            Compactor::actor(),
-            Collector::actor(2),
-        ],
-        Faults { late: 1, crashes: 1, ..NONE },
-    );
     let overtaken = config(
         "2 writers with scans, compactor, collector",
         vec![scanning(1, &[1]), scanning(1, &[0]), Compactor::actor(), Collector::actor(1)],
@@ -385,7 +388,7 @@ fn large_collectors() -> Vec<Config> {
         after(FLUSHED, scans),
         after(FLUSHED, replaces),
         after(FLUSHED, shares),
-        after(FLUSHED, since),
+        after(FLUSHED, under_since_leases()),
         after(FLUSHED, overtaken),
         after(SENT, follows),
         after(DURABLE, pinned),

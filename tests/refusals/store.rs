@@ -89,6 +89,11 @@ impl Shaped {
         self.shape.lock().bytes_per_second = Some(bytes_per_second);
     }
 
+    /// Bytes of answers that have come, over a link of a stated bandwidth.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.shape.lock().moved
+    }
+
     /// How often it was asked for that.
     pub(crate) fn asked(&self, ask: Ask) -> u64 {
         self.shape.lock().asked.get(&ask).copied().unwrap_or_default()

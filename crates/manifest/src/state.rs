@@ -10,9 +10,9 @@
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;
-//! - anybody: `checkpoints`, `leases`, `since_leases`, `holds` and with them `fed`, `pending_ingests`, and
-//!   `wal_id_last_seen`, which only grows; `schema`, where there is one; `tables_since` goes with
-//!   tables, whoever changes them;
+//! - anybody: `checkpoints`, `leases`, `since_leases`, `holds` and with them `fed`,
+//!   `pending_ingests`, and `wal_id_last_seen`, which only grows; `schema`, where there is one;
+//!   `tables_since` goes with tables, whoever changes them;
 //! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
 //!   `destroyed_at`;
 //! - who stages the first ingest job: `features`, which every other edit carries on;

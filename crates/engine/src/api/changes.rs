@@ -81,9 +81,9 @@ impl Changes {
         self.held.as_ref().map(|held| held.consumer.name.as_str())
     }
 
-    /// The next changes: whole commits, as many as it takes to reach `most_rows` or `most_bytes`, or
-    /// 1 GiB, at least one; of an ingest just so many. `None` where nothing more is durable, or at the
-    /// token where it ends.
+    /// The next changes: whole commits, as many as it takes to reach `most_rows` or `most_bytes`,
+    /// or 1 GiB, at least one; of an ingest just so many. `None` where nothing more is durable, or
+    /// at the token where it ends.
     ///
     /// # Errors
     /// Expired where what comes next is not kept any more, was undone by a restore, or the

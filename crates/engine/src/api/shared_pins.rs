@@ -1,5 +1,5 @@
-//! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state that
-//! has not changed there is one, whatever the number of jobs, and of all states only a few.
+//! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state
+//! that has not changed there is one, whatever the number of jobs, and of all states only a few.
 
 use super::checkpoints::{ends, newest, present};
 use crate::io::env::Env;

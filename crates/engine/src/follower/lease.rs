@@ -1,5 +1,5 @@
-//! A reader's leases (rules L1 to L9; RFC 0028, RFC 0048): which versions it reads, and the commits that keep
-//! those alive for it and for all who read the same.
+//! A reader's leases (rules L1 to L9; RFC 0028, RFC 0048): which versions it reads, and the commits
+//! that keep those alive for it and for all who read the same.
 
 use crate::io::env::Env;
 use crate::manifests::client::commit_alone;

@@ -167,8 +167,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             turn.full_pause = if freed { FIRST_FULL_PAUSE } else { longer };
             turn.full_from = writer.env.clock.monotonic() + turn.full_pause;
         }
-        if call == Call::TooMuch && done.as_ref().is_ok_and(|deleted| *deleted == 0) {
-            // What there is too much of, leases keep by the store's clock.
+        let nothing = done.as_ref().is_ok_and(|deleted| *deleted == 0);
+        if call == Call::TooMuch && nothing && leases_have_run_out(&writer) {
+            // By the store's clock they have not.
             turn.too_much_from = writer.env.clock.monotonic() + PAUSE_WHILE_KEPT;
         }
         turn.pause = match done {
@@ -180,6 +181,13 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             }
         };
     }
+}
+
+/// Whether this process's clock says so of a since-lease that is present.
+fn leases_have_run_out(writer: &Writer) -> bool {
+    let now = writer.env.clock.now();
+    let newest = writer.manifests.newest_known();
+    newest.since_leases.iter().any(|lease| lease.expired_at(now))
 }
 
 /// A collector that knows what its process knows.
@@ -198,7 +206,7 @@ const LONGEST: u32 = 8;
 /// Pauses between two rounds because the store is full: they double while nothing is freed.
 const FIRST_FULL_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(2);
-/// The pause after a round that found too much garbage and could delete none of it.
+/// The pause after a round that could delete nothing, since the store's clock is behind.
 const PAUSE_WHILE_KEPT: Duration = Duration::from_secs(5);
 
 /// A round, if one is worth its requests. Answers how many objects it deleted.

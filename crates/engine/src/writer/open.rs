@@ -501,6 +501,27 @@ async fn put_back(
     Ok(replayed)
 }
 
+/// What reads of the handle go by.
+fn context_of(
+    env: &Env,
+    requests: &Arc<Requests>,
+    options: &Options,
+    operator: Option<Arc<dyn MergeOperator>>,
+    epoch: Epoch,
+) -> ReadContext {
+    ReadContext::from(Needs {
+        env: env.clone(),
+        requests: Arc::clone(requests),
+        asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
+        cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
+        ancestors: Ancestors::default(),
+        operator: brought(operator),
+        latest: AtomicU64::default(),
+        deadline: options.deadline,
+        writer: Some(epoch),
+    })
+}
+
 async fn start(
     env: Env,
     requests: Arc<Requests>,
@@ -514,17 +535,7 @@ async fn start(
     let options = how.options;
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let replayed = replay(&objects, &recovered, bodies, (&options, began), &budget).await?;
-    let context = ReadContext::from(Needs {
-        env: env.clone(),
-        requests: Arc::clone(&requests),
-        asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
-        cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
-        ancestors: Ancestors::default(),
-        operator: brought(how.merge_operator),
-        latest: AtomicU64::default(),
-        deadline: options.deadline,
-        writer: Some(recovered.epoch),
-    });
+    let context = context_of(&env, &requests, &options, how.merge_operator, recovered.epoch);
     take_up(&recovered.manifest, &context);
     let (pins_nudge, ingest_nudge) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;

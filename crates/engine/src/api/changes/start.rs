@@ -38,8 +38,8 @@ pub enum Since {
     /// go. Without a consumer at the end of what is durable.
     #[default]
     Kept,
-    /// At the oldest place that is still there. A consumer keeps what comes behind the replay point;
-    /// what lies before that is read as well, as long as the collector has not deleted it.
+    /// At the oldest place that is still there. A consumer keeps what comes behind the replay
+    /// point; what lies before that is read as well, as long as the collector has not deleted it.
     Oldest,
     /// At the end of what is durable.
     Newest,

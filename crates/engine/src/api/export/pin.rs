@@ -33,8 +33,8 @@ pub(super) struct PinnedSource {
 }
 
 impl PinnedSource {
-    /// Pins what `which` names, or all that is durable now. Without the right to write at the source
-    /// the checkpoint that `which` names is read as it is, for as long as it is there.
+    /// Pins what `which` names, or all that is durable now. Without the right to write at the
+    /// source the checkpoint that `which` names is read as it is, for as long as it is there.
     pub(super) async fn pin(
         objects: &Objects,
         target: &Objects,
