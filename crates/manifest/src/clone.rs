@@ -3,7 +3,9 @@
 //! A maker pins, looks at what stands in the clone's place, and asks [`next_step`]; every step is a
 //! commit, so whoever makes the same request goes on where the last one stopped.
 
-use crate::compose::{Composition, Part, VisibleRange, check_alike, check_apart, project, unite};
+use crate::compose::{
+    Composition, Part, VisibleRange, check_alike, check_apart, check_objects, project, unite,
+};
 use crate::edit::{Conflict, Refusal};
 use crate::features::{Features, INGEST_BEHIND};
 use crate::span::Span;
@@ -129,6 +131,11 @@ pub struct CloneRows<'a> {
 /// Invalid, as [`compose`].
 pub fn check_sources(sources: &[CloneRows<'_>]) -> Result<(), Error> {
     check_alike(sources.iter().map(|one| (one.name, one.state)))?;
+    if sources.len() > 1 {
+        let taken = |one: &CloneRows<'_>| project(one.state, one.keys);
+        let states = sources.iter().map(|one| (one.name, one.state, taken(one)));
+        check_objects(&states.collect::<Vec<_>>())?;
+    }
     let hulls = sources.iter().map(|one| {
         let (start, end) = (one.keys.start.as_ref(), one.keys.end.as_ref());
         let tables = project(one.state, one.keys).hull();
