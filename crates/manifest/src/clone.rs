@@ -51,7 +51,7 @@ pub fn next_step(state: &Manifest, request: RequestId) -> Result<CloneStep, Refu
 }
 
 /// The first manifest of a clone: it is being made, and names its pins. `sources` are the states
-/// that it begins with, each with the name that it has in refusals.
+/// that it begins with, each with the name that it has in refusals; `place` is the clone's URL.
 ///
 /// # Errors
 /// Invalid for no source, and where the settings of two differ, naming both.
@@ -60,6 +60,7 @@ pub fn begun(
     request: RequestId,
     sources: &[(&str, &Manifest)],
     entries: Vec<Ancestor>,
+    place: Option<&str>,
 ) -> Result<Manifest, Error> {
     let settings = check_alike(sources.iter().copied())?;
     let all = sources.iter().map(|(_, source)| &source.features);
@@ -67,10 +68,11 @@ pub fn begun(
     let first = Manifest::new_database(database, settings);
     // The runs of a union are numbered anew, from 0, and what its parents dropped as the bottom is
     // gone: nothing comes behind it.
-    let (first, features) = match sources {
+    let (first, mut features) = match sources {
         [(_, source)] => (first.behind_as(source), features),
         _ => (first, features.unnamed(INGEST_BEHIND)),
     };
+    features.place_clone(place);
     Ok(Manifest {
         initialized: false,
         request: Some(request),

@@ -150,7 +150,13 @@ impl CloneMaker<'_> {
         let pinned = self.pin(database, FIRST_ENTRY).await?;
         let sources: Vec<(&str, &Manifest)> =
             self.parents.iter().map(FoundParent::name).zip(pinned.states()).collect();
-        let begun = begun(database, self.request, &sources, pinned.entries.clone())?;
+        let begun = begun(
+            database,
+            self.request,
+            &sources,
+            pinned.entries.clone(),
+            self.here.env.store.location().as_deref(),
+        )?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };
         let state = found(&self.here, initial).await?;
