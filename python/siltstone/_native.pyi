@@ -123,6 +123,7 @@ __all__ = [
     "prefix_range",
     "promote",
     "refresh_checkpoint",
+    "release_clone",
     "repair",
     "restore",
     "run_compactor",
@@ -1699,6 +1700,11 @@ def refresh_checkpoint(
 def delete_checkpoint(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...
+def release_clone(
+    url: str, store_options: dict[str, str | int | bool], which: CheckpointLike, force: bool
+) -> list[Checkpoint]:
+    """Releases the pins of a clone that is gone, and gives them."""
+
 def feed_begin(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
 ) -> Feed: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -52,6 +53,7 @@ __all__ = [
     "probe",
     "promote",
     "refresh_checkpoint",
+    "release_clone",
     "repair",
     "restore",
     "run_compactor",
@@ -133,6 +135,38 @@ def delete_checkpoint(
     :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
     """
     _native.delete_checkpoint(_text(url), _store(store_options), id)
+
+
+def release_clone(
+    url: Url,
+    clone: CheckpointLike | os.PathLike[str],
+    *,
+    force: bool = False,
+    store_options: StoreOptionsSource | None = None,
+) -> list[Checkpoint]:
+    """Releases what a clone pins in this database, its parent, once the clone is gone.
+
+    A clone that is destroyed releases its pins by itself. A clone whose folder was removed by hand
+    cannot, and its pin bars `destroy` of the parent and keeps tables there.
+
+    A pin names the place of its clone (`metadata["clone at"]`). It is released if there is no
+    database at that place, or another one, or if the clone there does not need the pin any more.
+
+    :param clone: the identity of the clone, its place, or its pin: a checkpoint of this database
+        whose `owner` is "clone".
+    :param force: release the pin without looking. A clone that still exists loses the tables that
+        it reads from this database. Needed for pins that name no place, which version 0.1 made,
+        and in a copy of a parent, whose clones read the original.
+    :returns: the checkpoints that were released.
+    :raises NotFound: there is no database here, or no such pin.
+    :raises Conflict: the clone is at its place, or the pin names no place.
+    :raises Invalid: the checkpoint is not a clone's.
+    :raises Unsupported: the clone's place is not reachable from here: see the store option
+        `clone_parents`.
+    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    """
+    which = os.fspath(clone) if isinstance(clone, os.PathLike) else clone
+    return _native.release_clone(_text(url), _store(store_options), which, force)
 
 
 def list_checkpoints(

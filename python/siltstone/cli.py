@@ -28,7 +28,7 @@ from siltstone.cli_checkpoints import (
     list_checkpoints,
     refresh_checkpoint,
 )
-from siltstone.cli_clone import clone
+from siltstone.cli_clone import clone, release_clone
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_ending import destroy, restore, versions
 from siltstone.cli_export import export, import_, promote
@@ -483,6 +483,7 @@ for _command in (
     delete_checkpoint,
     list_checkpoints,
     clone,
+    release_clone,
     destroy,
     restore,
     repair,

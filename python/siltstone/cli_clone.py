@@ -1,4 +1,4 @@
-"""The command that makes a clone."""
+"""The commands that make a clone, and release one that is gone."""
 
 from __future__ import annotations
 
@@ -69,6 +69,37 @@ def clone(
     if as_json:
         told = [{"parent": url, "checkpoint": at} for url, at in given]
         _print_json({"clone": session.url, "parents": told})
+
+
+@click.command(
+    "release-clone",
+    epilog=_example(
+        "live.db release-clone try.db",
+        "live.db release-clone --force 01740ee5-6459-44af-9a45-85deb6e468e3",
+    ),
+)
+@click.argument("gone", metavar="CLONE")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Release the pin without looking. A clone that still exists loses what it reads here.",
+)
+@_as_json
+@click.pass_obj
+def release_clone(session: Place, gone: str, force: bool, as_json: bool) -> None:
+    """Release the pin of a clone that was removed by hand.
+
+    CLONE is its identity, its place, or the id of its pin. The command fails if the clone is still
+    at the place that its pin names.
+    """
+    released = siltstone.admin.release_clone(
+        session.url, gone, force=force, store_options=session.store_options
+    )
+    for one in released:
+        if as_json:
+            _print_json({"released": str(one.id), "clone": one.metadata.get("clone at")})
+        else:
+            click.echo(str(one.id))
 
 
 def _key(text: str | None) -> bytes | None:

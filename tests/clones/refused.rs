@@ -66,7 +66,7 @@ fn what_is_being_made_is_nobodys_yet() {
             checkpoint: CheckpointId(5),
         };
         let sources = [("parent", &*source)];
-        let state = begun(DatabaseId(9), RequestId(1), &sources, vec![entry]).unwrap();
+        let state = begun(DatabaseId(9), RequestId(1), &sources, vec![entry], None).unwrap();
         let mut machine = Commit::found(state, Rules::ALL);
         while let CommitAction::Request(request) = machine.action() {
             machine.on_answer(gc::perform(&env, request).await.unwrap());

@@ -349,6 +349,11 @@ def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
             feather.write_feather(rows, f"{year}.arrow")
     if name == "forget-consumer":
         siltstone.changes.begin(database, consumer=arguments[-1], since="latest")
+    if name == "release-clone":
+        siltstone.clone("try.db", parent=database)
+        shutil.rmtree("try.db")
+        (pin,) = siltstone.admin.list_checkpoints(database)
+        return [*arguments[:-1], str(pin.id)] if "--force" in arguments else arguments
     if "--give-up-table" in arguments:
         (lost,) = (database / "compacted").glob("*.sst")
         lost.write_bytes(lost.read_bytes()[:100])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,11 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert (rows(clone)[b"050"], rows(old)[b"050"]) == (b"new", b"old")
     refused = CliRunner().invoke(main, ["--path", old, "clone", "--parent", clone])
     assert refused.exit_code == 1
+    shutil.rmtree(clone)
+    pins = [one for one in admin.list_checkpoints(parent) if one.owner == "clone"]
+    (pin,) = (one for one in pins if one.metadata["clone at"].endswith("/clone"))
+    assert run("--path", parent, "release-clone", clone) == f"{pin.id}\n"
+    refused = CliRunner().invoke(main, ["--path", parent, "release-clone", old])
+    assert refused.exit_code == 1
+    told = json.loads(run("--path", parent, "release-clone", old, "--force", "--json"))
+    assert told["clone"].endswith("/old")

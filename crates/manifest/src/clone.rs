@@ -3,7 +3,9 @@
 //! A maker pins, looks at what stands in the clone's place, and asks [`next_step`]; every step is a
 //! commit, so whoever makes the same request goes on where the last one stopped.
 
-use crate::compose::{Composition, Part, VisibleRange, check_alike, check_apart, project, unite};
+use crate::compose::{
+    Composition, Part, VisibleRange, check_alike, check_apart, check_objects, project, unite,
+};
 use crate::edit::{Conflict, Refusal};
 use crate::features::{Features, INGEST_BEHIND};
 use crate::span::Span;
@@ -49,7 +51,7 @@ pub fn next_step(state: &Manifest, request: RequestId) -> Result<CloneStep, Refu
 }
 
 /// The first manifest of a clone: it is being made, and names its pins. `sources` are the states
-/// that it begins with, each with the name that it has in refusals.
+/// that it begins with, each with the name that it has in refusals; `place` is the clone's URL.
 ///
 /// # Errors
 /// Invalid for no source, and where the settings of two differ, naming both.
@@ -58,6 +60,7 @@ pub fn begun(
     request: RequestId,
     sources: &[(&str, &Manifest)],
     entries: Vec<Ancestor>,
+    place: Option<&str>,
 ) -> Result<Manifest, Error> {
     let settings = check_alike(sources.iter().copied())?;
     let all = sources.iter().map(|(_, source)| &source.features);
@@ -65,10 +68,11 @@ pub fn begun(
     let first = Manifest::new_database(database, settings);
     // The runs of a union are numbered anew, from 0, and what its parents dropped as the bottom is
     // gone: nothing comes behind it.
-    let (first, features) = match sources {
+    let (first, mut features) = match sources {
         [(_, source)] => (first.behind_as(source), features),
         _ => (first, features.unnamed(INGEST_BEHIND)),
     };
+    features.place_clone(place);
     Ok(Manifest {
         initialized: false,
         request: Some(request),
@@ -129,6 +133,11 @@ pub struct CloneRows<'a> {
 /// Invalid, as [`compose`].
 pub fn check_sources(sources: &[CloneRows<'_>]) -> Result<(), Error> {
     check_alike(sources.iter().map(|one| (one.name, one.state)))?;
+    if sources.len() > 1 {
+        let taken = |one: &CloneRows<'_>| project(one.state, one.keys);
+        let states = sources.iter().map(|one| (one.name, one.state, taken(one)));
+        check_objects(&states.collect::<Vec<_>>())?;
+    }
     let hulls = sources.iter().map(|one| {
         let (start, end) = (one.keys.start.as_ref(), one.keys.end.as_ref());
         let tables = project(one.state, one.keys).hull();

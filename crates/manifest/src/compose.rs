@@ -11,7 +11,7 @@ use crate::span::Span;
 use crate::state::{L0Entry, Manifest, Settings, SortedRun};
 use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{DatabaseId, Error, Result, Seq, SstDescriptor, SstId, UnixMillis};
+use siltstone_base::{DatabaseId, Error, JobId, Result, Seq, SstDescriptor, SstId, UnixMillis};
 use std::collections::{HashMap, HashSet};
 use std::iter::repeat_with;
 
@@ -285,6 +285,38 @@ fn one_place_each(
             );
         }
         table.location = known.location;
+    }
+    Ok(())
+}
+
+/// Whether tables of one name are one object, in states that are to be united, each with its name
+/// in refusals and what of it is taken over. A database and its restored backup hold copies.
+///
+/// # Errors
+/// Invalid, naming two states that hold different objects, and the table.
+pub(crate) fn check_objects(states: &[(&str, &Manifest, Composition)]) -> Result<()> {
+    let mut first: HashMap<SstId, (&str, (DatabaseId, Option<JobId>, u32))> = HashMap::new();
+    for (name, state, tables) in states {
+        for table in tables.tables() {
+            let database = match table.location {
+                SstLocation::Own => state.database,
+                SstLocation::Ancestor(number) => {
+                    state.ancestor(number).map_or(state.database, |entry| entry.database)
+                }
+            };
+            let object = (database, table.job, table.checksum);
+            let (one, known) = *first.entry(table.id).or_insert((name, object));
+            if known != object {
+                return Err(Error::invalid(
+                    "one of the databases holds copies of the other's tables, as a restored \
+                     backup does, and one database cannot name both; clone one of them, and \
+                     write or load the other's rows into the clone",
+                )
+                .with("one", one)
+                .with("other", name)
+                .with("table", table.id));
+            }
+        }
     }
     Ok(())
 }

@@ -219,6 +219,27 @@ impl Features {
     }
 }
 
+/// Where a clone stands, as a URL: its pins are looked for there (rule K8, RFC 0029).
+const CLONE_PLACE: &str = "siltstone.clone-place";
+
+impl Features {
+    /// Where the clone was made; `None` where its store has no URL, and for one of version 0.1.
+    #[must_use]
+    pub fn clone_place(&self) -> Option<&str> {
+        let place = self.extensions.iter().find(|one| one.name == CLONE_PLACE)?;
+        std::str::from_utf8(place.value.as_deref()?).ok()
+    }
+
+    /// Records where the clone is made, in place of what it took over from its parents.
+    pub(crate) fn place_clone(&mut self, place: Option<&str>) {
+        drop(self.take_extension(CLONE_PLACE));
+        if let Some(place) = place {
+            let value = Some(Bytes::copy_from_slice(place.as_bytes()));
+            self.extensions.push(Extension { name: CLONE_PLACE.to_owned(), value });
+        }
+    }
+}
+
 /// Since a repair went on from an older manifest, tables that nobody names stay until somebody says
 /// that they may go (RFC 0034).
 const TABLES_STAY: &str = "siltstone.tables-stay";

@@ -58,7 +58,7 @@ pub use edit::{
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
-    Ancestor, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
+    Ancestor, CLONE_AT, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
     HISTORY_BEGINS, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion,
     Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest, Settings,
     SinceLease, SortedRun, Timeline, Undone, WalStore, WriterRecord, follow_each_other,

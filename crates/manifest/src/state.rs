@@ -62,6 +62,9 @@ pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
 /// with or without its record.
 pub const WRITER_RECORDS: usize = 16;
 
+/// The fact of a clone's pin that says where the clone stands (rule K8, RFC 0029).
+pub const CLONE_AT: &str = "clone at";
+
 /// The whole state of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Manifest {
@@ -292,6 +295,15 @@ impl Checkpoint {
     #[must_use]
     pub fn pins_any_wal(&self) -> bool {
         self.replay_from <= self.wal_id_last_seen
+    }
+
+    /// Where the clone stands that this is the pin of, as a URL; `None` for other checkpoints, for
+    /// pins of version 0.1, and where the clone's store has no URL.
+    #[must_use]
+    pub fn clone_place(&self) -> Option<&str> {
+        let CheckpointOwner::Clone(_) = self.owner else { return None };
+        let mut facts = self.metadata.iter();
+        facts.find(|(name, _)| name == CLONE_AT).map(|(_, place)| place.as_str())
     }
 
     /// Whether it may be revoked at `now`.

@@ -424,7 +424,7 @@ impl World {
                 let identity = DatabaseId(100 + who as u128);
                 let source = Arc::clone(self.parent.newest());
                 let sources = [("parent", &*source)];
-                let first = begun(identity, REQUEST, &sources, all(FIRST_ENTRY)).unwrap();
+                let first = begun(identity, REQUEST, &sources, all(FIRST_ENTRY), None).unwrap();
                 self.clone = Some(Place {
                     versions: vec![Arc::new(first)],
                     stored: (500..510).map(SstId).collect(),

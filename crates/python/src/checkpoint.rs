@@ -224,6 +224,21 @@ pub(crate) fn delete_checkpoint(
     wait(py, process, admin::delete_checkpoint(&env, &which, deadline))
 }
 
+/// Releases the pins of a clone that is gone.
+#[pyfunction]
+pub(crate) fn release_clone<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    which: &Bound<'py, PyAny>,
+    force: bool,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let which = name(which)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let released = wait(py, process, admin::release_clone(&env, &which, force, deadline))?;
+    released.iter().map(|checkpoint| shown(py, checkpoint)).collect()
+}
+
 /// Every checkpoint.
 #[pyfunction]
 pub(crate) fn list_checkpoints<'py>(

@@ -126,6 +126,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
     module.add_function(wrap_pyfunction!(clone::clone, module)?)?;
     module.add_function(wrap_pyfunction!(clone::begin_clone, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::release_clone, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::create_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::pin_shared, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::refresh_checkpoint, module)?)?;

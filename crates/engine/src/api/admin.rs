@@ -3,7 +3,7 @@
 pub use super::checkpoints::{
     create_checkpoint, delete_checkpoint, list_checkpoints, refresh_checkpoint,
 };
-pub use super::clone::{CloneParent, clone};
+pub use super::clone::{CloneParent, clone, release_clone};
 pub use super::export::{ExportPlaces, ExportReport, export, import, promote};
 pub use super::history::{KeptVersion, seq_at, versions};
 pub use super::restore::restore;

@@ -1,5 +1,6 @@
 //! Checkpoints by hand: made, renewed, listed and deleted, with a writer or without one (RFC 0027).
 
+use super::clone::with_clone;
 use crate::gc::both_clocks;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look, try_commit_alone};
@@ -10,7 +11,9 @@ use crate::writer::state::Writer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
-use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint, Refusal};
+use siltstone_manifest::{
+    Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -225,9 +228,10 @@ pub fn refresh_checkpoint<'a>(
         let expires_at = ends(env.clock.now(), lifetime)?;
         let work = async {
             let newest = newest(&objects).await?;
-            let id = which.find(&newest)?.id;
-            let edit = Edit::RefreshCheckpoint { id, expires_at };
-            present(&*commit_alone(&objects, edit, newest).await?, id)
+            let found = which.find(&newest)?.clone();
+            let edit = Edit::RefreshCheckpoint { id: found.id, expires_at };
+            let state = commit_alone(&objects, edit, newest).await;
+            present(&*state.map_err(|error| explained(error, &found))?, found.id)
         };
         env.deadline(deadline, "refresh_checkpoint", work).await
     }
@@ -248,12 +252,22 @@ pub fn delete_checkpoint<'a>(
         let objects = Objects { env: env.clone(), limit: deadline };
         let work = async {
             let newest = newest(&objects).await?;
-            let edit = Edit::RemoveCheckpoint { id: which.find(&newest)?.id };
-            commit_alone(&objects, edit, newest).await.map(drop)
+            let found = which.find(&newest)?.clone();
+            let edit = Edit::RemoveCheckpoint { id: found.id };
+            let removed = commit_alone(&objects, edit, newest).await;
+            removed.map(drop).map_err(|error| explained(error, &found))
         };
         env.deadline(deadline, "delete_checkpoint", work).await
     }
     .boxed()
+}
+
+/// Why a change of `checkpoint` was refused: of a clone's pin, with the clone and its place.
+fn explained(error: Error, checkpoint: &Checkpoint) -> Error {
+    match (error.kind(), checkpoint.owner) {
+        (ErrorKind::Conflict, CheckpointOwner::Clone(_)) => with_clone(error, checkpoint),
+        _ => error,
+    }
 }
 
 /// Every checkpoint that is present, those of writers and readers included, in the order of their

@@ -2,6 +2,7 @@
 //! same request goes on where another one stopped; what is next, the clone's manifest says.
 
 mod parent;
+mod release;
 
 use crate::gc::release_in;
 use crate::io::env::Env;
@@ -15,7 +16,9 @@ use crate::tables::of_log::{TableTarget, TakenLog, spans_of_log, tables_of_log};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 pub use parent::CloneParent;
-use parent::{FoundParent, ParentRows};
+use parent::{FoundParent, ParentRows, new_pin};
+pub use release::release_clone;
+pub(super) use release::with_clone;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstDescriptor, SstId, TimelineId,
@@ -150,7 +153,13 @@ impl CloneMaker<'_> {
         let pinned = self.pin(database, FIRST_ENTRY).await?;
         let sources: Vec<(&str, &Manifest)> =
             self.parents.iter().map(FoundParent::name).zip(pinned.states()).collect();
-        let begun = begun(database, self.request, &sources, pinned.entries.clone())?;
+        let begun = begun(
+            database,
+            self.request,
+            &sources,
+            pinned.entries.clone(),
+            self.here.env.store.location().as_deref(),
+        )?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };
         let state = found(&self.here, initial).await?;
@@ -188,7 +197,8 @@ impl CloneMaker<'_> {
             let state = parent.pinned(&newest, &entry).await?.ok_or_else(gone)?;
             for ancestor in named_within(&state, &parent.keys) {
                 let there = self.objects_of(&ancestor.location)?;
-                parent::pin_ancestor(&there, clone, ancestor, &mut pinned.entries, first).await?;
+                let new = new_pin(&self.here.env, clone);
+                parent::pin_ancestor(&there, new, ancestor, &mut pinned.entries, first).await?;
             }
             // One parent meets no other.
             let log = match self.parents.len() {

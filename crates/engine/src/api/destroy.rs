@@ -1,5 +1,6 @@
 //! The end of a database (RFC 0030).
 
+use crate::api::clone::with_clone;
 use crate::gc::{both_clocks, erase, let_go};
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
@@ -129,11 +130,12 @@ fn refuse_pinned(state: &Manifest, now: UnixMillis) -> Result<()> {
     let error = Error::new(
         ErrorKind::Conflict,
         "checkpoints or clones need what the database holds: delete the checkpoints, destroy the \
-         clones first, or destroy it softly, which waits for them",
+         clones first, or destroy it softly, which waits for them; release the pins of clones that \
+         are gone from their places with release_clone",
     );
     let error = error.with("checkpoints", bars.len());
     Err(bars.into_iter().take(MOST_NAMED).fold(error, |error, one| match one.owner {
-        CheckpointOwner::Clone(database) => error.with("clone", database),
+        CheckpointOwner::Clone(_) => with_clone(error, one),
         _ => match &one.name {
             Some(name) => error.with("checkpoint", format_args!("{} ({name})", one.id)),
             None => error.with("checkpoint", one.id),

@@ -119,3 +119,12 @@ impl Ancestors {
         }
     }
 }
+
+/// `error` with the object that `missing` is about, and the ancestor that should hold it.
+pub(crate) fn naming(error: Error, missing: &Error) -> Error {
+    let told = |error: &Error, name| error.context().iter().any(|(one, _)| *one == name);
+    missing.context().iter().fold(error, |error, (name, value)| match told(&error, *name) {
+        true => error,
+        false => error.with(name, value),
+    })
+}

@@ -5,7 +5,7 @@
 //! version could name already and that this build lacks; whoever builds one takes its line out.
 
 use crate::io::store::Store;
-use siltstone_base::{Error, Result};
+use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::clone::named_ancestors;
 use siltstone_sst::Codec;
@@ -17,7 +17,7 @@ pub(crate) const FILTER: &str = "blocked-bloom-1";
 /// Asked of every manifest that is read.
 ///
 /// # Errors
-/// Unsupported, by name.
+/// Unsupported, by name; Conflict for a clone that was moved or copied.
 pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     let settings = &manifest.settings;
     if !settings.codec.is_empty() && Codec::parse(&settings.codec).is_none() {
@@ -32,10 +32,34 @@ pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
         return Err(location.into_iter().fold(error, |error, at| error.with("location", at)));
     }
     if !manifest.ancestors.is_empty() {
+        check_place(manifest, store)?;
         let named = named_ancestors(manifest);
         named.iter().try_for_each(|entry| store.follows(&entry.location))?;
     }
     Ok(())
+}
+
+/// Whether a clone that has ancestors stands where it was made (rule K8). A copy shares its pins
+/// with the original, and either of them may let go of what the other one reads.
+///
+/// # Errors
+/// Conflict, with both places, those of the ancestors, and the way out.
+fn check_place(manifest: &Manifest, store: &dyn Store) -> Result<()> {
+    let Some(made_at) = manifest.features.clone_place() else { return Ok(()) };
+    let Some(here) = store.location() else { return Ok(()) };
+    if store.stands_at(made_at) {
+        return Ok(());
+    }
+    let error = Error::new(
+        ErrorKind::Conflict,
+        "this clone was moved or copied, and it still reads tables of its ancestors: put it back \
+         where it was made (in a folder, a symbolic link there will do); to have another copy of \
+         it, clone it; to have it without ancestors, export it from where it was made and import \
+         that",
+    )
+    .with("made at", made_at)
+    .with("found at", here);
+    Err(manifest.ancestors.iter().fold(error, |error, one| error.with("ancestor", &one.location)))
 }
 
 /// As [`check`], and whether this build may change the database: asked by whoever does so with more

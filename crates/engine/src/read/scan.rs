@@ -6,6 +6,7 @@ use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
 use super::tree::Levels;
 use super::{Pin, Rows};
+use crate::cache::ancestors::naming;
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
@@ -485,7 +486,7 @@ fn expired(error: Error) -> Error {
     let text = "no checkpoint or lease keeps what this scan reads any more, and a table of it was \
                 collected; scan again (a longer readers.checkpoint_lifetime outlives a longer \
                 pause)";
-    Error::new(ErrorKind::Expired, text).caused_by(error)
+    naming(Error::new(ErrorKind::Expired, text), &error).caused_by(error)
 }
 
 /// Where a scan of `range` enters `table`.

@@ -26,7 +26,7 @@ fn started() -> Manifest {
 }
 
 fn begun_with(entries: Vec<Ancestor>) -> Manifest {
-    begun(CLONE, REQUEST, &[("parent", &parent())], entries).unwrap()
+    begun(CLONE, REQUEST, &[("parent", &parent())], entries, None).unwrap()
 }
 
 fn composed(parent: &Manifest, number: u32) -> Composed {
@@ -155,6 +155,53 @@ fn parents_that_meet_are_told_before_anything_is_begun() {
     let other = |first, last| CloneRows { state: &empty, ..rows(all, &[(first, last)]) };
     check_sources(&[rows(left, &[]), other("h", "k")]).unwrap();
     assert!(check_sources(&[rows(left, &[]), other("g", "k")]).is_err());
+    // A restored backup has copies of the tables, under their names.
+    let restored = Manifest { database: DatabaseId(9), ..parent.clone() };
+    let copies = CloneRows { state: &restored, name: "other", ..rows(right, &[]) };
+    let error = check_sources(&[rows(left, &[]), copies]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("other"), "{error}");
+}
+
+/// A clone says where it stands, whatever its parent said of itself.
+#[test]
+fn a_clone_has_a_place_of_its_own() {
+    let entries = vec![entry(1, 77, 31)];
+    let at = |state: &Manifest, place| {
+        let begun = begun(CLONE, REQUEST, &[("parent", state)], entries.clone(), place).unwrap();
+        (begun.features.clone_place().map(str::to_owned), begun)
+    };
+    let (place, child) = at(&parent(), Some("memory://child"));
+    assert_eq!(place.as_deref(), Some("memory://child"));
+    let (place, grandchild) = at(&child, Some("memory://grandchild"));
+    assert_eq!(place.as_deref(), Some("memory://grandchild"));
+    assert_eq!(at(&grandchild, None).0, None);
+}
+
+/// Rule D2: a destroyed ancestor is pinned for a clone of a clone by what keeps it anyway.
+#[test]
+fn a_pin_is_repeated_in_a_destroyed_ancestor() {
+    let (mine, theirs, user) = (CheckpointId(31), CheckpointId(32), CheckpointId(33));
+    let (owner, expires_at) = (CheckpointOwner::Clone(CLONE), Some(UnixMillis(900)));
+    let new = |id, source| NewCheckpoint { id, owner, expires_at, source, ..Default::default() };
+    let begun = Edit::AddCheckpoint(new(mine, None)).apply(&manifest()).unwrap();
+    let held = Edit::Pin(PinEdit::Hold { pin: mine, clone: CLONE }).apply(&begun).unwrap();
+    let by_hand = NewCheckpoint { id: user, ..NewCheckpoint::default() };
+    let held = Edit::AddCheckpoint(by_hand).apply(&held).unwrap();
+    let destroyed = |state| Manifest { destroyed_at: Some(UnixMillis(1)), ..state };
+    let gone = Err(Conflict::Destroyed.into());
+
+    let held = destroyed(held);
+    let repeated = Edit::AddCheckpoint(new(theirs, Some(mine))).apply(&held).unwrap();
+    let hold = Edit::Pin(PinEdit::Hold { pin: theirs, clone: CLONE });
+    assert_eq!(hold.apply(&repeated).unwrap().checkpoint(theirs).unwrap().expires_at, None);
+    for source in [None, Some(user), Some(CheckpointId(99))] {
+        assert_eq!(Edit::AddCheckpoint(new(theirs, source)).apply(&held), gone);
+    }
+    let expiring = Edit::AddCheckpoint(new(theirs, Some(mine)));
+    assert_eq!(expiring.apply(&destroyed(begun)), gone);
+    let own = NewCheckpoint { owner: CheckpointOwner::User, ..new(theirs, Some(mine)) };
+    assert_eq!(Edit::AddCheckpoint(own).apply(&held), gone);
 }
 
 /// One database may be a parent, and an ancestor of another one: what was recorded last is told by

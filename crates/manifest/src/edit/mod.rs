@@ -179,7 +179,7 @@ impl Edit {
     /// # Errors
     /// As [`Edit::apply`].
     pub fn apply_with(&self, base: &Manifest, rules: Rules) -> Result<Manifest, Refusal> {
-        if base.destroyed_at.is_some() && !self.is_clean_up() {
+        if base.destroyed_at.is_some() && !self.is_clean_up() && !self.repeats_a_pin(base) {
             return Err(Conflict::Destroyed.into());
         }
         if !base.initialized && !self.is_of_the_making() {
@@ -322,6 +322,23 @@ impl Edit {
             Edit::AddCheckpoint(new) => !matches!(new.owner, CheckpointOwner::Writer(_)),
             _ => false,
         }
+    }
+
+    /// Whether it pins, for a clone of a clone, what an endless pin of the latter keeps. That pin
+    /// keeps a destroyed database anyway, so this adds nothing that was not kept (rule D2).
+    fn repeats_a_pin(&self, base: &Manifest) -> bool {
+        let source = match self {
+            Edit::AddCheckpoint(new) if matches!(new.owner, CheckpointOwner::Clone(_)) => {
+                new.source
+            }
+            Edit::Pin(PinEdit::Hold { pin, .. }) => {
+                base.checkpoint(*pin).and_then(|one| one.source)
+            }
+            _ => None,
+        };
+        source.and_then(|id| base.checkpoint(id)).is_some_and(|one| {
+            matches!(one.owner, CheckpointOwner::Clone(_)) && one.expires_at.is_none()
+        })
     }
 
     /// Whether a destroyed database still takes it.

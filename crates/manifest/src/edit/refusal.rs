@@ -176,7 +176,7 @@ impl fmt::Display for Conflict {
                 f,
                 "the checkpoint is the pin of the clone {clone}, which reads tables of this \
                  database through it; it goes once the clone needs none of them any more, or is \
-                 destroyed"
+                 destroyed; release_clone releases it where the clone is gone"
             ),
             Conflict::PlaceTaken { database, being_made: false } => {
                 write!(f, "the database {database} stands there already; choose another place")

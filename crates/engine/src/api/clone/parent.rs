@@ -4,7 +4,7 @@ use super::{counted, owned};
 use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::of_log::TakenLog;
 use crate::wal::walk::walk;
@@ -12,7 +12,7 @@ use siltstone_base::{CheckpointId, DatabaseId, Error, ErrorKind, Result, UnixMil
 use siltstone_manifest::clone::named_within;
 use siltstone_manifest::compose::VisibleRange;
 use siltstone_manifest::{
-    Ancestor, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
+    Ancestor, CLONE_AT, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,6 +117,7 @@ impl<'a> FoundParent<'a> {
                 (newest, NewCheckpoint { wal_id_last_seen: Some(walked), ..new })
             }
         };
+        check_lives(&newest).map_err(|error| error.with("parent", &self.location))?;
         let checkpoint = new.id;
         // Before the commit: one that ends without an answer may have been made.
         let (database, location) = (newest.database, self.location.clone());
@@ -164,10 +165,10 @@ impl<'a> FoundParent<'a> {
     }
 }
 
-/// Adds a pin in an ancestor of a parent, of what the parent's own pin there keeps, and its entry.
+/// Adds the pin `new` in an ancestor of a parent, of what the parent's own pin there keeps, and its entry.
 pub(super) async fn pin_ancestor(
     there: &Objects,
-    clone: DatabaseId,
+    new: NewCheckpoint,
     ancestor: &Ancestor,
     entries: &mut Vec<Ancestor>,
     first: u32,
@@ -176,7 +177,6 @@ pub(super) async fn pin_ancestor(
     let newest = look(there, None).await?;
     let newest = newest.filter(|newest| newest.database == ancestor.database);
     let newest = newest.ok_or_else(|| placed(no_database(&there.env)))?;
-    let new = new_pin(&there.env, clone);
     let new = NewCheckpoint { source: Some(ancestor.checkpoint), ..new };
     let (number, checkpoint) = (next(entries, first), new.id);
     entries.push(Ancestor { number, checkpoint, ..ancestor.clone() });
@@ -189,13 +189,16 @@ fn next(entries: &[Ancestor], first: u32) -> u32 {
     entries.last().map_or(first, |last| last.number.saturating_add(1))
 }
 
-fn new_pin(env: &Env, clone: DatabaseId) -> NewCheckpoint {
-    let created_at = env.clock.now();
+/// A pin of the clone that is made at `here`, which says so (rule K8).
+pub(super) fn new_pin(here: &Env, clone: DatabaseId) -> NewCheckpoint {
+    let created_at = here.clock.now();
+    let place = here.store.location();
     NewCheckpoint {
-        id: CheckpointId::random(env.random_u128()),
+        id: CheckpointId::random(here.random_u128()),
         created_at,
         expires_at: Some(UnixMillis(created_at.0.saturating_add(PIN_MILLIS))),
         owner: CheckpointOwner::Clone(clone),
+        metadata: place.into_iter().map(|place| (CLONE_AT.to_owned(), place)).collect(),
         ..NewCheckpoint::default()
     }
 }

@@ -1,6 +1,7 @@
 //! Reads that find a table gone: whether that is damage, or a version that is not kept any more.
 
 use super::ReaderShared;
+use crate::cache::ancestors::naming;
 use crate::follower::at_checkpoint::ReadAt;
 use crate::follower::following::Follower;
 use crate::read::answer::Answer;
@@ -23,11 +24,12 @@ impl ReaderShared {
         read: impl Fn(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
     ) -> Answer<T> {
         let shared = Arc::clone(self);
-        let is_gone = |error: &Error| error.kind() == ErrorKind::NotFound;
         Answer::Pending(Box::pin(async move {
             let mut answer = pending.await;
-            while answer.as_ref().is_err_and(is_gone) {
-                let began = shared.reposition(&levels).await?;
+            while let Err(missing) = &answer
+                && missing.kind() == ErrorKind::NotFound
+            {
+                let began = shared.reposition(&levels, missing).await?;
                 levels = Arc::clone(shared.view.read().tree.below());
                 answer = read(&shared, what.clone())?.wait().await;
                 if began {
@@ -39,10 +41,10 @@ impl ReaderShared {
         }))
     }
 
-    /// A table of `levels` was gone: look, and start from the newest manifest. `false` where
-    /// another call has done so since.
-    async fn reposition(&self, levels: &Arc<Levels>) -> Result<bool> {
-        let Some(follower) = &self.follower else { return Err(self.gone()) };
+    /// A table of `levels` was gone, as `missing` says: look, and start from the newest manifest.
+    /// `false` where another call has done so since.
+    async fn reposition(&self, levels: &Arc<Levels>, missing: &Error) -> Result<bool> {
+        let Some(follower) = &self.follower else { return Err(naming(self.gone(), missing)) };
         let work = async {
             let mut follower = follower.lock().await;
             self.health.check_open()?;
@@ -56,7 +58,11 @@ impl ReaderShared {
             }
             self.whole(self.start_again(&mut follower, levels)).await.map(|()| true)
         };
-        self.context.deadline(self.options.deadline, "refresh", work).await
+        let moved = self.context.deadline(self.options.deadline, "refresh", work).await;
+        moved.map_err(|error| match error.kind() {
+            ErrorKind::Corruption => naming(error, missing),
+            _ => error,
+        })
     }
 
     /// What is told when a table is gone that only a checkpoint could keep.
@@ -106,7 +112,9 @@ impl MissingTables for ReaderShared {
             let Some(follower) = &self.follower else { return missing };
             let follower = follower.lock().await;
             match self.judge_missing(&follower, levels).await {
-                Err(error) if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    naming(error, &missing).caused_by(missing)
+                }
                 _ => missing,
             }
         })
@@ -117,5 +125,6 @@ fn dangling(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    Error::corruption("a table that the newest manifest names is gone").caused_by(error)
+    let dangling = Error::corruption("a table that the newest manifest names is gone");
+    naming(dangling, &error).caused_by(error)
 }

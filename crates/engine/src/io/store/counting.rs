@@ -337,6 +337,10 @@ impl Store for CountingStore {
         self.store.location()
     }
 
+    fn stands_at(&self, location: &str) -> bool {
+        self.store.stands_at(location)
+    }
+
     fn follows(&self, location: &str) -> Result<()> {
         self.store.follows(location)
     }

@@ -148,6 +148,16 @@ impl Store for LocalStore {
         url::of_folder(self.folder.root())
     }
 
+    /// Also by another path, through a symbolic link.
+    fn stands_at(&self, location: &str) -> bool {
+        if self.location().as_deref() == Some(location) {
+            return true;
+        }
+        let Some(path) = url::folder(location) else { return false };
+        let real = [path.as_path(), self.folder.root()].map(Path::canonicalize);
+        matches!(real, [Ok(there), Ok(here)] if there == here)
+    }
+
     fn follows(&self, location: &str) -> Result<()> {
         let followed = url::folder(location).map(drop);
         followed.ok_or_else(|| not_followed(self.location(), location))

@@ -161,6 +161,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether `location`, as [`Store::location`] gave it once, is the place where this is.
+    fn stands_at(&self, location: &str) -> bool {
+        self.location().as_deref() == Some(location)
+    }
+
     /// Whether the place of an ancestor, which a manifest names, is followed from here. A manifest
     /// may come from anywhere, so this store says which places are: those of its own kind, and of
     /// its own bucket; and those that its options allow.

@@ -180,6 +180,10 @@ impl Store for ReachingStore {
         self.store.sent()
     }
 
+    fn stands_at(&self, location: &str) -> bool {
+        self.store.stands_at(location)
+    }
+
     fn follows(&self, location: &str) -> Result<()> {
         let own = self.store.follows(location);
         let allowed = || self.home.follows(location).is_ok() || self.stores.allows(location);
