@@ -295,7 +295,9 @@ fn one_place_each(
 /// # Errors
 /// Invalid, naming two states that hold different objects, and the table.
 pub(crate) fn check_objects(states: &[(&str, &Manifest, Composition)]) -> Result<()> {
-    let mut first: HashMap<SstId, (&str, (DatabaseId, Option<JobId>, u32))> = HashMap::new();
+    /// The database that holds it, the job in whose folder it lies, and its checksum.
+    type TableObject = (DatabaseId, Option<JobId>, u32);
+    let mut first: HashMap<SstId, (&str, TableObject)> = HashMap::new();
     for (name, state, tables) in states {
         for table in tables.tables() {
             let database = match table.location {
