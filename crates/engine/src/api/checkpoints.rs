@@ -118,8 +118,8 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
     })
 }
 
-/// Drops the checkpoints that have expired by this process's clock and by the store's, as a collector
-/// would (rule G3). Answers the newest state after it.
+/// Drops the checkpoints that have expired by this process's clock and by the store's, as a
+/// collector would (rule G3). Answers the newest state after it.
 async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
     let newest = newest(objects).await?;
     let (now, _) = both_clocks(objects, &newest).await?;

@@ -92,7 +92,8 @@ impl ReaderShared {
     /// A table of `levels` is missing.
     ///
     /// # Errors
-    /// NotFound where another database stands in its place; Corruption where a lease still covers it, as a look has it that comes after (rule L5).
+    /// NotFound where another database stands in its place; Corruption where a lease still covers
+    /// it, as a look has it that comes after (rule L5).
     async fn judge_missing(&self, follower: &Follower, levels: &Arc<Levels>) -> Result<()> {
         let looked = follower.look_up().await?;
         if let Some(newest) = &looked {
