@@ -1,6 +1,6 @@
 //! Clones (RFC 0029, RFC 0031): what one begins with, who reads it, what keeps what it names alive,
-//! several parents, parents elsewhere, places of clones, a crash at every request of its making, and
-//! how it lets go of its parents.
+//! several parents, parents elsewhere, places of clones, a crash at every request of its making,
+//! and how it lets go of its parents.
 
 #![allow(
     clippy::disallowed_methods,

@@ -24,9 +24,10 @@ with siltstone.open_reader(sys.argv[1]) as reader:
 
 
 def leased(url: str) -> list[int]:
-    """Versions that readers have leased."""
-    leases = siltstone.admin.manifest(url)["leases"]
-    return sorted(version for lease in leases for version in lease["versions"])
+    """Versions that readers have leased, and those that since-leases begin with."""
+    manifest = siltstone.admin.manifest(url)
+    versions = [version for lease in manifest["leases"] for version in lease["versions"]]
+    return sorted(versions + [lease["from_version"] for lease in manifest["since_leases"]])
 
 
 @pytest.fixture

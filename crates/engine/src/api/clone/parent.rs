@@ -165,7 +165,8 @@ impl<'a> FoundParent<'a> {
     }
 }
 
-/// Adds the pin `new` in an ancestor of a parent, of what the parent's own pin there keeps, and its entry.
+/// Adds the pin `new` in an ancestor of a parent, of what the parent's own pin there keeps, and its
+/// entry.
 pub(super) async fn pin_ancestor(
     there: &Objects,
     new: NewCheckpoint,
