@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-from functools import lru_cache
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -16,7 +15,6 @@ from pyspark import SparkContext
 __all__ = ["driver_name"]
 
 
-@lru_cache(maxsize=1)
 def driver_name() -> str:
     """The host and the JVM of the driver; where no JVM is found, this process in its place."""
     java = _java_above(os.getppid()) or _java_of_the_session() or os.getpid()
