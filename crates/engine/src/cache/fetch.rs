@@ -11,6 +11,7 @@ use crate::io::store::retry::{limit_of, with_retries};
 use crate::io::store::troubles::explained;
 use crate::manifests::client::look;
 use crate::manifests::objects::Objects;
+use crate::options::Options;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
@@ -104,6 +105,27 @@ pub(crate) fn brought(
 }
 
 impl ReadContext {
+    /// What reads of the writer of `epoch` go by.
+    pub(crate) fn of_writer(
+        env: &Env,
+        requests: &Arc<Requests>,
+        options: &Options,
+        operator: OnceLock<Arc<dyn MergeOperator>>,
+        epoch: Epoch,
+    ) -> ReadContext {
+        ReadContext::from(Needs {
+            env: env.clone(),
+            requests: Arc::clone(requests),
+            asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
+            cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
+            ancestors: Ancestors::default(),
+            operator,
+            latest: AtomicU64::default(),
+            deadline: options.deadline,
+            writer: Some(epoch),
+        })
+    }
+
     /// `work`, or Timeout after `limit`, caused by what the store refused meanwhile.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //!
 //! Tables are counted as they leave the tree, from every manifest that the process learns. One that
 //! a present checkpoint or lease keeps does not count yet: a table stands in every manifest from
-//! the one that added it to the last that names it, so what keeps one of those keeps it. The WAL is
-//! counted as it is written: by the next flush it is garbage. A round then tells what really stayed.
+//! the one that added it to the last that names it, so what keeps one of those keeps it. The WAL
+//! is counted as it is written: by the next flush it is garbage. A round then tells what stayed.
 
 use crate::io::env::Clock;
 use crate::io::store::counting::Requests;

@@ -13,12 +13,9 @@ use super::stalls::pressure::Pressure;
 use super::state::{Start, Writer};
 use super::wal_task::WalTask;
 use super::{checkpoint, collector, compactor, ingest};
-use crate::cache::ancestors::Ancestors;
-use crate::cache::blocks::BlockCache;
-use crate::cache::fetch::{Needs, ReadContext, brought};
+use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
-use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
@@ -49,7 +46,6 @@ use siltstone_sst::wal::{self, WalObject, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -501,27 +497,6 @@ async fn put_back(
     Ok(replayed)
 }
 
-/// What reads of the handle go by.
-fn context_of(
-    env: &Env,
-    requests: &Arc<Requests>,
-    options: &Options,
-    operator: Option<Arc<dyn MergeOperator>>,
-    epoch: Epoch,
-) -> ReadContext {
-    ReadContext::from(Needs {
-        env: env.clone(),
-        requests: Arc::clone(requests),
-        asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
-        cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
-        ancestors: Ancestors::default(),
-        operator: brought(operator),
-        latest: AtomicU64::default(),
-        deadline: options.deadline,
-        writer: Some(epoch),
-    })
-}
-
 async fn start(
     env: Env,
     requests: Arc<Requests>,
@@ -535,7 +510,8 @@ async fn start(
     let options = how.options;
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let replayed = replay(&objects, &recovered, bodies, (&options, began), &budget).await?;
-    let context = context_of(&env, &requests, &options, how.merge_operator, recovered.epoch);
+    let operator = brought(how.merge_operator);
+    let context = ReadContext::of_writer(&env, &requests, &options, operator, recovered.epoch);
     take_up(&recovered.manifest, &context);
     let (pins_nudge, ingest_nudge) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
