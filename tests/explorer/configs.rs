@@ -149,7 +149,17 @@ fn small_leases() -> Vec<Config> {
         vec![writer(1, 1, &[1], true), leaser(0, true), leaser(0, false), Collector::actor(1)],
         NONE,
     );
-    vec![after(CLOSED, shares), after(CLOSED, since)]
+    let lasting = config(
+        "reader under a lasting since-lease, compactor, collector",
+        vec![
+            writer(1, 1, &[1], true),
+            Leaser::lasting(Rules::ALL, 1),
+            Compactor::actor(),
+            Collector::actor(1),
+        ],
+        NONE,
+    );
+    vec![after(CLOSED, shares), after(CLOSED, since), after(CLOSED, lasting)]
 }
 
 /// Jobs of two coordinators, or of one and a worker; their beginning is explored at large.

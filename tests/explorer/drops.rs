@@ -382,7 +382,7 @@ fn leasing() -> Vec<Drop> {
         Drop::new(Rule::LookBeforeCorruption, alone).after(LEASED),
         // The first state is covered, a second table comes, both are compacted away.
         Drop::new(Rule::HonourSince, |rules| {
-            let reader = Leaser::since(rules, 1, false);
+            let reader = Leaser::lasting(rules, 1);
             let others = [reader, Compactor::actor(), Collector::actor(1)];
             std::iter::once(writer(1, 1, &[1], true)).chain(others).collect()
         })

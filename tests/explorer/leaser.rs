@@ -19,6 +19,7 @@ use std::time::Duration;
 
 const ROLE: &str = "leasing reader";
 const LIFETIME: Duration = Duration::from_millis(8);
+const LASTING: Duration = Duration::from_secs(2);
 /// What is leased here has run out for the collector's clock: it may be revoked at any time.
 const EARLY: Moment = Moment { now: Duration::ZERO, wall: UnixMillis(0), share: 0.0 };
 /// What is leased here is never revoked; by its own clock everything is due.
@@ -60,6 +61,12 @@ impl Leaser {
     pub(crate) fn since(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
         let lifetimes = Lifetimes { since: Some(LIFETIME), point: LIFETIME };
         Leaser::of(lifetimes, world, takes, renews)
+    }
+
+    /// The same, whose since-leases have not run out for the collector's clock.
+    pub(crate) fn lasting(world: siltstone_manifest::Rules, takes: u8) -> Actor {
+        let lifetimes = Lifetimes { since: Some(LASTING), point: LASTING };
+        Leaser::of(lifetimes, world, takes, false)
     }
 
     fn of(
