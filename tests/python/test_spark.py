@@ -109,7 +109,7 @@ def kept(url: str):
     """The checkpoint that was made for Spark."""
     (one,) = [
         one
-        for one in siltstone.admin.list_checkpoints(url)
+        for one in siltstone.admin.list_checkpoints(url, processes=True)
         if one.metadata.get("made_by") == "siltstone.spark"
     ]
     return one
@@ -141,17 +141,32 @@ def test_what_was_pinned_is_let_go(spark, written) -> None:
     siltstone.admin.delete_checkpoint(url, mine)
 
 
-def test_no_more_are_kept_than_is_sensible(written, monkeypatch) -> None:
-    monkeypatch.setattr(pins, "MOST", 3)
+def made_for_spark(url: str) -> int:
+    checkpoints = siltstone.admin.list_checkpoints(url, processes=True)
+    return sum(one.metadata.get("made_by") == "siltstone.spark" for one in checkpoints)
+
+
+def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written) -> None:
+    db, url = written
     for _ in range(5):
-        pins.pinned(written[1], None)[0].close()
-    assert kv.release() == 3
+        pins.pinned(url, None)[0].close()
+        assert spark.read.format("siltstone").load(url).count() == len(ROWS)
+    assert made_for_spark(url) == 1
+    for n in range(20):
+        db.put(b"zz", b"%d" % n).wait()
+        pins.pinned(url, None)[0].close()
+        assert made_for_spark(url) <= 16
+    # The pin that `load()` shares lives for a day, and outlives these.
+    assert kv.release() == 16
+    assert made_for_spark(url) <= 1
 
 
 def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")
     pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
+    # Another state, and so a pin of its own.
+    written[0].put(b"zz", b"new").wait()
     pins.pinned(url, None)[0].close()
     monkeypatch.delenv("TEST_PROVIDER")
     assert kv.release() == 2
@@ -176,7 +191,8 @@ def test_what_is_not_understood_is_refused(spark, written) -> None:
     for text, call in refused.items():
         with pytest.raises(siltstone.Invalid, match=re.escape(text)):
             call()
-    assert kv.release() == 0
+    # The pin of the state stays, for the next frame of it.
+    assert kv.release() <= 1
 
 
 def test_the_doctor_asks_every_slot(spark, written, tmp_path: Path) -> None:

@@ -115,13 +115,14 @@ def test_a_frame_of_a_moment_has_all_rows_of_it_or_is_refused(spark, live) -> No
     assert frame.count() == 110
 
 
-def test_a_refused_frame_leaves_no_checkpoint(spark, live) -> None:
+def test_refused_frames_leave_one_checkpoint_at_most(spark, live) -> None:
     _, url = live
-    before = len(admin.list_checkpoints(url))
+    before = len(admin.list_checkpoints(url, processes=True))
     for options in ({"timestampAsOf": "2001-01-01T00:00:00+00:00"}, {"start": "hex:1"}):
         with pytest.raises(Exception, match=r"siltstone\.exceptions"):
             read(spark, url, **options)
-    assert len(admin.list_checkpoints(url)) == before
+    # The pin of the newest state, which the next frame of it shares.
+    assert len(admin.list_checkpoints(url, processes=True)) <= before + 1
 
 
 KEYS = {

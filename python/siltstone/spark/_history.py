@@ -57,9 +57,13 @@ def _later(
     url: str, version: int, lease: Checkpoint, store_options: str | None
 ) -> list[Checkpoint]:
     """The checkpoints that pin this version or a later one, in their order, without `lease`."""
-    kept = admin.list_checkpoints(url, store_options=store_options)
-    others = [one for one in kept if one.id != lease.id and one.manifest_id >= version]
-    return sorted(others, key=lambda one: (one.manifest_id, one.created))
+    kept = admin.list_checkpoints(url, processes=True, store_options=store_options)
+    # A writer's come and go with its own reads.
+    others = [one for one in kept if one.id != lease.id and one.owner != "writer"]
+    others = [one for one in others if one.manifest_id >= version]
+    # The commit that ended the version pins all that was durable by then; the one that made it pins
+    # what was durable before.
+    return sorted(others, key=lambda one: (one.manifest_id == version, one.manifest_id))
 
 
 def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> Place:

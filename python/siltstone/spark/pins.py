@@ -26,6 +26,8 @@ __all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
 
 LIFETIME = 3600.0
 """Seconds that a checkpoint lives on once nobody refreshes it any more."""
+MOST = 16
+"""Checkpoints that a driver has of one database at most; the engine deletes the others."""
 SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
 """Caches of a reader in a worker: a machine runs as many workers as it has cores."""
 
@@ -69,7 +71,10 @@ class _Keeper:
                 ).start()
                 atexit.register(self.release)
             others = [one for one in self._kept if one.checkpoint.id != kept.checkpoint.id]
-            self._kept = [*others, kept]
+            here = [one for one in others if one.url == kept.url]
+            # The engine has deleted those that are too many.
+            gone = here[: max(len(here) + 1 - MOST, 0)]
+            self._kept = [*(one for one in others if one not in gone), kept]
 
     def release(self) -> int:
         """Deletes what is kept; how many there were."""
