@@ -381,35 +381,35 @@ def submit(
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
         raise TypeError("timeout: a duration; wait=False does not wait")
+
+    def asked(seconds: float | None) -> IngestStatus:
+        return IngestStatus(*_native.ingest_submit(request.url, store, plain, seconds))
+
     if not wait:
-        return IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
+        return asked(None)
     until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
     while True:
-        left = max(until - time.monotonic(), 0.001)
-        stands = _asked(request.url, store, plain, min(left, _LOOK_AGAIN))
-        if stands is not None and stands.state != "pending":
-            return stands
-        barred = None if stands is None else _take_in(request, take_over, store_options)
-        if time.monotonic() >= until:
+        barred = None
+        # Where there is no room, the call that waits is the one that asks.
+        with suppress(Unavailable):
+            stands = asked(None)
+            if stands.state != "pending":
+                return stands
+            barred = _take_in(request, take_over, store_options)
+        left = until - time.monotonic()
+        if left <= 0:
             raise Timeout(
                 "submit: the job was not taken in within the time-out; it stays asked for, and the "
                 "next writer takes it in"
                 + (f" (this call may not open the database: {barred})" if barred else "")
                 + ". If the last writer died, take_over=True ends it"
             )
+        with suppress(Timeout):
+            return asked(min(left, _LOOK_AGAIN))
 
 
 _LOOK_AGAIN = 2.0
 """Seconds after which `submit` tries again to take the job in by itself."""
-
-
-def _asked(url: str, store: Any, plain: Any, seconds: float) -> IngestStatus | None:
-    """How the job stands after some time at most; None where it could not even be asked for."""
-    with suppress(Timeout):
-        return IngestStatus(*_native.ingest_submit(url, store, plain, seconds))
-    with suppress(Unavailable, Timeout):
-        return IngestStatus(*_native.ingest_submit(url, store, plain, None))
-    return None
 
 
 def _take_in(
