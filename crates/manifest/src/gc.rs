@@ -12,6 +12,7 @@ mod pinned;
 
 pub use allowance::Allowance;
 pub use fate::Fate;
+use pinned::named_by_log;
 pub use pinned::{PinnedName, PinnedNames};
 
 use crate::compaction::record::JobReservation;
@@ -81,20 +82,10 @@ impl Evidence {
 
     /// Takes note of the tables that a manifest names.
     pub fn note(&mut self, manifest: &Manifest) {
-        for table in manifest.tables() {
-            let last = self.named.entry(table.name()).or_default();
-            *last = manifest.id.max(*last);
-        }
-        for entry in named_ancestors(manifest) {
-            let last = self.named_ancestors.entry(entry.number).or_default();
-            *last = manifest.id.max(*last);
-        }
-        let left = manifest.left.iter().copied().map(ObjectName::Compacted);
-        let pending = manifest.pending_ingests.iter().map(|one| PinnedName::Job(one.job));
-        for name in left.map(PinnedName::Object).chain(pending) {
-            let last = self.kept.entry(name).or_default();
-            *last = manifest.id.max(*last);
-        }
+        let ancestors = named_ancestors(manifest).into_iter().map(|entry| entry.number);
+        note_last(&mut self.named, manifest.tables().map(SstDescriptor::name), manifest.id);
+        note_last(&mut self.named_ancestors, ancestors, manifest.id);
+        note_last(&mut self.kept, named_by_log(manifest), manifest.id);
     }
 
     /// Where this round leaves the boundary of the manifests.
@@ -141,6 +132,18 @@ impl Evidence {
         };
         let all = newest.ancestors.iter().map(|entry| entry.number);
         all.filter(|number| !is_named(*number)).collect()
+    }
+}
+
+/// Manifest `id` names these.
+fn note_last<K: Ord>(
+    last: &mut BTreeMap<K, ManifestId>,
+    names: impl Iterator<Item = K>,
+    id: ManifestId,
+) {
+    for name in names {
+        let last = last.entry(name).or_default();
+        *last = id.max(*last);
     }
 }
 
@@ -251,23 +254,16 @@ fn kept_bytes(
     tree: &HashSet<ObjectName>,
     hold: &Hold,
 ) -> u64 {
-    let fed = || state.fed.iter().filter(|one| one.seq > hold.seq).map(|one| one.source);
-    let jobs: HashSet<JobId> = fed()
-        .filter_map(|source| match source {
-            FedSource::Job(job) => Some(job),
-            FedSource::Table(_) => None,
-        })
-        .collect();
-    let tables: HashSet<ObjectName> = fed()
-        .filter_map(|source| match source {
-            FedSource::Table(table) => Some(ObjectName::Compacted(table)),
-            FedSource::Job(_) => None,
-        })
-        .collect();
-    let kept = listed.iter().filter(|object| match object.name {
-        ObjectName::Wal(id) => id >= hold.wal_from,
-        ObjectName::IngestSst(job, _) => jobs.contains(&job) && !tree.contains(&object.name),
-        name => tables.contains(&name) && !tree.contains(&name),
+    let fed = state.fed.iter().filter(|one| one.seq > hold.seq).map(|one| one.source);
+    let fed: HashSet<FedSource> = fed.collect();
+    let kept = listed.iter().filter(|object| {
+        let source = match object.name {
+            ObjectName::Wal(id) => return id >= hold.wal_from,
+            ObjectName::IngestSst(job, _) => FedSource::Job(job),
+            ObjectName::Compacted(table) => FedSource::Table(table),
+            _ => return false,
+        };
+        fed.contains(&source) && !tree.contains(&object.name)
     });
     kept.map(|object| object.bytes).sum()
 }

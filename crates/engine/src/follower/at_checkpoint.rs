@@ -138,7 +138,7 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
     let is_named = async || {
         let newest = objects.manifest(newest).await?;
-        Ok::<_, Error>(newest.is_some_and(|newest| newest.pinned_versions().contains(&id)))
+        Ok::<_, Error>(newest.is_some_and(|newest| newest.pins(id)))
     };
     let counts = id <= newest && (id > listing.boundary || is_named().await?);
     let found = match counts && (ids.contains(&id) || id == newest) {

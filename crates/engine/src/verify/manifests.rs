@@ -226,7 +226,7 @@ impl Verify<'_> {
     /// Whether a checkpoint or a lease that is present as of now pins the manifest `id`.
     async fn is_pinned_now(&self, id: ManifestId) -> Result<bool> {
         let now = self.newest_now().await?;
-        Ok(now.is_none_or(|now| now.pinned_versions().contains(&id)))
+        Ok(now.is_none_or(|now| now.pins(id)))
     }
 
     /// Boundary objects say what their names say. Only the largest of a folder counts, and none

@@ -2,7 +2,8 @@
 //! tells.
 
 use super::{
-    Evidence, ListedObject, PinnedName, manifest_boundary_now, record_boundary_now, superseded,
+    Evidence, ListedObject, PinnedName, manifest_boundary_now, pinned::left, record_boundary_now,
+    superseded,
 };
 use crate::ingest::{deadline, has_ended, stays_ended};
 use crate::rules::{Rule, Rules};
@@ -190,29 +191,17 @@ impl<'a> ObjectJudge<'a> {
 
     fn read_tables(&mut self) {
         let (evidence, newest) = (self.evidence, self.newest);
-        let pending = self.rules.has(Rule::HonourPending);
         let counted = newest.checkpoints.iter().filter(|one| self.counts(one));
         let checkpoints: BTreeSet<_> = counted.map(|one| one.manifest_id).collect();
         let leased = newest.leases.iter().flat_map(|lease| &lease.versions);
         let leased = leased.map(|version| version.manifest_id).filter(|id| self.is_leased(*id));
         let leased: BTreeSet<_> = leased.collect();
-        for name in evidence.pinned.needed(&checkpoints) {
-            match name {
-                PinnedName::Object(name) => drop(self.pinned.insert(name)),
-                PinnedName::Job(job) if pending => drop(self.ingests.insert(job)),
-                PinnedName::Job(_) | PinnedName::Ancestor(_) => {}
-            }
-        }
+        let pinned = evidence.pinned.needed(&checkpoints);
+        self.pinned = self.read_names(pinned);
         let since = self.rules.has(Rule::SinceKeepsPending).then_some(evidence.kept_from).flatten();
         let covered = evidence.kept.iter().filter(|(_, last)| since.is_some_and(|u| **last >= u));
-        let leased = evidence.pinned.needed(&leased).collect::<Vec<_>>();
-        for name in leased.into_iter().chain(covered.map(|(name, _)| *name)) {
-            match name {
-                PinnedName::Object(name) => drop(self.leased.insert(name)),
-                PinnedName::Job(job) if pending => drop(self.ingests.insert(job)),
-                PinnedName::Job(_) | PinnedName::Ancestor(_) => {}
-            }
-        }
+        let leased = evidence.pinned.needed(&leased).chain(covered.map(|(name, _)| *name));
+        self.leased = self.read_names(leased);
         if self.rules.has(Rule::HonourReservations) {
             let reserved = newest.reserved.iter().copied();
             self.reserved.extend(reserved.map(ObjectName::Compacted));
@@ -229,6 +218,20 @@ impl<'a> ObjectJudge<'a> {
             let outputs = running.flat_map(|job| job.outputs.iter().copied());
             self.jobs.extend(outputs.map(ObjectName::Compacted));
         }
+    }
+
+    /// The objects among what pinned versions need; their pending jobs are noted.
+    fn read_names(&mut self, names: impl Iterator<Item = PinnedName>) -> HashSet<ObjectName> {
+        let pending = self.rules.has(Rule::HonourPending);
+        let mut objects = HashSet::new();
+        for name in names {
+            match name {
+                PinnedName::Object(name) => drop(objects.insert(name)),
+                PinnedName::Job(job) if pending => drop(self.ingests.insert(job)),
+                PinnedName::Job(_) | PinnedName::Ancestor(_) => {}
+            }
+        }
+        objects
     }
 
     /// What consumers of the change feed have yet to read (rule W4).
@@ -441,11 +444,6 @@ impl<'a> ObjectJudge<'a> {
         ];
         keepers.into_iter().find(|(tables, _)| tables.contains(&name)).map(|(_, alive)| alive)
     }
-}
-
-/// Tables of large batches that the log which goes with a manifest may name (rule N14).
-fn left(manifest: &Manifest) -> impl Iterator<Item = ObjectName> {
-    manifest.left.iter().copied().map(ObjectName::Compacted)
 }
 
 /// A boundary object: the highest counts, and says all that lower ones say.

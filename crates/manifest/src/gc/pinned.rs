@@ -26,6 +26,17 @@ pub enum PinnedName {
     Ancestor(u32),
 }
 
+/// Tables of large batches that the log which goes with a manifest may name (rule N14).
+pub(super) fn left(manifest: &Manifest) -> impl Iterator<Item = ObjectName> {
+    manifest.left.iter().copied().map(ObjectName::Compacted)
+}
+
+/// What the log that goes with `manifest` may name: what is left, and jobs that are pending.
+pub(super) fn named_by_log(manifest: &Manifest) -> impl Iterator<Item = PinnedName> {
+    let pending = manifest.pending_ingests.iter().map(|one| PinnedName::Job(one.job));
+    left(manifest).map(PinnedName::Object).chain(pending)
+}
+
 /// What the versions that were noted need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PinnedNames {
@@ -46,9 +57,7 @@ impl PinnedNames {
             *span = (span.0.min(id), span.1.max(id));
         };
         manifest.tables().map(SstDescriptor::name).map(PinnedName::Object).for_each(&mut note);
-        let left = manifest.left.iter().copied().map(ObjectName::Compacted);
-        left.map(PinnedName::Object).for_each(&mut note);
-        manifest.pending_ingests.iter().for_each(|one| note(PinnedName::Job(one.job)));
+        named_by_log(manifest).for_each(&mut note);
         let ancestors = named_ancestors(manifest).into_iter();
         ancestors.for_each(|entry| note(PinnedName::Ancestor(entry.number)));
     }

@@ -38,6 +38,8 @@ pub struct Collect {
     database: DatabaseId,
     evidence: Evidence,
     known: Known,
+    /// Where the boundary of the manifests comes to lie by age: those above it are noted.
+    noted_above: ManifestId,
     phase: CollectPhase,
     /// Bytes of garbage that may stay for their age; `None`: any number.
     allowance: Option<Allowance>,
@@ -138,6 +140,7 @@ impl Collect {
             database,
             evidence: Evidence { cutoff, ..Evidence::default() },
             known: Known::default(),
+            noted_above: ManifestId::NONE,
             phase,
             allowance: None,
             dry: None,
@@ -428,6 +431,7 @@ impl Collect {
             self.evidence.kept_from = newest.kept_from();
         }
         let boundary = self.reach();
+        self.noted_above = boundary;
         let known = std::mem::take(&mut self.known);
         let Known { through, named, named_ancestors, kept, pinned, apps, .. } = known;
         self.known.apps = apps;
@@ -456,11 +460,10 @@ impl Collect {
             self.give_up();
             return;
         };
-        let (pinned, above) = (newest.pins(id), id > self.reach());
-        if pinned {
+        if newest.pins(id) {
             self.evidence.pinned.note(&read);
         }
-        if above {
+        if id > self.noted_above {
             self.evidence.note(&read);
         }
         self.end_reading();

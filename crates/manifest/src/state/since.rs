@@ -13,7 +13,7 @@ use crate::rules::Rules;
 use siltstone_base::{ManifestId, UnixMillis};
 
 /// Since-leases that there may be at once. Readers add one per half life, and a collector drops
-/// them; without a collector the two nearest become one.
+/// them; without a collector the two that end first become one.
 pub const MOST_SINCE_LEASES: usize = 16;
 
 /// Keeps every version from `from` on, with its tables, pending jobs and names, until it is
