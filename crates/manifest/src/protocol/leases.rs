@@ -84,13 +84,9 @@ pub struct Leases {
     /// The one of them that new reads use; `None` before the first, and once it was revoked.
     current: Option<ManifestId>,
     /// The newest state that it was told of, and when.
-    looked: Option<(ManifestId, Duration)>,
+    looked: Option<(Arc<Manifest>, Duration)>,
     /// When newer tables are taken up by a commit of its own, once there are some.
     waits_until: Option<Duration>,
-    /// Whether the database has since-leases.
-    knows_since: bool,
-    /// Whether that state has other tables than new reads use.
-    behind: bool,
 }
 
 /// A version that is read.
@@ -138,16 +134,7 @@ impl Leases {
     #[must_use]
     pub fn new(lifetimes: Lifetimes, rules: Rules) -> Leases {
         let (held, current, looked, waits_until) = (Vec::new(), None, None, None);
-        Leases {
-            lifetimes,
-            rules,
-            held,
-            current,
-            looked,
-            waits_until,
-            knows_since: false,
-            behind: false,
-        }
+        Leases { lifetimes, rules, held, current, looked, waits_until }
     }
 
     /// What new reads use: the leased version, and the newest state that was met with its tables.
@@ -174,12 +161,10 @@ impl Leases {
     /// tables up where a lease with half a lifetime left covers them (rule L2). Whether what new
     /// reads use is another version now, or none.
     pub fn learn(&mut self, state: &Arc<Manifest>, at: Moment) -> bool {
-        let before = self.looked;
-        if before.is_some_and(|(seen, _)| seen > state.id) {
+        if self.looked.as_ref().is_some_and(|(seen, _)| seen.id > state.id) {
             return false;
         }
-        self.looked = Some((state.id, at.now));
-        self.knows_since = state.features.names(SINCE_LEASES);
+        let before = self.looked.replace((Arc::clone(state), at.now)).map(|(_, when)| when);
         let had = self.current;
         let mut held = std::mem::take(&mut self.held);
         if let Some(current) = held.iter_mut().find(|one| Some(one.key) == had)
@@ -187,12 +172,11 @@ impl Leases {
         {
             current.state = Arc::clone(state);
         }
-        held.retain_mut(|held| self.note(held, state, before.map(|(_, when)| when), at));
+        held.retain_mut(|held| self.note(held, state, before, at));
         self.held = held;
         let stays = |key: &ManifestId| self.held.iter().any(|one| one.key == *key);
         self.current = self.current.filter(stays);
-        self.behind = self.is_behind(state);
-        if self.behind {
+        if self.is_behind(state) {
             self.join(state, self.enough(at.wall), None, at);
         }
         self.current != had
@@ -256,7 +240,8 @@ impl Leases {
     pub fn cover(&self, newest: bool, at: Moment) -> Covering {
         let since = self.since();
         // Under a since-lease newer tables cost nothing more.
-        let newest = newest || (self.behind && since.is_some());
+        let behind = self.looked.as_ref().is_some_and(|(state, _)| self.is_behind(state));
+        let newest = newest || (behind && since.is_some());
         let rested = self.rested(at.now);
         // At rest one version is covered for long; else the newest and what follows.
         let by_since =
@@ -277,7 +262,7 @@ impl Leases {
             if held.until >= enough && held.due > at.now {
                 continue;
             }
-            let is_newest = Some(held.key) == self.current && !newest && !self.behind;
+            let is_newest = Some(held.key) == self.current && !newest;
             match by_since {
                 Some(life) if is_newest => {
                     let until = self.until(at.wall, life);
@@ -366,13 +351,13 @@ impl Leases {
         let (state, taken) = (Arc::clone(state), at.now);
         self.held.push(HeldVersion { key, leased, state, taken, until, due });
         self.current = Some(key);
-        self.behind = false;
         self.waits_until = None;
     }
 
     /// How long since-leases last, where the database has them.
     fn since(&self) -> Option<Duration> {
-        self.lifetimes.since.filter(|_| self.knows_since)
+        let has = |(state, _): &(Arc<Manifest>, Duration)| state.features.names(SINCE_LEASES);
+        self.lifetimes.since.filter(|_| self.looked.as_ref().is_some_and(has))
     }
 
     fn shortest(&self) -> Duration {

@@ -367,71 +367,83 @@ fn a_database_without_since_leases_gets_none() {
     assert_eq!((world.0.since_leases.len(), world.0.leased_versions()), (0, 1));
 }
 
-proptest! {
-    /// Readers that look, scan, end scans and sleep, beside flushes and revocations at any moment:
-    /// whoever acted within half a lifetime, and was not told otherwise, is covered.
-    #[test]
-    fn what_is_read_is_covered(
-        story in prop::collection::vec((0..4usize, 0..6u8, 0..5u64, 0..100u8), 1..200)
-    ) {
-        let mut world = World::new();
-        let mut fleet: Vec<Leases> = (0..4).map(|_| reader()).collect();
-        let mut acted = [0; 4];
-        let mut second = 0;
-        for (who, what, pause, share) in story {
-            second += pause;
-            let at = Moment { share: f64::from(share) / 100.0, ..at(second) };
-            match what {
-                0 => world.flush(),
-                1 => world.revoke(second),
-                2 => fleet[who].forget_unread(|_| false),
-                _ => {
-                    let want = if what == 3 { Want::Now } else { Want::Sometime };
-                    world.turn(&mut fleet[who], want, at);
-                    acted[who] = second;
-                }
-            }
-            prop_assert!(world.0.leases.len() <= crate::state::MOST_LEASES);
-            for (reader, acted) in fleet.iter().zip(acted) {
-                // Between half a lifetime, when it renews, and the end are an eighth and more.
-                if second <= acted + LIFETIME.as_secs() * 3 / 8 {
-                    for (version, _) in reader.versions() {
-                        let leased = world.0.lease_of(version).is_some();
-                        prop_assert!(leased, "{version:?} at {second}");
-                    }
-                }
+/// What happens in a story.
+#[derive(Clone, Copy, Debug)]
+enum StoryStep {
+    Flush,
+    Revoke,
+    EndScans,
+    Turn(Want),
+}
+
+/// A reader, what happens, after how many seconds, and the reader's share of a pause.
+type Story = Vec<(usize, StoryStep, u64, u8)>;
+
+/// Steps of these weights: flush, revocation, end of scans, a turn at once, a turn sometime.
+fn any_story(
+    weights: [u32; 5],
+    pauses: std::ops::Range<u64>,
+    most: usize,
+) -> impl Strategy<Value = Story> {
+    let [flush, revoke, end, now, sometime] = weights;
+    let step = prop_oneof![
+        flush => Just(StoryStep::Flush),
+        revoke => Just(StoryStep::Revoke),
+        end => Just(StoryStep::EndScans),
+        now => Just(StoryStep::Turn(Want::Now)),
+        sometime => Just(StoryStep::Turn(Want::Sometime)),
+    ];
+    prop::collection::vec((0..4usize, step, pauses, 0..100u8), 1..most)
+}
+
+/// Four readers live through `story`. A reader that acted within three eighths of `life`, and was
+/// not told otherwise, is covered: it renews at half of it, at most an eighth later.
+fn check_story(
+    mut world: World,
+    reader: fn() -> Leases,
+    life: Duration,
+    story: Story,
+    is_covered: impl Fn(&World, &Leases) -> bool,
+) -> Result<(), TestCaseError> {
+    let mut fleet: Vec<Leases> = (0..4).map(|_| reader()).collect();
+    let mut acted = [0; 4];
+    let mut second = 0;
+    for (who, step, pause, share) in story {
+        second += pause;
+        match step {
+            StoryStep::Flush => world.flush(),
+            StoryStep::Revoke => world.revoke(second),
+            StoryStep::EndScans => fleet[who].forget_unread(|_| false),
+            StoryStep::Turn(want) => {
+                let at = Moment { share: f64::from(share) / 100.0, ..at(second) };
+                world.turn(&mut fleet[who], want, at);
+                acted[who] = second;
             }
         }
+        prop_assert!(world.0.leases.len() <= crate::state::MOST_LEASES);
+        prop_assert!(world.0.since_leases.len() <= crate::state::MOST_SINCE_LEASES);
+        for (reader, acted) in fleet.iter().zip(acted) {
+            if second <= acted + life.as_secs() * 3 / 8 {
+                prop_assert!(is_covered(&world, reader), "at {second}");
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    /// Readers that look, scan, end scans and sleep, beside flushes and revocations at any moment.
+    #[test]
+    fn what_is_read_is_covered(story in any_story([1, 1, 1, 1, 2], 0..5, 200)) {
+        let leased = |world: &World, reader: &Leases| {
+            reader.versions().all(|(version, _)| world.0.lease_of(version).is_some())
+        };
+        check_story(World::new(), reader, LIFETIME, story, leased)?;
     }
 
     /// Likewise under since-leases, with scans that go on.
     #[test]
-    fn what_is_read_is_covered_by_since_leases(
-        story in prop::collection::vec((0..4usize, 0..8u8, 0..4u64, 0..100u8), 1..300)
-    ) {
-        let mut world = World::with_since();
-        let mut fleet: Vec<Leases> = (0..4).map(|_| since()).collect();
-        let mut acted = [0; 4];
-        let mut second = 0;
-        for (who, what, pause, share) in story {
-            second += pause;
-            let at = Moment { share: f64::from(share) / 100.0, ..at(second) };
-            match what {
-                0 | 1 => world.flush(),
-                2 => world.revoke(second),
-                3 => fleet[who].forget_unread(|_| false),
-                _ => {
-                    let want = if what == 4 { Want::Sometime } else { Want::Now };
-                    world.turn(&mut fleet[who], want, at);
-                    acted[who] = second;
-                }
-            }
-            prop_assert!(world.0.since_leases.len() <= crate::state::MOST_SINCE_LEASES);
-            for (reader, acted) in fleet.iter().zip(acted) {
-                if second <= acted + SINCE.as_secs() * 3 / 8 {
-                    prop_assert!(world.covers(reader), "at {second}");
-                }
-            }
-        }
+    fn what_is_read_is_covered_by_since_leases(story in any_story([2, 1, 1, 3, 1], 0..4, 300)) {
+        check_story(World::with_since(), since, SINCE, story, World::covers)?;
     }
 }
