@@ -12,8 +12,7 @@ use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
 use crate::io::env::Env;
 use crate::io::store::counting::Requests;
-use crate::manifests::client::{commit_alone, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::client::{self, commit_alone};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -428,6 +427,6 @@ fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken
 
 async fn newest_state(env: &Env, limit: std::time::Duration) -> Result<(Objects, Arc<Manifest>)> {
     let objects = Objects { env: env.clone(), limit };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+    let newest = client::newest(&objects).await?;
     Ok((objects, newest))
 }

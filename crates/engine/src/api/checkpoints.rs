@@ -3,8 +3,7 @@
 use super::clone::with_clone;
 use crate::gc::both_clocks;
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, look, try_commit_alone};
-use crate::manifests::missing::no_database;
+use crate::manifests::client::{commit_alone, newest, try_commit_alone};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
 use crate::writer::state::Writer;
@@ -282,8 +281,4 @@ pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<V
         env.deadline(deadline, "list_checkpoints", work).await
     }
     .boxed()
-}
-
-pub(super) async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
-    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
 }

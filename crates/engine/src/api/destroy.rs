@@ -3,9 +3,8 @@
 use crate::api::clone::with_clone;
 use crate::gc::{both_clocks, erase, let_go};
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::writer::open::Opening;
 use futures::FutureExt;
@@ -34,7 +33,7 @@ pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Resul
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
         let marks = async {
-            let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+            let newest = newest(&objects).await?;
             gate::check_changes(&newest)?;
             let clocks = both_clocks(&objects, &newest).await?;
             if !soft {

@@ -13,7 +13,7 @@ mod pin;
 use super::clone::request;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
-use crate::manifests::client::{Left, commit_alone, found, look, look_or_left};
+use crate::manifests::client::{Left, commit_alone, found, look, look_or_left, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::new_database;
@@ -110,7 +110,7 @@ pub fn import<'a>(
 pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        let newest = newest(&objects).await?;
         check_lives(&newest)?;
         let request = request(&[b"promote".to_vec(), newest.database.0.to_be_bytes().to_vec()]);
         if is_promoted_by(&newest, request) {

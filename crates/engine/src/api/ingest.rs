@@ -5,7 +5,7 @@ use crate::api::db::Database;
 use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::retry::{limit_of, with_retries};
-use crate::manifests::client::{commit_alone, look, try_commit_alone};
+use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::{Objects, is_damage};
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
@@ -24,9 +24,7 @@ use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{
     ClosedJob, JobApp, Standing, bringing, deadline, layered, standing, standing_as, standing_since,
 };
-use siltstone_manifest::{
-    Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
-};
+use siltstone_manifest::{Conflict, Edit, IngestConflict, IngestEdit, Refusal, RequestIngest};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -536,10 +534,6 @@ pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<
 /// Whoever asks again creates the object anew, which the manifest knows to be too late.
 fn collected_meanwhile() -> Error {
     Error::unavailable("the object that closed the job was collected while it was read")
-}
-
-async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
-    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
 }
 
 impl Database {

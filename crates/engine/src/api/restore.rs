@@ -4,9 +4,9 @@
 use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
 use crate::io::store::counting::within;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::{check_writable, no_database};
+use crate::manifests::missing::check_writable;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
@@ -39,7 +39,7 @@ pub fn restore<'a>(
 ) -> BoxFuture<'a, Result<()>> {
     within(env, options.deadline, "restore", move |counted| async move {
         let objects = Objects { env: counted, limit: options.deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        let newest = newest(&objects).await?;
         check_writable(&newest)?;
         gate::check_changes(&newest)?;
         let checkpoint = which.find(&newest)?.clone();

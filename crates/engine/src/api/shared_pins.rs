@@ -1,9 +1,9 @@
 //! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state
 //! that has not changed there is one, whatever the number of jobs, and of all states only a few.
 
-use super::checkpoints::{ends, newest, present};
+use super::checkpoints::{ends, present};
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, try_commit_alone};
+use crate::manifests::client::{commit_alone, newest, try_commit_alone};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
 use futures::FutureExt;

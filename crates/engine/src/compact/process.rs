@@ -12,9 +12,8 @@ use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::counting::count;
 use crate::io::supervise::closed;
-use crate::manifests::client::{ManifestClient, Observer, look};
+use crate::manifests::client::{ManifestClient, Observer, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::read::settings::check_settings;
@@ -135,7 +134,7 @@ impl CompactorProcess {
         options.validate()?;
         let (env, requests) = count(env);
         let objects = Objects { env: env.clone(), limit: options.deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(&env))?;
+        let newest = newest(&objects).await?;
         let life = Arc::new(Life::default());
         let context = ReadContext::from(Needs {
             env: env.clone(),

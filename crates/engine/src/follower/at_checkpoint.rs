@@ -6,7 +6,7 @@ use super::lease::expired;
 use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
-use crate::manifests::client::{ManifestRequests, look};
+use crate::manifests::client::{ManifestRequests, look, newest};
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
@@ -110,7 +110,7 @@ async fn at_name(
     budget: &Arc<MetadataBudget>,
     name: &CheckpointName,
 ) -> Result<(ReaderView, Option<KnownCheckpoint>)> {
-    let newest = look(objects, None).await?.ok_or_else(|| no_database(&context.env))?;
+    let newest = newest(objects).await?;
     check_settings(&newest, context)?;
     let found = name.find(&newest)?;
     let manifest = objects.manifest_and_attempt(found.manifest_id).await?;

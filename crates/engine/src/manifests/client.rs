@@ -1,6 +1,7 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
 use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
+use super::missing::no_database;
 use super::objects::Objects;
 use super::rules;
 use parking_lot::RwLock;
@@ -57,6 +58,14 @@ impl ManifestRequests {
         let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
         Ok(ManifestAnswer::Created(outcome, *attempt))
     }
+}
+
+/// The newest manifest, proven.
+///
+/// # Errors
+/// NotFound where there is no database; those of [`look`].
+pub(crate) async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
+    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
 }
 
 /// The newest manifest, proven; `None` where there is no database.

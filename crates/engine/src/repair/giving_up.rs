@@ -9,9 +9,9 @@
 
 use super::{RepairOptions, aside};
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::{check_writable, no_database};
+use crate::manifests::missing::check_writable;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::options::Options;
@@ -82,7 +82,7 @@ pub fn give_up_table<'a>(
 ) -> BoxFuture<'a, Result<GiveUpReport>> {
     async move {
         let objects = Objects { env: env.clone(), limit: options.deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        let newest = newest(&objects).await?;
         check_writable(&newest)?;
         gate::check_changes(&newest)?;
         let parts = GivenUpPart::all(&newest, table, rules::in_force())?;

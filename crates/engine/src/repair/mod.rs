@@ -20,9 +20,9 @@ pub use giving_up::{GiveUpReport, give_up_table, table_named};
 pub use report::{Damage, RepairReport};
 
 use crate::io::env::Env;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::missing::check_lives;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use chain::{ManifestChain, Remedy};
@@ -78,7 +78,7 @@ pub fn repair<'a>(
         Remedy::None => chain.base.clone(),
         Remedy::Boundary(boundary) => {
             void::boundary(&objects, chain.base.database, *boundary).await?;
-            look(&objects, None).await?.ok_or_else(|| no_database(env))?
+            newest(&objects).await?
         }
         Remedy::Void(last) => {
             let (state, gone) = void::go_on(&objects, &chain, &log, *last).await?;
@@ -104,7 +104,7 @@ async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
     let log = log::inspect(objects, &chain).await?;
     if matches!(chain.remedy, Remedy::None) && (log.cut.is_some() || log.knows_more(&chain.base)) {
         // A writer may have gone on, and a collector may have freed what was walked.
-        let now = look(objects, None).await?.ok_or_else(|| no_database(&objects.env))?;
+        let now = newest(objects).await?;
         let place = |state: &siltstone_manifest::Manifest| (state.writer_epoch, state.replay_from);
         if now.database != chain.base.database || place(&now) != place(&chain.base) {
             return Err(Error::new(
@@ -128,7 +128,7 @@ async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
 pub fn collect_after(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
-        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        let newest = newest(&objects).await?;
         check_lives(&newest)?;
         commit_alone(&objects, Edit::CollectTables, newest).await.map(drop)
     }

@@ -4,8 +4,7 @@
 
 use crate::io::env::Env;
 use crate::io::store::url;
-use crate::manifests::client::{commit_alone, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -35,7 +34,7 @@ pub fn release_clone<'a>(
     async move {
         let here = Objects { env: env.clone(), limit: deadline };
         let work = async {
-            let newest = look(&here, None).await?.ok_or_else(|| no_database(env))?;
+            let newest = newest(&here).await?;
             let pins = pins_of(&newest, which)?;
             for (clone, pin) in &pins {
                 if !force {

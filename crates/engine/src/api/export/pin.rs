@@ -2,8 +2,7 @@
 //! X1).
 
 use crate::follower::at_checkpoint::pinned_to_take;
-use crate::manifests::client::{commit_alone, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::objects::Objects;
 use crate::tables::of_log::TakenLog;
 use crate::wal::walk::walk;
@@ -54,7 +53,7 @@ impl PinnedSource {
         };
         let (newest, new) = match which {
             Some(name) => {
-                let newest = look(objects, None).await?.ok_or_else(|| no_database(env))?;
+                let newest = newest(objects).await?;
                 let source = Some(name.find(&newest)?.id);
                 (newest, NewCheckpoint { source, ..new })
             }

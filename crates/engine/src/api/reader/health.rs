@@ -1,4 +1,4 @@
-//! What the looks of a following reader came to: how old its state is, what fails, and what ends
+//! How a following reader does: the age of its state, the errors of its looks, and what ends
 //! the reader.
 //!
 //! An error that time does not cure ends the reader once two looks in a row have met one: reads
@@ -21,7 +21,7 @@ const LOOKS_BEFORE_THE_END: u32 = 2;
 /// Whether a reader goes on, and how its looks have ended.
 pub(super) struct ReaderHealth {
     closed: AtomicBool,
-    /// Why the reader has ended, where nobody closed it.
+    /// Why the reader has ended by itself.
     died: OnceLock<Error>,
     failures: AtomicU64,
     last: Mutex<LastLooks>,
@@ -72,7 +72,7 @@ impl ReaderHealth {
         Ok(())
     }
 
-    /// Why the reader has ended, where nobody closed it.
+    /// Why the reader has ended by itself.
     pub(super) fn ended(&self) -> Option<Error> {
         self.died.get().cloned()
     }

@@ -42,7 +42,7 @@ pub struct Requests {
     wal_bytes: AtomicU64,
     /// Heard by the collector: the store had no room for something.
     full: Notify,
-    /// What clients have sent, each with the figures at the moment of wrapping.
+    /// The requests of each client, and their figures at the moment of wrapping.
     sent: Mutex<Vec<(Arc<SentRequests>, SentTotals)>>,
 }
 
