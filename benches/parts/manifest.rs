@@ -40,6 +40,7 @@ fn manifest(tables: u64) -> Manifest {
         claim: AttemptId(101),
         max_parallel_writes: 4,
         clean_close: false,
+        transient: false,
     }];
     state.widest_window = 4;
     state.flushed_seq = Seq(10);

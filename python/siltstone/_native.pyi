@@ -102,10 +102,12 @@ __all__ = [
     "ingest_begin",
     "ingest_commit",
     "ingest_forget",
+    "ingest_jobs",
     "ingest_load",
     "ingest_status",
     "ingest_status_of",
     "ingest_submit",
+    "ingest_withdraw",
     "ingest_writer",
     "list_checkpoints",
     "manifest",
@@ -868,7 +870,7 @@ class TableStream:
 def open_table(
     url: str,
     schema: TableSchema,
-    manner: tuple[bool, bool | None, bool, bool],
+    manner: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, Any],
     merge_operator: Any,
@@ -1241,7 +1243,7 @@ def begin_export(
 
 def begin_open(
     url: str,
-    manner: tuple[bool, bool | None, bool, bool],
+    manner: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -1655,7 +1657,7 @@ def prefix_range(*parts: _KeyPart | bytearray | memoryview) -> tuple[bytes, byte
 
 def open(
     url: str,
-    manner: tuple[bool, bool | None, bool, bool],
+    manner: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -1728,6 +1730,9 @@ def ingest_commit(
     url: str, store_options: dict[str, str | int | bool], job: _PlainJob, parts: list[bytes]
 ) -> _PlainRequest: ...
 def ingest_forget(url: str, store_options: dict[str, str | int | bool], app: str) -> None: ...
+def ingest_jobs(
+    url: str, store_options: dict[str, str | int | bool]
+) -> list[tuple[str, int, int, int, int | None, _PlainStanding]]: ...
 def ingest_load(
     url: str,
     store_options: dict[str, str | int | bool],
@@ -1750,6 +1755,9 @@ def ingest_submit(
     store_options: dict[str, str | int | bool],
     request: _PlainRequest,
     waits: _Seconds | None,
+) -> _PlainStanding: ...
+def ingest_withdraw(
+    url: str, store_options: dict[str, str | int | bool], job: str
 ) -> _PlainStanding: ...
 def ingest_writer(
     url: str,

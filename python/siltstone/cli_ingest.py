@@ -118,18 +118,52 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
             raise siltstone.Invalid(f"{path}: {error}") from error
 
 
+def _list(session: Place, as_json: bool) -> None:
+    """Says which jobs have something staged."""
+    jobs = siltstone.ingest.jobs(session.url, store_options=session.store_options)
+    if as_json:
+        _print_json([job.to_dict() for job in jobs])
+        return
+    for job in jobs:
+        until = job.deadline.strftime("%Y-%m-%d %H:%M UTC")
+        told = (job.id, job.status.state, f"{job.bytes} bytes", f"until {until}")
+        click.echo("\t".join(told))
+
+
+def _withdraw(session: Place, job: str, as_json: bool) -> None:
+    """Takes a job back; a failure where it stays."""
+    stands = siltstone.ingest.withdraw(session.url, job, store_options=session.store_options)
+    if as_json:
+        _print_json({"job": job, **stands.to_dict()})
+    else:
+        click.echo(stands.state)
+    if stands.state not in ("aborted", "refused", "forgotten"):
+        raise click.ClickException(f"the job is {stands.state}, and stays so")
+
+
 @click.command(
     epilog=_example(
         "example.db ingest rows.parquet --key id --value body",
         "s3://bucket/db ingest 2025.arrow 2026.arrow --sorted --duplicates last",
+        "s3://bucket/db ingest --list",
     )
 )
 @click.argument(
     "files",
     nargs=-1,
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE…",
+)
+@click.option(
+    "--list",
+    "lists",
+    is_flag=True,
+    help="Say which jobs have something staged, and how they stand; ingest nothing.",
+)
+@click.option(
+    "--withdraw",
+    metavar="JOB",
+    help="Take a job back that nobody asked for, such as one that was killed; ingest nothing.",
 )
 @click.option("--key", default="key", show_default=True, help="The column of the keys.")
 @click.option("--value", default="value", show_default=True, help="The column of the values.")
@@ -177,6 +211,8 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
 def ingest(
     session: Place,
     files: tuple[Path, ...],
+    lists: bool,
+    withdraw: str | None,
     key: str,
     value: str,
     form: str | None,
@@ -196,6 +232,13 @@ def ingest(
     a rule. Where none lives this is the writer for a moment. What is asked for stays so, also
     where the wait is over: `ingest-status` says how it stands.
     """
+    if lists or withdraw is not None:
+        if files or (lists and withdraw is not None):
+            raise click.UsageError("--list and --withdraw stand alone, without files")
+        _list(session, as_json) if withdraw is None else _withdraw(session, withdraw, as_json)
+        return
+    if not files:
+        raise click.UsageError("Missing argument 'FILE…'.")
     if importlib.util.find_spec("pyarrow") is None:
         text = "files are read by pyarrow, which is not installed here: pip install pyarrow"
         raise click.ClickException(text)
@@ -220,7 +263,7 @@ def ingest(
     if part.tables:
         request = job.commit([part])
         stands = siltstone.ingest.submit(
-            request, take_over=take_over, timeout=timeout, store_options=options
+            request, take_over=take_over or None, timeout=timeout, store_options=options
         )
         told |= {"job": job.id, **stands.to_dict()}
     if as_json:

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from os import PathLike
 from typing import Any, Literal, SupportsIndex
 
@@ -38,10 +38,10 @@ from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Una
 from siltstone.opening import (
     StoreOptionsSource,
     Url,
+    _open_for_a_moment,
     _reader_arguments,
     _store,
     _text,
-    open,
 )
 from siltstone.options import Options, Seconds
 from siltstone.providers import resolve
@@ -52,9 +52,12 @@ __all__ = [
     "Job",
     "Part",
     "PartWriter",
+    "StagedJob",
     "forget_app",
+    "jobs",
     "status",
     "submit",
+    "withdraw",
 ]
 
 _PlainRange = tuple[bytes | None, bytes | None]
@@ -110,9 +113,10 @@ class IngestStatus:
 
     state: Literal["open", "pending", "adopted", "refused", "aborted", "ended", "forgotten"]
     """"open": nobody has asked for it; "pending": it waits for the writer; "adopted": it is part of
-    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, or a later
-    version of its application was taken in, or that was forgotten, and what became of it is not
-    known any more; "ended" in a way that this version has no word for."""
+    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, or 4,096
+    others have ended since, or a later version of its application was taken in, or that was
+    forgotten, and what became of it is not known any more; "ended" in a way that this version has
+    no word for."""
     seq: int | None = None
     """Where it is part of the database, unless a later version of its application has passed it
     meanwhile: its last sequence number."""
@@ -122,6 +126,36 @@ class IngestStatus:
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return {"state": self.state, "seq": self.seq, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class StagedJob:
+    """A job that has something in its folder."""
+
+    id: str
+    """The job, as `Job.id` has it."""
+    deadline: datetime
+    """Until when it may be asked for."""
+    objects: int
+    """Objects of its folder: parts, and what closed it."""
+    bytes: int
+    """Their bytes."""
+    last_stored: datetime | None
+    """When the last of them was stored, by the store's clock."""
+    status: IngestStatus
+    """How the job stands. One that is "open" was asked for by nobody: its tasks are at work, or
+    whoever staged it was killed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "job": self.id,
+            "deadline": self.deadline.isoformat(),
+            "objects": self.objects,
+            "bytes": self.bytes,
+            "last_stored": None if self.last_stored is None else self.last_stored.isoformat(),
+            **self.status.to_dict(),
+        }
 
 
 class Job:
@@ -360,7 +394,7 @@ def submit(
     request: IngestRequest,
     *,
     wait: bool = True,
-    take_over: bool = False,
+    take_over: bool | None = None,
     timeout: Seconds = _LOOK_FOR,
     store_options: StoreOptionsSource | None = None,
 ) -> IngestStatus:
@@ -368,8 +402,11 @@ def submit(
     is. Where the last writer has closed, this opens the database, takes the job in, and closes it.
 
     :param wait: until the job is taken in or refused; otherwise it may be "pending" still.
-    :param take_over: whether this may end a writer that did not close: one that died, or that
-        lives on and is fenced then.
+    :param take_over: what to do about a writer that did not close. By default one that died in a
+        local folder is ended, since a lock tells that it is dead; in an object store nothing tells,
+        and it is left alone, unless it was this very function in another process, or one that
+        Spark calls: those are ended after two seconds. True ends whoever it is: one that lives on
+        is fenced. False leaves a writer alone everywhere.
     :param timeout: for how long it waits.
     :raises Conflict: the job is for another database or a state that a restore has undone; its
         deadline is over, and a collector has seen that; it was aborted; a later version of its
@@ -388,6 +425,8 @@ def submit(
     if not wait:
         return asked(None)
     until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
+    # Whoever opened the database for a moment, and did not close it, may be at work: it has time.
+    ends_others = False
     while True:
         barred = None
         # Where there is no room, the call that waits is the one that asks.
@@ -395,7 +434,8 @@ def submit(
             stands = asked(None)
             if stands.state != "pending":
                 return stands
-            barred = _take_in(request, take_over, store_options)
+            barred = _take_in(request, take_over, store_options, ends_others=ends_others)
+            ends_others = True
         left = until - time.monotonic()
         if left <= 0:
             raise Timeout(
@@ -412,13 +452,27 @@ _LOOK_AGAIN = 2.0
 """Seconds after which `submit` tries again to take the job in by itself."""
 
 
+_TELL_OF_WRITERS = ("file", "memory")
+"""Stores that know whether a writer is alive."""
+
+
 def _take_in(
-    request: IngestRequest, take_over: bool, store_options: StoreOptionsSource | None
+    request: IngestRequest,
+    take_over: bool | None,
+    store_options: StoreOptionsSource | None,
+    *,
+    ends_others: bool,
 ) -> str | None:
-    """Opens the database to take the job in; why that was not possible."""
+    """Opens the database for a moment, to take the job in; why that was not possible.
+
+    :param ends_others: whether this ends another that did just this and did not close.
+    """
+    scheme, found, _ = request.url.partition("://")
+    if take_over is None and found and scheme.lower() not in _TELL_OF_WRITERS:
+        take_over = False
     try:
-        with open(
-            request.url, create=False, take_over=take_over, store_options=store_options
+        with _open_for_a_moment(
+            request.url, take_over, ends_others=ends_others, store_options=store_options
         ) as db:
             db.ingest(request).wait()
     except (Closed, Conflict, Fenced, Invalid, Unavailable) as error:
@@ -445,6 +499,47 @@ def status(
         return IngestStatus(*_native.ingest_status(*place, request))
     job = request.to_plain() if isinstance(request, Job) else _plain(request)[0]
     return IngestStatus(*_native.ingest_status_of(*place, job))
+
+
+def jobs(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[StagedJob]:
+    """Every job that has something in its folder, the earliest deadline first: those that were
+    never asked for, those that wait for the writer, and those whose tables are part of the database
+    or are still to be collected.
+
+    :raises NotFound: there is no database.
+    :raises Denied, Unavailable: as their texts say.
+    """
+
+    def moment(millis: int) -> datetime:
+        return datetime.fromtimestamp(millis / 1000, UTC)
+
+    listed = _native.ingest_jobs(_text(url), _store(store_options))
+    return [
+        StagedJob(
+            job,
+            moment(until),
+            objects,
+            size,
+            None if last is None else moment(last),
+            IngestStatus(*stands),
+        )
+        for job, until, objects, size, last, stands in listed
+    ]
+
+
+def withdraw(
+    url: Url, job: StagedJob | Job | str, *, store_options: StoreOptionsSource | None = None
+) -> IngestStatus:
+    """Takes a job back that nobody asked for, such as one whose tasks were killed: nobody can ask
+    for it any more, and what it staged goes with the next round of a collector. One that is asked
+    for, or part of the database, stays so, and the answer says how it stands.
+
+    :param job: the job, or its id.
+    :raises NotFound: no database, or no such job.
+    :raises Denied, Unavailable: as their texts say.
+    """
+    named = job if isinstance(job, str) else job.id
+    return IngestStatus(*_native.ingest_withdraw(_text(url), _store(store_options), named))
 
 
 def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:

@@ -71,8 +71,27 @@ def open(
     operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
-    manner = (create, take_over, shared, allow_ingest_behind)
+    manner = (create, take_over, shared, allow_ingest_behind, None)
     database = _native.open(_text(url), manner, named, store, operator)
+    _close_in_workers()
+    return database
+
+
+def _open_for_a_moment(
+    url: Url,
+    take_over: bool | None = False,
+    *,
+    create: bool = False,
+    ends_others: bool = True,
+    store_options: StoreOptionsSource | None = None,
+) -> Database:
+    """Opens the database to do one thing and close it. Whoever finds that it did not close, since
+    its process was killed, may end it without being told to.
+
+    :param ends_others: whether this ends another one of its kind that did not close.
+    """
+    manner = (create, take_over, False, False, ends_others)
+    database = _native.open(_text(url), manner, {}, _store(store_options), None)
     _close_in_workers()
     return database
 

@@ -114,6 +114,9 @@ class Stats:
     """Consumers of the change feed that hold the log."""
     feed_held_wal_objects: int
     """WAL objects, at most, that only consumers of the change feed keep."""
+    feed_held_bytes: int
+    """Bytes of the log and of what ingests brought that only consumers of the change feed kept, as
+    the last round of this process's collector found."""
     uptime_seconds: float
     """Time since the handle was opened."""
     last_refresh_time: float
@@ -241,6 +244,36 @@ class Stats:
     """Keys asked for by `get_many`."""
     scans: int
     """Scans begun."""
+    durable_write_seconds_p50: float
+    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
+    durable write waited at most: half took no longer."""
+    durable_write_seconds_p99: float
+    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
+    durable write waited at most: 99 of 100 took no longer."""
+    cached_get_seconds_p50: float
+    """Time of a `get` that memory answered, one in 256 of them: half took no longer."""
+    cached_get_seconds_p99: float
+    """Time of a `get` that memory answered, one in 256 of them: 99 of 100 took no longer."""
+    fetched_get_seconds_p50: float
+    """Time of a `get` that asked the store: half took no longer."""
+    fetched_get_seconds_p99: float
+    """Time of a `get` that asked the store: 99 of 100 took no longer."""
+    get_request_seconds_p50: float
+    """Time of GETs: half took no longer."""
+    get_request_seconds_p99: float
+    """Time of GETs: 99 of 100 took no longer."""
+    put_request_seconds_p50: float
+    """Time of conditional creates: half took no longer."""
+    put_request_seconds_p99: float
+    """Time of conditional creates: 99 of 100 took no longer."""
+    list_request_seconds_p50: float
+    """Time of LISTs: half took no longer."""
+    list_request_seconds_p99: float
+    """Time of LISTs: 99 of 100 took no longer."""
+    delete_request_seconds_p50: float
+    """Time of DELETEs: half took no longer."""
+    delete_request_seconds_p99: float
+    """Time of DELETEs: 99 of 100 took no longer."""
     get_requests: int
     """GETs."""
     put_requests: int

@@ -82,8 +82,16 @@ def create(
     columns = _columns(schema, key)
     named, store = named_options(options), _store(store_options)
     operator = described(merge_operator)
-    manner = (True, take_over, False, False)
+    manner = (True, take_over, False, False, None)
     return _native.open_table(_text(url), columns, manner, named, store, operator)
+
+
+def _create_for_a_moment(
+    url: Url, schema: TableSchema, store_options: StoreOptionsSource | None
+) -> None:
+    """Makes the table where there is none, and closes it: as `_open_for_a_moment`."""
+    manner = (True, False, False, False, True)
+    _native.open_table(_text(url), schema, manner, {}, _store(store_options), None).close()
 
 
 def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:

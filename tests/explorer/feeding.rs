@@ -285,6 +285,7 @@ impl Model for Feeding {
             claim: AttemptId(71),
             max_parallel_writes: 1,
             clean_close: false,
+            transient: false,
         }];
         first.widest_window = 1;
         first.pending_ingests = vec![PendingIngest {

@@ -145,6 +145,8 @@ impl Writer {
             claim: AttemptId(me as u128 + 1),
             max_parallel_writes: self.plan.width,
             take_over: true,
+            transient: false,
+            ends_transient: false,
             reserve: if self.plan.flush_at.is_empty() || self.plan.careless {
                 Vec::new()
             } else {

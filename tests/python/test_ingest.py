@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -13,7 +16,7 @@ from click.testing import CliRunner
 
 import siltstone
 from aio_for_tests import run
-from siltstone import aio, cli, ingest
+from siltstone import admin, aio, cli, ingest
 
 
 def key(n: int) -> bytes:
@@ -468,3 +471,95 @@ def test_producers_of_one_version_are_answered_alike(tmp_path) -> None:
         adopted = ingest.IngestStatus("adopted", commit.seq)
         assert [ingest.status(tmp_path, one) for one in requests] == [adopted] * len(requests)
         assert [ingest.submit(one) for one in requests] == [adopted] * len(requests)
+
+
+def overlapping(job: ingest.Job, parts: int, rows: int = 50) -> list[ingest.Part]:
+    """Parts over the same keys: each writes every key, and some of its own."""
+
+    def part(number: int) -> ingest.Part:
+        with job.writer(number) as writer:
+            for row in range(rows):
+                writer.add(b"%03d" % row, b"%d" % number)
+                writer.add(b"%03d-%03d" % (row, number), b"own")
+            if number % 7 == 3:
+                writer.delete(b"000-%03d" % (number - 1))
+        return writer.finish()
+
+    return [part(number) for number in range(parts)]
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_parts_over_the_same_keys_are_merged_before_they_show(tmp_path, clears: bool) -> None:
+    url, parts, rows = str(tmp_path / "db"), 60, 50
+    with siltstone.open(url, options={"l0_max_ssts": 16}) as db:
+        db.put_many([b"000-002", b"zz"], [b"before"] * 2)
+        db.flush(memtable=True)
+        replace = {"replace": (b"0", b"zzz")} if clears else {}
+        job = ingest.Job(url, **replace)
+        request = job.commit(overlapping(job, parts))
+        db.ingest(request).wait()
+        db.flush(memtable=True)
+        assert db.stats().l0_entries <= 8
+        deleted = {b"000-%03d" % (number - 1) for number in range(3, parts, 7)}
+        own = {b"%03d-%03d" % (row, n): b"own" for row in range(rows) for n in range(parts)}
+        expected = {b"%03d" % row: b"%d" % (parts - 1) for row in range(rows)} | own
+        expected = {key: value for key, value in expected.items() if key not in deleted}
+        if not clears:
+            expected[b"zz"] = b"before"
+        assert dict(db.scan()) == expected
+        assert db.stats().stopped_writes == 0
+    assert admin.verify(url).ok
+
+
+def test_an_ingest_waits_for_compaction_and_no_put_does(tmp_path) -> None:
+    options = {
+        "max_pending_compaction_bytes": 3 << 20,
+        "embedded_compactor": False,
+        "l0_max_ssts": 1_000,
+        "deadline": 1,
+    }
+    url = str(tmp_path / "db")
+
+    def brought(db: siltstone.Database) -> None:
+        job = ingest.Job(url)
+        with job.writer(0) as writer:
+            for n in range(2_000):
+                writer.add(b"%04d" % n, os.urandom(100))
+        db.ingest(job.commit([writer.finish()]))
+        db.flush(memtable=True)
+
+    with siltstone.open(url, options=options) as db:
+        with pytest.raises(siltstone.Timeout):
+            for _ in range(40):
+                brought(db)
+        for n in range(20):
+            db.put(b"live", b"%d" % n).wait()
+        assert db.stats().stopped_writes == 0
+
+
+def test_a_full_queue_is_installed_before_its_time(tmp_path) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, options={"l0_manifest_commit_interval": 60, "deadline": 5}) as db:
+        db.put(b"first", b"1")
+        db.flush(memtable=True)
+        for n in range(20):
+            job = ingest.Job(url)
+            with job.writer(0) as writer:
+                writer.add(b"%02d" % n, b"v")
+            db.ingest(job.commit([writer.finish()]))
+        assert sum(1 for _ in db.scan()) == 21
+
+
+def test_submit_ends_a_writer_that_a_lock_shows_dead(tmp_path) -> None:
+    url = str(tmp_path / "db")
+    program = (
+        "import os, sys, siltstone\n"
+        "siltstone.open(sys.argv[1]).put(b'k', b'v').wait()\n"
+        "os._exit(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, url], check=False)
+    with pytest.raises(siltstone.Timeout, match="take_over"):
+        ingest.submit(staged(url), timeout=0.5, take_over=False)
+    assert ingest.submit(staged(url), timeout=10).state == "adopted"
+    with siltstone.open_reader(url) as reader:
+        assert reader[b"k"] == b"v"

@@ -381,3 +381,16 @@ def test_the_command_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
             busy.join()
         assert (status, told["state"]) == (0, "adopted")
         assert db[b"a"] == b"1"
+
+
+def test_a_load_that_is_settled_leaves_no_record(memory_url: str) -> None:
+    table = pa.table({"key": [b"key"], "value": [b"value"]})
+    for life in range(3):
+        with siltstone.open(memory_url) as db:
+            for _ in range(20):
+                db.load(table)
+            db.flush(memtable=True)
+            known = siltstone.admin.manifest(memory_url)
+            assert known["remembered_ingests"] == 0
+            assert [one["version"] & 0xFFFFFFFF for one in known["ingest_apps"]] == [19]
+            assert known["ingest_apps"][0]["version"] >> 32 == known["writer_epoch"] > life

@@ -275,3 +275,23 @@ def test_the_collector_of_the_writer_is_counted(url: str) -> None:
         assert stats.gc_deleted_objects >= 4
         assert stats.gc_deleted_bytes >= 4 * 5000
         assert (stats.gc_failed_deletes, stats.delete_requests > 0) == (0, True)
+
+
+def test_times_are_told(tmp_path) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, options={"flush_interval": 0.05}) as db:
+        began = time.monotonic()
+        db.put(b"key", b"value").wait()
+        took = time.monotonic() - began
+        for _ in range(2_000):
+            assert db[b"key"] == b"value"
+        stats = db.stats()
+        assert 0 < stats.durable_write_seconds_p50 <= stats.durable_write_seconds_p99
+        assert stats.durable_write_seconds_p99 <= took * 1.125
+        assert 0 < stats.cached_get_seconds_p50 < 0.001
+        assert 0 < stats.put_request_seconds_p50 <= took * 1.125
+        assert stats.fetched_get_seconds_p99 == 0
+        db.flush(memtable=True)
+    with siltstone.open_reader(url, options={"block_cache_bytes": 0}) as reader:
+        assert reader[b"key"] == b"value"
+        assert reader.stats().list_request_seconds_p50 > 0

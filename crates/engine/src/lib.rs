@@ -50,6 +50,7 @@ pub use api::destroy::destroy;
 pub use api::ingest;
 pub use api::load::{BulkLoad, LoadReport};
 pub use api::reader::{Reader, ReaderOptions};
+pub use api::staging::{StagedJob, staged_jobs, withdraw};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;
 pub use compact::{
@@ -82,7 +83,7 @@ pub use siltstone_sst::Codec;
 pub use writer::accept::Accept;
 pub use writer::commit::Commit;
 pub use writer::large::LargeWrite;
-pub use writer::open::{OpenOptions, OwnSchema};
+pub use writer::open::{OpenOptions, OwnSchema, Transient};
 pub use writer::snapshot::Snapshot;
 pub use writer::transaction::conditional::Condition;
 pub use writer::transaction::{Isolation, Savepoint, Transaction};

@@ -1126,6 +1126,7 @@ impl<'a> WriterRecord<'a> {
   pub const VT_CLAIM: flatbuffers::VOffsetT = 6;
   pub const VT_MAX_PARALLEL_WRITES: flatbuffers::VOffsetT = 8;
   pub const VT_CLEAN_CLOSE: flatbuffers::VOffsetT = 10;
+  pub const VT_TRANSIENT: flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -1140,6 +1141,7 @@ impl<'a> WriterRecord<'a> {
     builder.add_max_parallel_writes(args.max_parallel_writes);
     builder.add_epoch(args.epoch);
     if let Some(x) = args.claim { builder.add_claim(x); }
+    builder.add_transient(args.transient);
     builder.add_clean_close(args.clean_close);
     builder.finish()
   }
@@ -1177,6 +1179,14 @@ impl<'a> WriterRecord<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(WriterRecord::VT_CLEAN_CLOSE, Some(false)).unwrap()}
   }
+  /// Whether it was opened for a moment, to take ingest jobs in.
+  #[inline]
+  pub fn transient(&self) -> bool {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(WriterRecord::VT_TRANSIENT, Some(false)).unwrap()}
+  }
 }
 
 impl flatbuffers::Verifiable for WriterRecord<'_> {
@@ -1190,6 +1200,7 @@ impl flatbuffers::Verifiable for WriterRecord<'_> {
      .visit_field::<Id128>("claim", Self::VT_CLAIM, true)?
      .visit_field::<u64>("max_parallel_writes", Self::VT_MAX_PARALLEL_WRITES, false)?
      .visit_field::<bool>("clean_close", Self::VT_CLEAN_CLOSE, false)?
+     .visit_field::<bool>("transient", Self::VT_TRANSIENT, false)?
      .finish();
     Ok(())
   }
@@ -1199,6 +1210,7 @@ pub struct WriterRecordArgs<'a> {
     pub claim: Option<&'a Id128>,
     pub max_parallel_writes: u64,
     pub clean_close: bool,
+    pub transient: bool,
 }
 impl<'a> Default for WriterRecordArgs<'a> {
   #[inline]
@@ -1208,6 +1220,7 @@ impl<'a> Default for WriterRecordArgs<'a> {
       claim: None, // required field
       max_parallel_writes: 0,
       clean_close: false,
+      transient: false,
     }
   }
 }
@@ -1234,6 +1247,10 @@ impl<'a: 'b, 'b> WriterRecordBuilder<'a, 'b> {
     self.fbb_.push_slot::<bool>(WriterRecord::VT_CLEAN_CLOSE, clean_close, false);
   }
   #[inline]
+  pub fn add_transient(&mut self, transient: bool) {
+    self.fbb_.push_slot::<bool>(WriterRecord::VT_TRANSIENT, transient, false);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> WriterRecordBuilder<'a, 'b> {
     let start = _fbb.start_table();
     WriterRecordBuilder {
@@ -1256,6 +1273,7 @@ impl core::fmt::Debug for WriterRecord<'_> {
       ds.field("claim", &self.claim());
       ds.field("max_parallel_writes", &self.max_parallel_writes());
       ds.field("clean_close", &self.clean_close());
+      ds.field("transient", &self.transient());
       ds.finish()
   }
 }

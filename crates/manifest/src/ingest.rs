@@ -36,6 +36,7 @@ use siltstone_base::{
 };
 use siltstone_fbs::manifest as fb;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 const FORM_PARTS: u8 = 1;
 const FORM_ABORTED: u8 = 2;
@@ -258,6 +259,26 @@ pub fn layered(tables: impl IntoIterator<Item = SstDescriptor>) -> Vec<Vec<SstDe
         }
     }
     layers.into_iter().map(|layer| layer.into_values().collect()).collect()
+}
+
+/// Neighbours among `layers` that are to become one, so that `most` are left: again and again the
+/// two that have the fewest bytes together, so that a large layer stays as it is. In their order;
+/// a layer that stays is alone.
+#[must_use]
+pub fn stacked(layers: &[Vec<SstDescriptor>], most: usize) -> Vec<Range<usize>> {
+    let bytes = |layer: &Vec<SstDescriptor>| layer.iter().map(|table| table.object_bytes).sum();
+    let mut stacks: Vec<(Range<usize>, u64)> =
+        layers.iter().enumerate().map(|(at, layer)| (at..at + 1, bytes(layer))).collect();
+    while stacks.len() > most.max(1) {
+        let pairs = stacks.iter().zip(stacks.iter().skip(1));
+        let smallest = pairs.map(|(lower, upper)| lower.1.saturating_add(upper.1)).enumerate();
+        let Some((at, bytes)) = smallest.min_by_key(|(_, bytes)| *bytes) else { break };
+        let upper = stacks.remove(at + 1).0;
+        if let Some(lower) = stacks.get_mut(at) {
+            *lower = (lower.0.start..upper.end, bytes);
+        }
+    }
+    stacks.into_iter().map(|(stack, _)| stack).collect()
 }
 
 /// The run that `table` may go to as the newest of all: the deepest one such that neither it nor

@@ -53,7 +53,7 @@ pub use edit::{
     IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix, LogPlace,
     LogTables, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
     RequestIngest, ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy,
-    is_let_go, replay_point, to_let_go,
+    is_let_go, replay_point, to_let_go, with_layers,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

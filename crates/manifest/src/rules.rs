@@ -274,6 +274,9 @@ rules! {
     /// N10: a request below the horizon is refused. Without it the id is forgotten, the request is
     /// repeated, and its files were freed already.
     RequestAboveHorizon,
+    /// N10: what is forgotten for want of room lies below the horizon. Without it a job that was
+    /// taken in is asked for again once others have pushed it out, and is taken in twice.
+    ForgetBelowHorizon,
     /// N9: a job that is asked for is not taken back. Without it a pending job is withdrawn and
     /// collected, and its INGEST lands.
     WithdrawUnrequested,

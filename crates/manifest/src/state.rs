@@ -183,6 +183,9 @@ pub struct WriterRecord {
     pub max_parallel_writes: u64,
     /// Whether it ended with every outcome settled. Then nothing of its epoch can still arrive.
     pub clean_close: bool,
+    /// Whether it was opened for a moment, to take ingest jobs in: whoever finds that it did not
+    /// close may end it, and asks for what it had asked for again.
+    pub transient: bool,
 }
 
 /// A fence that stays for ever (rule F5): the object `id` of `epoch`, beyond which the WAL goes

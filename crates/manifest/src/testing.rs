@@ -50,6 +50,7 @@ pub(crate) fn manifest() -> Manifest {
         claim: AttemptId(claim),
         max_parallel_writes: 2,
         clean_close: false,
+        transient: false,
     };
     m.writers = vec![writer(1, 101), writer(2, 102)];
     m.widest_window = 2;

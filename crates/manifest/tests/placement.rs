@@ -68,6 +68,8 @@ impl Place {
             claim: AttemptId(1),
             max_parallel_writes: 1,
             take_over: true,
+            transient: false,
+            ends_transient: false,
             reserve: Vec::new(),
             checkpoint: None,
             merge_operator: None,

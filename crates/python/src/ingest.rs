@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
 use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
-use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMillis};
+use siltstone::{AttemptId, DatabaseId, JobId, Kind, StagedJob, Standing, TimelineId, UnixMillis};
 
 /// A range to replace: its first key, and the first one behind it.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
@@ -173,10 +173,46 @@ pub(crate) fn ingest_status(
     store_options: &Bound<'_, PyDict>,
     job: &str,
 ) -> PyResult<PlainStanding> {
-    let job = JobId::parse(job);
-    let job = job.ok_or_else(|| error::invalid(py, "no ingest job reads like that"))?;
+    let job = job_named(py, job)?;
     let (process, env, deadline) = place(py, url, store_options)?;
     Ok(plain_standing(wait(py, process, ingest::status(&env, job, deadline))?))
+}
+
+/// A job that has staged something: id, deadline, objects, bytes, when the last was stored, and how
+/// it stands. Moments are milliseconds of Unix time.
+type PlainStagedJob = (String, u64, u64, u64, Option<u64>, PlainStanding);
+
+/// Every job that has something in its folder.
+#[pyfunction]
+pub(crate) fn ingest_jobs(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<Vec<PlainStagedJob>> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let jobs = wait(py, process, siltstone::staged_jobs(&env, deadline))?;
+    let plain = |job: StagedJob| {
+        let (id, last) = (job.id.to_string(), job.last_stored.map(|at| at.0));
+        (id, job.deadline.0, job.objects, job.bytes, last, plain_standing(job.stands))
+    };
+    Ok(jobs.into_iter().map(plain).collect())
+}
+
+/// Takes a job back by its id.
+#[pyfunction]
+pub(crate) fn ingest_withdraw(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    job: &str,
+) -> PyResult<PlainStanding> {
+    let job = job_named(py, job)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(plain_standing(wait(py, process, siltstone::withdraw(&env, job, deadline))?))
+}
+
+fn job_named(py: Python<'_>, job: &str) -> PyResult<JobId> {
+    JobId::parse(job).ok_or_else(|| error::invalid(py, "no ingest job reads like that"))
 }
 
 /// How a job stands, by who has it.
@@ -491,9 +527,11 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ingest_begin, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_commit, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_jobs, module)?)?;
     module.add_function(wrap_pyfunction!(load::ingest_load, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_status, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_status_of, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_submit, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_withdraw, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_writer, module)?)
 }

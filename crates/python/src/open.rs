@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::{OptionsSource, StoreOptions};
 use siltstone::store::url;
-use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, task};
+use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, Transient, task};
 use std::sync::Arc;
 
 /// What opening for writing takes, from Python's arguments.
@@ -28,9 +28,10 @@ pub(crate) struct Arguments {
 }
 
 /// What may be done about a database that is there, or not, who opens it with whom, and whether it
-/// is one that ingest jobs may come behind.
+/// is one that ingest jobs may come behind; last, of one that is opened for a moment, whether it
+/// ends others of its kind.
 #[derive(FromPyObject)]
-pub(crate) struct Manner(bool, Option<bool>, bool, bool);
+pub(crate) struct Manner(bool, Option<bool>, bool, bool, Option<bool>);
 
 impl Arguments {
     /// # Errors
@@ -38,7 +39,7 @@ impl Arguments {
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        Manner(create, take_over, shared, allow_ingest_behind): Manner,
+        Manner(create, take_over, shared, allow_ingest_behind, transient): Manner,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
@@ -55,6 +56,7 @@ impl Arguments {
         let how = OpenOptions {
             create,
             take_over,
+            transient: transient.map(|ends_others| Transient { ends_others }),
             options,
             merge_operator,
             schema: None,

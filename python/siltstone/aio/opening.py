@@ -45,7 +45,7 @@ def open(
     async def begin() -> Database:
         pending = _native.begin_open(
             _text(url),
-            (create, take_over, shared, allow_ingest_behind),
+            (create, take_over, shared, allow_ingest_behind, None),
             named_options(options),
             _store(store_options),
             described(merge_operator),

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-import siltstone
-from siltstone import table
 from siltstone.exceptions import Conflict, Invalid, NotFound
-from siltstone.opening import StoreOptionsSource, Url
+from siltstone.opening import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.spark.columns import (
     arrow_fields,
     arrow_type,
@@ -21,7 +19,7 @@ from siltstone.spark.columns import (
     schema_text,
     spark_types,
 )
-from siltstone.table import TableSchema
+from siltstone.table import TableSchema, _create_for_a_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -139,12 +137,12 @@ def table_made(
     # Another process may create it first, perhaps with other columns: the frame must fit those.
     if as_bytes or _pairs(columns, key, value, without):
         with suppress(Conflict, Invalid):
-            siltstone.open(url, take_over=False, store_options=store_options).close()
+            _open_for_a_moment(url, create=True, store_options=store_options).close()
     else:
         spoken = [key] if isinstance(key, str) else key
         schema = derived(columns, spoken, value, without)
         with suppress(Conflict, Invalid):
-            table.create(url, schema, take_over=False, store_options=store_options).close()
+            _create_for_a_moment(url, schema, store_options)
     return table_at(url, key, as_bytes, store_options)
 
 

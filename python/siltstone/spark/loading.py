@@ -457,7 +457,7 @@ def asked(
             stands = ingest.submit(
                 request,
                 wait=wait,
-                take_over=bool(take_over),
+                take_over=take_over,
                 timeout=timeout,
                 store_options=store_options,
             )

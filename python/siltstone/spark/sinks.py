@@ -78,7 +78,7 @@ class Sink:
     app: str | None
     version: int | None
     timeout: float
-    take_over: bool
+    take_over: bool | None
     store_options: str | None
     overwrite: bool
     replace: tuple[bytes | None, bytes | None] | None
@@ -131,7 +131,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
     version = number(asked_for, "txnVersion", int, least=0)
     size = number(asked_for, "targetSstBytes", int, least=1)
     timeout = span(asked_for, "timeout") or PATIENCE.total_seconds()
-    take_over = flag(asked_for, "takeOver")
+    take_over = flag(asked_for, "takeOver") or None
     bounded = {"replaceStart", "replaceEnd"} & set(asked_for)
     if overwrite and bounded:
         raise Invalid(

@@ -8,6 +8,7 @@ use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::{Objects, is_damage};
+use crate::tables::restack::restack;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
 use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
@@ -31,6 +32,10 @@ use std::time::Duration;
 
 /// For so long a job may be asked for, where nobody says otherwise.
 pub const JOB_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How far above the horizon a job's deadline is at least, where it lives so long: the horizon
+/// passes that deadline once 4,096 jobs with an earlier one have ended, and each of them moves it
+/// by no more than this.
+const LEAST_ABOVE_HORIZON: Duration = Duration::from_secs(3600);
 /// How often whoever waits for the writer looks.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -96,7 +101,7 @@ impl StagedPart {
     /// # Errors
     /// Invalid where it has too many tables.
     pub fn to_bytes(&self, job: &IngestJob) -> Result<Bytes> {
-        job.closed(AttemptId::NONE, self.0.clone()).encode()
+        job.closed(AttemptId::NONE, layered(self.0.clone())).encode()
     }
 
     /// Reads it back.
@@ -156,10 +161,14 @@ impl IngestJob {
                 let edit = Edit::Ingest(IngestEdit::Begin);
                 newest = commit_alone(&objects, edit, newest).await?;
             }
-            let millis = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
-            let until = env.clock.now().0.saturating_add(millis);
+            let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let until = env.clock.now().0.saturating_add(millis(lifetime));
+            // The horizon is ahead of the clock where thousands of jobs ended whose time was not
+            // over. This one begins later than all of them.
+            let least = millis(lifetime.min(LEAST_ABOVE_HORIZON));
+            let until = until.max(newest.ingest_horizon.0.saturating_add(least));
             let id = JobId(ulid_bits(until, env.random_u128()));
-            if lifetime.is_zero() || deadline(id) < newest.ingest_horizon || until >= 1 << 48 {
+            if lifetime.is_zero() || until >= 1 << 48 {
                 return Err(Error::invalid(
                     "the job's deadline is over, or beyond all time; check this machine's clock \
                      and the lifetime",
@@ -179,7 +188,7 @@ impl IngestJob {
     }
 
     /// The same job, as a version of an application.
-    fn version(&self) -> Option<JobApp> {
+    pub(super) fn version(&self) -> Option<JobApp> {
         let forgotten = self.forgotten;
         let of = |(name, version)| JobApp { name, version, forgotten };
         self.app.clone().map(of)
@@ -223,9 +232,8 @@ impl IngestJob {
         async move { writer.finish().await.map(StagedPart) }.boxed()
     }
 
-    fn closed(&self, attempt: AttemptId, tables: Vec<SstDescriptor>) -> ClosedJob {
+    fn closed(&self, attempt: AttemptId, layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
         let (database, timeline) = (self.database, self.timeline);
-        let layers = layered(tables);
         let behind = self.behind && !layers.is_empty();
         let app = self.version();
         ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind }
@@ -244,8 +252,7 @@ impl IngestJob {
         limit: Duration,
     ) -> BoxFuture<'a, Result<IngestRequest>> {
         async move {
-            let mut tables: Vec<SstDescriptor> =
-                parts.iter().flat_map(|part| part.0.clone()).collect();
+            let tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
             let mut names = HashSet::new();
             if self.behind && self.replace.is_some() {
                 return Err(Error::invalid(
@@ -259,13 +266,16 @@ impl IngestJob {
                 return Err(Error::invalid("a part is another job's, or is given twice"));
             }
             self.check_inside(&tables)?;
+            let of = (self.id, self.database);
+            // Takes as long as the parts are large: each request of it has the limit, not all.
+            let mut layers = restack(env, of, layered(tables), limit).await?;
             let work = async {
                 if let Some(range) = &self.replace {
-                    // The first table is below every later one that shares a key with it, and what
-                    // is staged lies in the range: nothing of the job is deleted.
-                    tables.insert(0, range.stage(env, (self.id, self.database), limit).await?);
+                    // Below every other layer, and what is staged lies in the range: nothing of
+                    // the job is deleted.
+                    layers.insert(0, vec![range.stage(env, of, limit).await?]);
                 }
-                let closed = self.close(env, tables, limit).await?;
+                let closed = self.close(env, layers, limit).await?;
                 if closed.is_aborted() {
                     let text = "the job was aborted; make another one";
                     return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
@@ -318,10 +328,10 @@ impl IngestJob {
     async fn close(
         &self,
         env: &Env,
-        tables: Vec<SstDescriptor>,
+        layers: Vec<Vec<SstDescriptor>>,
         limit: Duration,
     ) -> Result<ClosedJob> {
-        let closed = self.closed(AttemptId(env.random_u128()), tables);
+        let closed = self.closed(AttemptId(env.random_u128()), layers);
         let (name, bytes) = (ObjectName::IngestManifest(self.id), closed.encode()?);
         let objects = Objects { env: env.clone(), limit };
         let create = async || {

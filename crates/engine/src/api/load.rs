@@ -1,18 +1,29 @@
 //! Bulk load (RFC 0039): any amount of rows into this database, by one commit.
 
 use crate::api::db::Database;
-use crate::api::ingest::IngestJob;
+use crate::api::ingest::{IngestJob, StagedPart};
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions};
+use crate::writer::commit::Commit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, Result, Seq};
-use siltstone_manifest::{Edit, IngestEdit};
+use siltstone_base::{Epoch, Error, Result, Seq};
+use siltstone_manifest::state::MOST_APPS;
+use siltstone_manifest::{Edit, IngestEdit, Manifest};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+/// Loads are versions of an application of this name and the database's, one after another. Its
+/// record is of the last one, and shows that all before it have ended: so a load that is settled
+/// leaves no record of its own, and there may be any number of them.
+const LOADS: &str = "siltstone.load";
+/// A writer's first version is its epoch, moved by so many bits. No other writer of the database
+/// has the same epoch, so none asks for the same version: what was overtaken is never answered with
+/// a load of its successor's, nor that with it.
+const EPOCH_BITS: u32 = 32;
 /// For so long a load may take: what one that was killed has left is collected after it.
 const LOAD_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -89,6 +100,21 @@ impl BulkLoad {
         async move { self.complete().await.map_err(|error| error.during("load")) }.boxed()
     }
 
+    /// Has the database take the part in.
+    async fn ask(&mut self, part: StagedPart) -> Result<Commit> {
+        let writer = Arc::clone(self.database.writer()?);
+        // One after another: versions are asked for in their order.
+        let mut before = writer.loads.lock().await;
+        let newest = writer.manifests.newest_known();
+        self.job.app = next_version(&newest, writer.epoch, *before);
+        // The version is a new one, whatever was forgotten while rows were taken.
+        self.job.forgotten = newest.forgotten_apps.count;
+        *before += 1;
+        let request = self.job.commit(&self.env, &[part], self.limit).await?;
+        self.asked = true;
+        self.database.ingest(&request).await
+    }
+
     async fn complete(&mut self) -> Result<LoadReport> {
         let loader = self.loader.take().ok_or_else(ended)?;
         let (part, phases) = IngestJob::finish_load(loader).await?;
@@ -98,15 +124,24 @@ impl BulkLoad {
         // Without rows there is nothing to collect.
         self.asked = tables == 0;
         if tables > 0 {
-            let request = self.job.commit(&self.env, &[part], self.limit).await?;
-            self.asked = true;
-            let commit = self.database.ingest(&request).await?;
+            let commit = self.ask(part).await?;
             seq = Some(commit.seq());
             commit.wait(None).await?;
         }
         let commit = self.env.clock.monotonic().saturating_sub(began);
         Ok(LoadReport { rows, bytes, tables, seq, phases, commit })
     }
+}
+
+/// What the next load of a writer is: it has asked for `before` others. `None` where the database
+/// has as many applications as may be: that load is remembered for itself.
+fn next_version(newest: &Manifest, epoch: Epoch, before: u64) -> Option<(String, u64)> {
+    let app = format!("{LOADS} {}", newest.database);
+    let known = newest.ingest_apps.iter().any(|one| one.app == app);
+    if !known && newest.ingest_apps.len() + newest.pending_ingests.len() >= MOST_APPS {
+        return None;
+    }
+    Some((app, (epoch.0 << EPOCH_BITS) + before))
 }
 
 fn ended() -> Error {
@@ -123,7 +158,7 @@ impl Drop for BulkLoad {
         }
         self.loader = None;
         let (env, limit) = (self.env.clone(), self.limit);
-        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.job.id, app: None });
+        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.job.id, app: self.job.version() });
         let withdraw = async move {
             let objects = Objects { env, limit };
             // What cannot be said now is found out when the job's deadline is over.

@@ -19,5 +19,6 @@ pub(crate) mod reader;
 pub(crate) mod restore;
 pub(crate) mod schema;
 pub(crate) mod shared_pins;
+pub(crate) mod staging;
 pub(crate) mod stats;
 mod transactions;

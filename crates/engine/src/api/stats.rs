@@ -98,6 +98,9 @@ stats! {
         gauge feed_consumers: u64, "consumers", "Consumers of the change feed that hold the log.";
         gauge feed_held_wal_objects: u64, "objects",
             "WAL objects, at most, that only consumers of the change feed keep.";
+        gauge feed_held_bytes: u64, "bytes",
+            "Bytes of the log and of what ingests brought that only consumers of the change feed \
+             kept, as the last round of this process's collector found.";
         counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
     }
     "following" {
@@ -202,6 +205,38 @@ stats! {
         counter get_many_keys: u64, "keys", "Keys asked for by `get_many`.";
         counter scans: u64, "scans", "Scans begun.";
     }
+    "latency" {
+        gauge durable_write_seconds_p50: f64, "seconds",
+            "Time of WAL objects, from their oldest write's acceptance until they were \
+             durable: what a durable write waited at most: half took no longer.";
+        gauge durable_write_seconds_p99: f64, "seconds",
+            "Time of WAL objects, from their oldest write's acceptance until they were \
+             durable: what a durable write waited at most: 99 of 100 took no longer.";
+        gauge cached_get_seconds_p50: f64, "seconds",
+            "Time of a `get` that memory answered, one in 256 of them: half took no longer.";
+        gauge cached_get_seconds_p99: f64, "seconds",
+            "Time of a `get` that memory answered, one in 256 of them: 99 of 100 took no longer.";
+        gauge fetched_get_seconds_p50: f64, "seconds",
+            "Time of a `get` that asked the store: half took no longer.";
+        gauge fetched_get_seconds_p99: f64, "seconds",
+            "Time of a `get` that asked the store: 99 of 100 took no longer.";
+        gauge get_request_seconds_p50: f64, "seconds",
+            "Time of GETs: half took no longer.";
+        gauge get_request_seconds_p99: f64, "seconds",
+            "Time of GETs: 99 of 100 took no longer.";
+        gauge put_request_seconds_p50: f64, "seconds",
+            "Time of conditional creates: half took no longer.";
+        gauge put_request_seconds_p99: f64, "seconds",
+            "Time of conditional creates: 99 of 100 took no longer.";
+        gauge list_request_seconds_p50: f64, "seconds",
+            "Time of LISTs: half took no longer.";
+        gauge list_request_seconds_p99: f64, "seconds",
+            "Time of LISTs: 99 of 100 took no longer.";
+        gauge delete_request_seconds_p50: f64, "seconds",
+            "Time of DELETEs: half took no longer.";
+        gauge delete_request_seconds_p99: f64, "seconds",
+            "Time of DELETEs: 99 of 100 took no longer.";
+    }
     "store" {
         counter get_requests: u64, "requests", "GETs.";
         counter put_requests: u64, "requests", "PUTs, and uploads that were finished.";
@@ -240,6 +275,7 @@ impl Stats {
             gc_deleted_objects: writer.collector.deleted.load(Ordering::Relaxed),
             gc_deleted_bytes: writer.collector.deleted_bytes.load(Ordering::Relaxed),
             gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
+            feed_held_bytes: writer.collector.held_by_feed.load(Ordering::Relaxed),
             flushes: writer.flushes.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushes.bytes.load(Ordering::Relaxed),
             large_batches: writer.large.count.load(Ordering::Relaxed),
@@ -338,6 +374,7 @@ impl Stats {
         }
         .with_tables(tree)
         .with_requests(context)
+        .with_latencies(context)
     }
 
     fn with_tables(mut self, tree: &Tree) -> Stats {
@@ -363,6 +400,27 @@ impl Stats {
         }
         self.space_amplification = ratio(self.table_bytes as f64, oldest as f64);
         self
+    }
+
+    fn with_latencies(self, context: &ReadContext) -> Stats {
+        let (asked, sent) = (&context.asked, &context.requests.latencies);
+        Stats {
+            durable_write_seconds_p50: asked.durable_writes.quantile(0.5),
+            durable_write_seconds_p99: asked.durable_writes.quantile(0.99),
+            cached_get_seconds_p50: asked.cached_gets.quantile(0.5),
+            cached_get_seconds_p99: asked.cached_gets.quantile(0.99),
+            fetched_get_seconds_p50: asked.fetched_gets.quantile(0.5),
+            fetched_get_seconds_p99: asked.fetched_gets.quantile(0.99),
+            get_request_seconds_p50: sent.get.quantile(0.5),
+            get_request_seconds_p99: sent.get.quantile(0.99),
+            put_request_seconds_p50: sent.put.quantile(0.5),
+            put_request_seconds_p99: sent.put.quantile(0.99),
+            list_request_seconds_p50: sent.list.quantile(0.5),
+            list_request_seconds_p99: sent.list.quantile(0.99),
+            delete_request_seconds_p50: sent.delete.quantile(0.5),
+            delete_request_seconds_p99: sent.delete.quantile(0.99),
+            ..self
+        }
     }
 
     fn with_requests(self, context: &ReadContext) -> Stats {

@@ -5,6 +5,7 @@ use super::blocks::BlockCache;
 use super::metadata::{OpenTable, TableHandle};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
+use crate::io::latency::Latency;
 use crate::io::store::counting::Requests;
 use crate::io::store::ranges::coalesce;
 use crate::io::store::retry::{limit_of, with_retries};
@@ -124,6 +125,12 @@ impl ReadContext {
             deadline: options.deadline,
             writer: Some(epoch),
         })
+    }
+
+    /// Notes what has taken since `began`.
+    #[cold]
+    pub(crate) fn note(&self, latency: &Latency, began: Duration) {
+        latency.note(self.env.clock.monotonic().saturating_sub(began));
     }
 
     /// `work`, or Timeout after `limit`, caused by what the store refused meanwhile.

@@ -3,6 +3,7 @@
 use crate::io::store::{Listed, Swept};
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::gc::Fate;
+use siltstone_manifest::gc::fate::Alive;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ pub struct GcReport {
     pub classes: BTreeMap<GcClass, Collected>,
     /// What stays, and why.
     pub stays: Vec<Stays>,
+    /// Bytes that stay because consumers of the change feed have yet to read them.
+    pub held_by_feed: u64,
     /// What would go, of a dry run; oldest names first.
     pub objects: Vec<GcObject>,
     /// Uploads that were never finished and whose processes died (local folders).
@@ -179,6 +182,8 @@ impl GcReport {
         }
         let line = |((class, why), (objects, bytes))| Stays { class, why, objects, bytes };
         self.stays = stays.into_iter().map(line).collect();
+        let held = listed.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Alive(Alive::Held));
+        self.held_by_feed = held.map(|(object, _)| object.bytes).sum();
     }
 
     /// Takes note of what would go.

@@ -28,6 +28,12 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 /// Randomness: identities and jitter.
 pub trait Random: Send + Sync {
     /// 64 uniform bits.

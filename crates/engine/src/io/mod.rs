@@ -4,6 +4,7 @@
 pub(crate) mod buffers;
 pub(crate) mod counter;
 pub mod env;
+pub(crate) mod latency;
 pub(crate) mod progress;
 pub mod store;
 pub(crate) mod supervise;

@@ -115,16 +115,24 @@ impl Fetched {
 /// `get` of one key.
 pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<Option<Value>>> {
     check_key(key)?;
-    context.asked.gets.add(1);
+    let sampled = context.asked.gets.count().then(|| context.env.clock.monotonic());
     let hash = key_hash(key);
     let lacking = match lookup(context, &pin, key, hash, &Fetched::default())? {
-        Lookup::Done(value) => return Ok(Answer::Ready(value)),
+        Lookup::Done(value) => {
+            if let Some(began) = sampled {
+                context.note(&context.asked.cached_gets, began);
+            }
+            return Ok(Answer::Ready(value));
+        }
         Lookup::Lacking(lacking) => lacking,
     };
     let (context, key) = (context.clone(), key.to_vec());
+    let began = context.env.clock.monotonic();
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = rounds(&context, &pin, &key, hash, lacking);
-        context.deadline(context.deadline, "get", rounds).await
+        let found = context.deadline(context.deadline, "get", rounds).await;
+        context.note(&context.asked.fetched_gets, began);
+        found
     })))
 }
 

@@ -9,6 +9,7 @@ mod merge;
 pub(crate) mod of_log;
 pub(crate) mod of_memtable;
 mod replaced;
+pub(crate) mod restack;
 mod sorter;
 mod spare;
 mod staged;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Size of an upload's chunk, and what is built between two chances for others: some 10 ms of one
 /// core.
-const SLICE_BYTES: usize = 4 << 20;
+pub(super) const SLICE_BYTES: usize = 4 << 20;
 
 /// How a part is staged.
 #[derive(Clone, Debug)]
@@ -138,9 +138,9 @@ impl PartWriter {
                 }
                 let part = match &mut open {
                     Some(open) => open,
-                    None => {
-                        open.insert(OpenPart::begin(&env, (job, database), &how, &spare).await?)
-                    }
+                    None => open.insert(
+                        OpenPart::begin(&env, (job, database), &how.options, &spare).await?,
+                    ),
                 };
                 last = Some((entry.key.to_vec(), entry.seq));
                 if let Some(chunk) = part.add(&entry)? {
@@ -189,15 +189,15 @@ impl OpenPart {
     pub(super) async fn begin(
         env: &Env,
         (job, database): (JobId, DatabaseId),
-        how: &PartOptions,
+        options: &Options,
         spare: &Spare,
     ) -> Result<OpenPart> {
         let (name, attempt) = (SstId(env.new_ulid()), AttemptId(env.random_u128()));
         let object = ObjectId(name.get());
         let envelope = Envelope::new(ObjectKind::Table, database, object, attempt);
         let open = env.store.upload(ObjectName::IngestSst(job, name));
-        let upload = env.deadline(how.options.deadline, "begin upload", open).await?;
-        let builder = spare.builder(how.options.table_options(), envelope);
+        let upload = env.deadline(options.deadline, "begin upload", open).await?;
+        let builder = spare.builder(options.table_options(), envelope);
         Ok(OpenPart { builder, upload, bytes: 0, spare: spare.clone() })
     }
 
@@ -208,7 +208,8 @@ impl OpenPart {
         Ok(self.spare.chunk(&mut self.builder))
     }
 
-    async fn finish(mut self, job: JobId) -> Result<SstDescriptor> {
+    /// Completes it.
+    pub(super) async fn finish(mut self, job: JobId) -> Result<SstDescriptor> {
         let (rest, descriptor) = self.spare.finish(self.builder)?;
         self.upload.write(rest).await?;
         self.upload.finish().await?;

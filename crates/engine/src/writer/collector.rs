@@ -29,6 +29,8 @@ pub(crate) struct Embedded {
     pub(crate) deleted: AtomicU64,
     pub(crate) deleted_bytes: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Bytes that only consumers of the change feed kept, as the last round found.
+    pub(crate) held_by_feed: AtomicU64,
     /// Why the last round failed, or a delete of it; `None` when it went well.
     error: Mutex<Option<Error>>,
     /// Whether the store refused deletes, and has taken none since.
@@ -45,6 +47,7 @@ impl Embedded {
             deleted: none(),
             deleted_bytes: none(),
             failed: none(),
+            held_by_feed: none(),
             error: Mutex::default(),
             deletes_fail: AtomicBool::new(false),
         }
@@ -57,6 +60,7 @@ impl Embedded {
         self.deleted.fetch_add(total.deleted, Ordering::Relaxed);
         self.deleted_bytes.fetch_add(total.bytes, Ordering::Relaxed);
         self.failed.fetch_add(total.failed + total.denied, Ordering::Relaxed);
+        self.held_by_feed.store(report.held_by_feed, Ordering::Relaxed);
         let (objects, megabytes) = (total.deleted, total.bytes as f64 / 1e6);
         if objects > 0 {
             log::info!(target: TARGET, "collected {objects} objects, {megabytes:.1} MB");

@@ -99,8 +99,8 @@ fn waits(writer: &Writer, last: Seq) -> bool {
 }
 
 impl Flusher {
-    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing, memory is short, or
-    /// somebody asked for the flush.
+    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing, memory is short, an
+    /// ingest waits for room, or somebody asked for the flush.
     async fn pause_between_commits(&self) {
         let writer = &self.writer;
         let Some(last) = self.last_commit else { return };
@@ -110,6 +110,7 @@ impl Flusher {
             let now = writer.env.clock.monotonic();
             let unflushed = writer.tail.lock().unflushed_bytes();
             let short = unflushed >= writer.options.max_memtable_bytes / 2;
+            let short = short || writer.flushes.is_awaited();
             if now >= due || short || self.passes() || writer.dead().is_some() {
                 return;
             }

@@ -1,7 +1,7 @@
 //! What flushes have done, and what somebody asked of them.
 
 use siltstone_base::Seq;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The flushes of a handle.
 #[derive(Debug, Default)]
@@ -10,6 +10,17 @@ pub(crate) struct Flushes {
     pub(crate) bytes: AtomicU64,
     /// What somebody asked to have flushed, however full L0 is.
     asked: AtomicU64,
+    /// How many wait for room in the queue of ingests.
+    awaiting: AtomicUsize,
+}
+
+/// Somebody waits for room in the queue of ingests, until this is dropped.
+pub(crate) struct AwaitsRoom<'f>(&'f Flushes);
+
+impl Drop for AwaitsRoom<'_> {
+    fn drop(&mut self) {
+        self.0.awaiting.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Flushes {
@@ -27,5 +38,16 @@ impl Flushes {
     /// Everything up to `seq` is to be flushed however full L0 is.
     pub(crate) fn ask(&self, seq: Seq) {
         self.asked.fetch_max(seq.0, Ordering::AcqRel);
+    }
+
+    /// Has the next commit come without its pause, as long as the answer lives.
+    pub(crate) fn await_room(&self) -> AwaitsRoom<'_> {
+        self.awaiting.fetch_add(1, Ordering::AcqRel);
+        AwaitsRoom(self)
+    }
+
+    /// Whether an ingest waits for room that the next commit may bring.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaiting.load(Ordering::Acquire) > 0
     }
 }

@@ -4,8 +4,10 @@
 use super::commit::{Commit, Tail};
 use super::state::Writer;
 use super::transaction::footprint::Touched;
+use crate::compact::pending::pending_bytes;
 use crate::manifests::objects::is_damage;
 use crate::read::queue::QueuedIngest;
+use crate::read::tree::Tree;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
@@ -13,7 +15,7 @@ use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, t
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, PendingIngest, Refusal, RequestIngest,
-    Rules,
+    Rules, with_layers,
 };
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::collections::{HashMap, VecDeque};
@@ -126,7 +128,7 @@ impl Writer {
         if closed.behind {
             self.install_behind(&closed).await?;
         } else {
-            self.wait_for_layers().await?;
+            self.wait_for_room(&closed.layers).await?;
             self.accept_ingest(&closed)?;
         }
         self.nudges.ingested.notify_waiters();
@@ -165,9 +167,10 @@ impl Writer {
         })
     }
 
-    /// Waits until L0 has room beside what is queued: before there is a number, or every put would
-    /// wait behind it.
-    pub(super) async fn wait_for_layers(&self) -> Result<()> {
+    /// Waits until there is room for these layers, the oldest first, beside what is queued: before
+    /// there is a number, or every put would wait behind it.
+    pub(super) async fn wait_for_room(&self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
+        let mut awaits = None;
         loop {
             // Not the nudge of the task: who writes a large batch waits here too, and would take
             // it.
@@ -178,17 +181,36 @@ impl Writer {
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
-            if self.has_room_for_layers() || !self.is_open() {
+            if self.has_room_for(layers) || !self.is_open() {
                 return Ok(());
             }
+            // What is queued makes room once a manifest has it.
+            awaits.get_or_insert_with(|| self.flushes.await_room());
+            self.nudges.flush.notify_one();
             select(changed, relief).await;
         }
     }
 
-    fn has_room_for_layers(&self) -> bool {
+    fn has_room_for(&self, layers: &[Vec<SstDescriptor>]) -> bool {
         let tree = self.tree();
-        let layers: usize = tree.queued().iter().map(|one| one.layers.len()).sum();
-        tree.queued().len() < MOST_QUEUED && self.pressure.l0_layers_left() > layers
+        let queued: usize = tree.queued().iter().map(|one| one.layers.len()).sum();
+        tree.queued().len() < MOST_QUEUED
+            && self.pressure.has_room_for(queued, layers.len())
+            && self.keeps_up_with(&tree, layers)
+    }
+
+    /// Whether these layers leave what waits to be compacted at or below the bound at which writes
+    /// stop. Where nothing waits they come all the same: nothing would make more room.
+    fn keeps_up_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> bool {
+        let Some(most) = self.options.compaction.max_pending_compaction_bytes else { return true };
+        if layers.is_empty() {
+            return true;
+        }
+        let (newest, now) = (self.manifests.newest_known(), self.env.clock.now());
+        let queued = tree.queued().iter().rev().flat_map(|one| &one.layers);
+        let before = with_layers(&newest, queued);
+        let waits = |state: &Manifest| pending_bytes(state, &self.options, now);
+        waits(&with_layers(&before, layers)) <= most || waits(&before) == 0
     }
 
     /// Gives a job its numbers and its place in the log, above all that was accepted before.
@@ -254,7 +276,12 @@ impl Writer {
             Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job: other }))) => {
                 job = other;
             }
-            Err(refusal) => return Err(refusal.into()),
+            Err(refusal) => {
+                // What a successor has does not concern whoever holds this handle.
+                let newest = self.manifests.newest_known().writer_epoch;
+                let overtaken = newest > self.epoch;
+                return Err(if overtaken { Refusal::Fenced { by: newest } } else { refusal }.into());
+            }
         }
         self.nudges.ingest.notify_one();
         loop {

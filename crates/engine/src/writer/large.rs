@@ -130,7 +130,7 @@ impl Writer {
     async fn write_large(self: &Arc<Self>, bytes: &Arc<[u8]>) -> Result<Commit> {
         let mut names = self.large.names.lock().await;
         // Before there is a number, or every put would wait behind it (rule Q4).
-        self.wait_for_layers().await?;
+        self.wait_for_room(&[]).await?;
         if names.is_empty() {
             names.extend(self.reserve_for_batches().await?);
         }

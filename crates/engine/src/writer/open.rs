@@ -65,6 +65,8 @@ pub struct OpenOptions {
     /// - `Some(true)`: fence it, whoever it is.
     /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, with its epoch.
     pub take_over: Option<bool>,
+    /// Whether this is opened for a moment, to take ingest jobs in, and how.
+    pub transient: Option<Transient>,
     /// Everything else.
     pub options: Options,
     /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
@@ -76,6 +78,15 @@ pub struct OpenOptions {
     /// A database that is made is one that ingest jobs may come behind (RFC 0043); one that is
     /// there must have been made so.
     pub allow_ingest_behind: bool,
+}
+
+/// An opening for a moment, to take ingest jobs in: where it dies, whoever comes next may end it,
+/// also in a store that tells nothing of writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transient {
+    /// Whether it ends another one of its kind that did not close. One that is at work may be
+    /// ended so too, and is fenced: it takes its turn first where there is time.
+    pub ends_others: bool,
 }
 
 /// The schema that an opener brings (RFC 0040). What it says is the opener's own; the database
@@ -108,6 +119,7 @@ impl Default for OpenOptions {
         OpenOptions {
             create: true,
             take_over: None,
+            transient: None,
             options: Options::default(),
             merge_operator: None,
             schema: None,
@@ -170,6 +182,8 @@ async fn opened(
         claim: AttemptId(env.random_u128()),
         max_parallel_writes: how.options.max_parallel_writes,
         take_over: how.take_over.unwrap_or(true),
+        transient: how.transient.is_some(),
+        ends_transient: how.transient.is_none_or(|how| how.ends_others),
         reserve: new_names(&env, RESERVED_NAMES),
         checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
         merge_operator: settings.merge_operator.clone(),

@@ -77,6 +77,8 @@ pub(crate) struct Writer {
     pub(crate) came_behind: CameBehind,
     /// Jobs that were taken in.
     pub(crate) taken_in: TakenIn,
+    /// How many loads were asked for; held by the one that is being.
+    pub(crate) loads: tokio::sync::Mutex<u64>,
     pub(crate) large: LargeBatches,
 }
 
@@ -157,6 +159,7 @@ impl Writer {
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
             came_behind: CameBehind::default(),
             taken_in: TakenIn::default(),
+            loads: tokio::sync::Mutex::default(),
             large: start.large,
         })
     }

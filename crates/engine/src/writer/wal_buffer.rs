@@ -15,7 +15,7 @@ pub(crate) const OBJECT_FLUSHES: usize = 4;
 /// What the commit lock guards of the log.
 pub(crate) struct WalBuffer {
     /// Pieces that take no more, oldest first.
-    full: VecDeque<WalBuilder>,
+    full: VecDeque<WalPiece>,
     /// The piece that is being filled.
     open: WalBuilder,
     /// When the oldest batch of the open piece was accepted.
@@ -25,6 +25,9 @@ pub(crate) struct WalBuffer {
     /// From how many bytes on a piece is sent at once.
     flush_bytes: usize,
 }
+
+/// What becomes one object, and when its oldest batch was accepted; `None` of an ingest alone.
+pub(crate) type WalPiece = (WalBuilder, Option<Duration>);
 
 /// Whether, and how soon, something must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +60,7 @@ impl WalBuffer {
     ) -> bool {
         let full = self.open.len_with(bytes.len()) > self.most_bytes;
         if full && !self.open.is_empty() && !cfg!(mutation = "wal_unbounded") {
-            self.full.push_back(std::mem::take(&mut self.open));
-            self.since = None;
+            self.full.push_back((std::mem::take(&mut self.open), self.since.take()));
         }
         self.open.push_batch(first, ops, bytes);
         let began = self.since.is_none();
@@ -71,8 +73,7 @@ impl WalBuffer {
     /// Appends an ingest, which ends its piece (rule N12): it is due.
     pub(crate) fn push_ingest(&mut self, ingest: &WalIngest) {
         self.open.push_ingest(ingest);
-        self.full.push_back(std::mem::take(&mut self.open));
-        self.since = None;
+        self.full.push_back((std::mem::take(&mut self.open), self.since.take()));
     }
 
     /// When something must be sent; `None` when nothing is there.
@@ -84,12 +85,12 @@ impl WalBuffer {
     }
 
     /// The oldest piece; `None` when nothing is there.
-    pub(crate) fn take(&mut self) -> Option<WalBuilder> {
+    pub(crate) fn take(&mut self) -> Option<WalPiece> {
         if let Some(full) = self.full.pop_front() {
             return Some(full);
         }
-        self.since = None;
-        (!self.open.is_empty()).then(|| std::mem::take(&mut self.open))
+        let since = self.since.take();
+        (!self.open.is_empty()).then(|| (std::mem::take(&mut self.open), since))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -98,12 +99,12 @@ impl WalBuffer {
 
     /// Sequence number of the oldest operation; none where there is nothing.
     pub(crate) fn first_seq(&self) -> Seq {
-        self.full.front().unwrap_or(&self.open).first_seq()
+        self.full.front().map_or(&self.open, |(piece, _)| piece).first_seq()
     }
 
     /// Length of the objects, were they all made now.
     pub(crate) fn len_bytes(&self) -> usize {
-        let full: usize = self.full.iter().map(WalBuilder::len_bytes).sum();
+        let full: usize = self.full.iter().map(|(piece, _)| piece.len_bytes()).sum();
         full + if self.open.is_empty() { 0 } else { self.open.len_bytes() }
     }
 }
@@ -126,7 +127,8 @@ mod tests {
         let mut buffer = filled();
         let all = buffer.len_bytes();
         let (mut next, mut bytes, mut pieces) = (Seq(1), 0, 0);
-        while let Some(piece) = buffer.take() {
+        while let Some((piece, since)) = buffer.take() {
+            assert_eq!(since, Some(Duration::from_secs(next.0)));
             assert!(piece.len_bytes() <= 400, "{}", piece.len_bytes());
             assert_eq!((piece.first_seq(), next), (next, piece.first_seq()));
             next = piece.last_seq().next();
@@ -147,10 +149,10 @@ mod tests {
         // Does not fit with the others: they are due now, and it waits for itself.
         buffer.push(Seq(3), 1, &vec![7; 399_900], || Duration::from_secs(3));
         assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(1)));
-        let first = buffer.take().expect("a piece");
-        assert_eq!(first.last_seq(), Seq(2));
+        let (first, since) = buffer.take().expect("a piece");
+        assert_eq!((first.last_seq(), since), (Seq(2), Some(Duration::from_secs(1))));
         assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(3)));
-        assert_eq!(buffer.take().expect("a piece").first_seq(), Seq(3));
+        assert_eq!(buffer.take().expect("a piece").0.first_seq(), Seq(3));
         buffer.push(Seq(4), 1, &[7; 30], || Duration::from_secs(4));
         assert_eq!(buffer.due(), Some(Due::Since(Duration::from_secs(4))));
     }
@@ -160,8 +162,8 @@ mod tests {
         let mut buffer = WalBuffer::new(100);
         assert!(buffer.push(Seq(1), 5, &[7; 3000], || Duration::ZERO));
         assert!(buffer.push(Seq(6), 1, &[7; 30], || Duration::ZERO));
-        let large = buffer.take().expect("a piece");
+        let (large, _) = buffer.take().expect("a piece");
         assert_eq!((large.first_seq(), large.last_seq()), (Seq(1), Seq(5)));
-        assert_eq!(buffer.take().map(|piece| piece.last_seq()), Some(Seq(6)));
+        assert_eq!(buffer.take().map(|(piece, _)| piece.last_seq()), Some(Seq(6)));
     }
 }

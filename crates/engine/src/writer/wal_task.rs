@@ -39,6 +39,8 @@ struct Sealed {
     bytes: Bytes,
     attempt: AttemptId,
     last_seq: Seq,
+    /// When its oldest write was accepted; `None` of an ingest alone.
+    since: Option<Duration>,
     tries: u32,
     /// Reads in a row of what stands in its place that could not be understood.
     unread: u32,
@@ -174,7 +176,7 @@ impl WalTask {
             return;
         }
         let writer = &self.writer;
-        let Some(buffered) = writer.tail.lock().wal.take() else { return };
+        let Some((buffered, since)) = writer.tail.lock().wal.take() else { return };
         let Some(id) = self.window.send() else { return };
         let last_seq = buffered.last_seq();
         let attempt = AttemptId(writer.env.random_u128());
@@ -184,7 +186,7 @@ impl WalTask {
         let at = writer.log.next_commit_time(writer.env.clock.now());
         let sent = Sent { durable: self.window.committed(), at };
         let bytes = buffered.finish(envelope, writer.epoch, id, sent);
-        self.sealed.insert(id, Sealed { bytes, attempt, last_seq, tries: 0, unread: 0 });
+        self.sealed.insert(id, Sealed { bytes, attempt, last_seq, since, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {
             self.next_cut = now + Duration::from_secs_f64(1.0 / rate);
         }
@@ -323,6 +325,10 @@ impl WalTask {
                 WindowEvent::Acknowledged(id) => {
                     if let Some(sealed) = self.sealed.remove(&id) {
                         self.writer.acknowledge(id, sealed.last_seq);
+                        if let Some(since) = sealed.since {
+                            let context = &self.writer.context;
+                            context.note(&context.asked.durable_writes, since);
+                        }
                     }
                 }
                 WindowEvent::Retry(id) => {

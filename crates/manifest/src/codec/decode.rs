@@ -169,6 +169,7 @@ fn writer(writer: &fb::WriterRecord<'_>) -> WriterRecord {
         claim: AttemptId(bits(writer.claim())),
         max_parallel_writes: writer.max_parallel_writes(),
         clean_close: writer.clean_close(),
+        transient: writer.transient(),
     }
 }
 

@@ -191,6 +191,7 @@ fn writer(b: &mut Builder, writer: &WriterRecord) -> Offset<fb::WriterRecord<'st
         claim: Some(&id128(writer.claim.get())),
         max_parallel_writes: writer.max_parallel_writes,
         clean_close: writer.clean_close,
+        transient: writer.transient,
     };
     fb::WriterRecord::create(b, &args)
 }

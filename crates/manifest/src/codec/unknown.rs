@@ -45,7 +45,7 @@ known! {
     fb::Extension up to VT_VALUE;
     fb::WalStore up to VT_LOCATION;
     fb::Ancestor up to VT_NUMBER;
-    fb::WriterRecord up to VT_CLEAN_CLOSE;
+    fb::WriterRecord up to VT_TRANSIENT;
     fb::KeptFence up to VT_NEXT_ID;
     fb::SstDescriptor up to VT_SUM_KIND;
     fb::L0Entry up to VT_TABLES;

@@ -140,7 +140,7 @@ pub enum IngestConflict {
     AppForgotten,
     /// A later version of its application was brought, or that was forgotten.
     Passed,
-    /// As many jobs as may wait, or be remembered.
+    /// As many jobs wait as may.
     Full,
 }
 
@@ -219,7 +219,7 @@ impl RequestIngest {
             check_app(next, app, rules)?;
             next.features.name_for_committers(INGEST_APPS, SINCE);
         }
-        if next.pending_ingests.len() >= MOST_PENDING || is_full(next) {
+        if next.pending_ingests.len() >= MOST_PENDING {
             return Err(IngestConflict::Full.into());
         }
         next.features.name(INGEST, SINCE);
@@ -235,11 +235,6 @@ impl RequestIngest {
         });
         Ok(())
     }
-}
-
-/// What is pending will be remembered, so both count.
-fn is_full(state: &Manifest) -> bool {
-    state.pending_ingests.len() + state.remembered_ingests.len() >= MOST_REMEMBERED
 }
 
 /// Whether this version of an application may be asked for: only above all that were, by a job of
@@ -293,7 +288,6 @@ fn withdraw(
         _ if rules.has(Rule::WithdrawUnpassed) && app.is_some_and(|app| is_passed(next, app)) => {
             Err(IngestConflict::Passed.into())
         }
-        _ if is_full(next) => Err(IngestConflict::Full.into()),
         _ => {
             next.pending_ingests.retain(|one| one.job != job);
             remember(next, job, IngestOutcome::Withdrawn, None, rules);
@@ -326,8 +320,27 @@ fn remember(
     rules: Rules,
 ) {
     if rules.has(Rule::RememberIngests) {
+        make_room(next, rules);
         let reason = reason.map(str::to_owned);
         next.remembered_ingests.push(RememberedIngest { job, outcome, reason });
+    }
+}
+
+/// Where as many are remembered as may be, those with the earliest deadline are forgotten, and the
+/// horizon passes it: nobody can ask for them again, nor for a job that was begun no later and is
+/// not asked for yet (rule N10). *The run that breaks without the horizon:* job 1 is taken in;
+/// 4,096 others end, and it is forgotten; its driver, which heard nothing, asks again, and it is
+/// taken in twice.
+fn make_room(next: &mut Manifest, rules: Rules) {
+    while next.remembered_ingests.len() >= MOST_REMEMBERED {
+        let Some(earliest) = next.remembered_ingests.iter().map(|one| deadline(one.job)).min()
+        else {
+            return;
+        };
+        next.remembered_ingests.retain(|one| deadline(one.job) > earliest);
+        if rules.has(Rule::ForgetBelowHorizon) {
+            next.ingest_horizon = next.ingest_horizon.max(UnixMillis(earliest.0 + 1));
+        }
     }
 }
 
@@ -418,9 +431,6 @@ fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusa
         return Ok(());
     }
     next.remembered_ingests.retain(|one| one.job != job);
-    if is_full(next) {
-        return Err(IngestConflict::Full.into());
-    }
     remember(next, job, IngestOutcome::Adopted(seq), None, rules);
     Ok(())
 }
@@ -439,9 +449,6 @@ fn end_request(next: &mut Manifest, asked: PendingIngest, last: Seq, rules: Rule
         Some((app, version)) => {
             record_app(&mut next.ingest_apps, IngestApp { app, version, job, seq: last });
         }
-        // There is room for all that wait; a restore may bring one that waited in another state.
-        // That one is named by the tables, and refused by its timeline.
-        None if next.remembered_ingests.len() >= MOST_REMEMBERED => {}
         None => remember(next, job, IngestOutcome::Adopted(last), None, rules),
     }
 }
@@ -467,6 +474,18 @@ fn place_behind(
     }
     runs.iter().for_each(|(run, tables)| add_to_run(next, *run, tables));
     Ok(())
+}
+
+/// What the tables of `state` were with these layers on top, the oldest first: for whoever asks
+/// what they would cost.
+#[must_use]
+pub fn with_layers<'a>(
+    state: &Manifest,
+    layers: impl IntoIterator<Item = &'a Vec<SstDescriptor>>,
+) -> Manifest {
+    let mut next = state.clone();
+    layers.into_iter().for_each(|tables| place(&mut next, tables, Rules::ALL));
+    next
 }
 
 /// Puts the tables of one layer where they go as the newest of all (rule P2).
@@ -539,8 +558,8 @@ impl fmt::Display for IngestConflict {
                 f.write_str("a job of the application waits for the writer; forget it afterwards")
             }
             IngestConflict::Full => f.write_str(
-                "as many ingest jobs wait, or are remembered, as may; ask again later (a writer \
-                 takes them in, and a collector forgets them), and make larger jobs",
+                "as many ingest jobs wait as may; ask again later (a writer takes them in), and \
+                 make larger jobs",
             ),
         }
     }

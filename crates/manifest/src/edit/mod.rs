@@ -45,7 +45,9 @@ pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use give_up::{GiveUpTable, GivenUpPart};
 pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Overdrawn, TakeHold};
-pub use ingest::{IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest};
+pub use ingest::{
+    IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest, with_layers,
+};
 pub use leases::CoverVersions;
 pub use log::LogTables;
 pub use mirror::{MirrorEdit, NewHead};

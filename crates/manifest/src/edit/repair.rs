@@ -169,6 +169,7 @@ fn claim(next: &mut Manifest, epoch: Epoch, claim: AttemptId) {
         claim,
         max_parallel_writes: MAX_PARALLEL_WRITES,
         clean_close: false,
+        transient: false,
     });
     let excess = next.writers.len().saturating_sub(WRITER_RECORDS);
     next.writers.drain(..excess);

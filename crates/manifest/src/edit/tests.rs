@@ -18,6 +18,8 @@ fn claim(expected: u64, identity: u128) -> ClaimWriter {
         claim: AttemptId(identity),
         max_parallel_writes: 2,
         take_over: true,
+        transient: false,
+        ends_transient: false,
         reserve: vec![SstId(1000 + identity), SstId(2000 + identity)],
         checkpoint: Some(NewCheckpoint { id: CheckpointId(identity), ..NewCheckpoint::default() }),
         merge_operator: None,
@@ -124,6 +126,22 @@ fn units_are_named_by_the_newest_compactor() {
     assert_eq!(begin(epoch).apply(&named).unwrap().features, named.features, "once");
     let fenced = Refusal::CompactorFenced { by: epoch };
     assert_eq!(begin(epoch.next()).apply(&state), Err(fenced));
+}
+
+/// One that was opened for a moment is ended by whoever comes next, unless that is to wait.
+#[test]
+fn a_claim_for_a_moment_is_ended_without_take_over() {
+    let polite = |ends_transient| {
+        Edit::ClaimWriter(ClaimWriter { take_over: false, ends_transient, ..claim(1, 9) })
+    };
+    let first = |transient| Edit::ClaimWriter(ClaimWriter { transient, ..claim(0, 8) });
+    let brief = first(true).apply(&empty()).unwrap();
+    let refused = Err(Conflict::NotClosed { epoch: Epoch(1) }.into());
+    assert_eq!(polite(false).apply(&brief), refused);
+    let next = polite(true).apply(&brief).unwrap();
+    assert_eq!((next.writer_epoch, next.writers[1].transient), (Epoch(2), false));
+    let lasting = first(false).apply(&empty()).unwrap();
+    assert_eq!(polite(true).apply(&lasting), refused);
 }
 
 #[test]

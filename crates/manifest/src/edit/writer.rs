@@ -21,6 +21,10 @@ pub struct ClaimWriter {
     pub max_parallel_writes: u64,
     /// Whether to end a writer that did not close cleanly.
     pub take_over: bool,
+    /// Whether it is opened for a moment, to take ingest jobs in.
+    pub transient: bool,
+    /// Whether to end a writer of that kind that did not close cleanly, whatever `take_over` says.
+    pub ends_transient: bool,
     /// Names it may give to its first tables. The older writer's become void.
     pub reserve: Vec<SstId>,
     /// The checkpoint it keeps for its own reads. The older writer's is removed.
@@ -34,7 +38,9 @@ impl ClaimWriter {
         if next.writer_epoch != self.expected {
             return Err(Conflict::EpochMoved { now: next.writer_epoch }.into());
         }
-        if !self.take_over && !next.closed_cleanly() {
+        let ends = self.take_over
+            || self.ends_transient && next.last_writer().is_some_and(|last| last.transient);
+        if !ends && !next.closed_cleanly() {
             return Err(Conflict::NotClosed { epoch: next.writer_epoch }.into());
         }
         if !(1..=MAX_PARALLEL_WRITES).contains(&self.max_parallel_writes) {
@@ -55,6 +61,7 @@ impl ClaimWriter {
             claim: self.claim,
             max_parallel_writes: self.max_parallel_writes,
             clean_close: false,
+            transient: self.transient,
         });
         let excess = next.writers.len().saturating_sub(WRITER_RECORDS);
         next.writers.drain(..excess);

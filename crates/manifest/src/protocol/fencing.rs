@@ -45,6 +45,10 @@ pub struct WriterOptions {
     pub max_parallel_writes: u64,
     /// Whether to end a writer that did not close cleanly.
     pub take_over: bool,
+    /// Whether it is opened for a moment, to take ingest jobs in.
+    pub transient: bool,
+    /// Whether to end a writer of that kind that did not close cleanly, whatever `take_over` says.
+    pub ends_transient: bool,
     /// Names for its first tables, fresh.
     pub reserve: Vec<SstId>,
     /// The checkpoint it keeps for its own reads.
@@ -573,6 +577,8 @@ fn claim(options: &WriterOptions, newest: Arc<Manifest>, rules: Rules) -> Commit
         claim: options.claim,
         max_parallel_writes: options.max_parallel_writes,
         take_over: options.take_over,
+        transient: options.transient,
+        ends_transient: options.ends_transient,
         reserve: options.reserve.clone(),
         checkpoint: options.checkpoint.clone(),
         merge_operator: options.merge_operator.clone(),

@@ -128,6 +128,7 @@ pub(crate) fn full() -> Manifest {
         claim: AttemptId(u128::from(epoch) << 80 | 7),
         max_parallel_writes: epoch,
         clean_close,
+        transient: false,
     };
     m.writer_epoch = Epoch(3);
     m.writers = vec![writer(2, true), writer(3, false)];

@@ -7,7 +7,8 @@ use super::retry::limit_of;
 use super::sent::{SentKind, SentRequests, SentTotals};
 use super::troubles::{Area, Troubles, Verb, explained};
 use super::{CopyAnswer, Listed, PutAnswer, Store, Swept, Upload};
-use crate::io::env::Env;
+use crate::io::env::{Clock, Env};
+use crate::io::latency::Latency;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -40,10 +41,23 @@ pub struct Requests {
     troubles: Troubles,
     /// Bytes of WAL objects that were created.
     wal_bytes: AtomicU64,
+    /// How long each took, failed ones included, where a clock is known.
+    pub(crate) latencies: RequestLatencies,
+    clock: Option<Arc<dyn Clock>>,
     /// Heard by the collector: the store had no room for something.
     full: Notify,
     /// The requests of each client, and their figures at the moment of wrapping.
     sent: Mutex<Vec<(Arc<SentRequests>, SentTotals)>>,
+}
+
+/// How long requests took, the tries below this seam together. What answers at once is not among
+/// them: memory, and reads of a local folder.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLatencies {
+    pub(crate) get: Latency,
+    pub(crate) put: Latency,
+    pub(crate) list: Latency,
+    pub(crate) delete: Latency,
 }
 
 /// [`Requests`] at one moment.
@@ -202,6 +216,15 @@ impl Requests {
         self.troubles.note(verb, area, error);
     }
 
+    /// `request`, with the time that it takes noted as `of` says.
+    async fn timed<T>(&self, of: &Latency, request: impl Future<Output = T>) -> T {
+        let Some(clock) = &self.clock else { return request.await };
+        let began = clock.monotonic();
+        let answer = request.await;
+        of.note(clock.monotonic().saturating_sub(began));
+        answer
+    }
+
     /// The future of `request`, with how it ends noted.
     fn noting<'a, T: Send + 'a>(
         self: &Arc<Self>,
@@ -235,7 +258,9 @@ type RequestKind = (Verb, Area);
 /// Puts a counter between an environment and its store.
 #[must_use]
 pub fn count(env: Env) -> (Env, Arc<Requests>) {
-    let (store, requests) = CountingStore::wrap(Arc::clone(&env.store));
+    let clock = Some(Arc::clone(&env.clock));
+    let requests = Requests { clock, ..Requests::default() };
+    let (store, requests) = CountingStore::wrap_into(Arc::clone(&env.store), requests);
     (Env { store, ..env }, requests)
 }
 
@@ -263,7 +288,11 @@ impl CountingStore {
     /// Wraps `store`; the second part tells the figures.
     #[must_use]
     pub fn wrap(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Requests>) {
-        let requests = Arc::new(Requests::default());
+        CountingStore::wrap_into(store, Requests::default())
+    }
+
+    fn wrap_into(store: Arc<dyn Store>, requests: Requests) -> (Arc<dyn Store>, Arc<Requests>) {
+        let requests = Arc::new(requests);
         requests.add(&*store);
         let counting = CountingStore { store, requests: Arc::clone(&requests) };
         (Arc::new(counting), requests)
@@ -288,7 +317,7 @@ impl Store for CountingStore {
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let get = self.store.get(name, range);
         async move {
-            let found = get.await;
+            let found = self.requests.timed(&self.requests.latencies.get, get).await;
             self.requests.read(name, &found);
             found
         }
@@ -374,6 +403,7 @@ impl Store for CountingStore {
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
         let wal_bytes = if matches!(name, ObjectName::Wal(_)) { bytes.len() as u64 } else { 0 };
         let put = self.store.put_if_absent(name, bytes);
+        let put = self.requests.timed(&self.requests.latencies.put, put);
         let area = Area::of(name);
         put.inspect(move |answer| match answer {
             PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
@@ -406,13 +436,17 @@ impl Store for CountingStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.requests.lists.fetch_add(1, Relaxed);
-        self.requests.noting((Verb::List, Area::under(prefix)), self.store.list(prefix, after))
+        let list = self.store.list(prefix, after);
+        let list = self.requests.timed(&self.requests.latencies.list, list).boxed();
+        self.requests.noting((Verb::List, Area::under(prefix)), list)
     }
 
     fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.requests.lists.fetch_add(1, Relaxed);
         let asked = (Verb::List, Area::under(prefix::INGEST));
-        self.requests.noting(asked, self.store.list_job(job))
+        let list = self.store.list_job(job);
+        let list = self.requests.timed(&self.requests.latencies.list, list).boxed();
+        self.requests.noting(asked, list)
     }
 
     fn names(
@@ -421,17 +455,22 @@ impl Store for CountingStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
         self.requests.lists.fetch_add(1, Relaxed);
-        self.requests.noting((Verb::List, Area::under(prefix)), self.store.names(prefix, after))
+        let list = self.store.names(prefix, after);
+        let list = self.requests.timed(&self.requests.latencies.list, list).boxed();
+        self.requests.noting((Verb::List, Area::under(prefix)), list)
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.requests.deletes.fetch_add(1, Relaxed);
-        self.requests.noting((Verb::Delete, Area::of(name)), self.store.delete(name))
+        let delete = self.store.delete(name);
+        let delete = self.requests.timed(&self.requests.latencies.delete, delete).boxed();
+        self.requests.noting((Verb::Delete, Area::of(name)), delete)
     }
 
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
         let areas: Vec<Area> = names.iter().map(|name| Area::of(*name)).collect();
         let deletes = self.store.delete_many(names);
+        let deletes = self.requests.timed(&self.requests.latencies.delete, deletes);
         let note = move |answers: &Vec<Result<()>>| {
             // Only now is it known whether the store takes many at once.
             let requests = answers.len().div_ceil(self.store.names_a_delete().max(1));

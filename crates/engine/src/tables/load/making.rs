@@ -105,7 +105,8 @@ pub(super) async fn make_tables(
     }
     let mut tables = Vec::new();
     loop {
-        let mut part = OpenPart::begin(&maker.env, maker.of, &maker.how, &maker.spare).await?;
+        let mut part =
+            OpenPart::begin(&maker.env, maker.of, &maker.how.options, &maker.spare).await?;
         if passes {
             part.upload.passes_by();
         }

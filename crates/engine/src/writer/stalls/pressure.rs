@@ -278,6 +278,13 @@ impl Pressure {
         usize::try_from(most.saturating_sub(self.l0.load(Ordering::Acquire))).unwrap_or(0)
     }
 
+    /// Whether L0 has room for `layers` beside those that are queued. One ingest may fill half of
+    /// what there is: one of more would wait for a moment that never comes.
+    pub(crate) fn has_room_for(&self, queued: usize, layers: usize) -> bool {
+        let most = usize::try_from(self.options.compaction.l0_max_ssts).unwrap_or(usize::MAX);
+        self.l0_layers_left() >= queued + layers.clamp(1, (most / 2).max(1))
+    }
+
     /// Lets a write of `bytes` pass, or says what it waits for. `due` is when all that was accepted
     /// is paid for.
     pub(crate) fn admit(

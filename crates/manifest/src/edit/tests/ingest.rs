@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingest::{JobApp, Standing, deadline, standing, standing_as, standing_since};
+use crate::ingest::{JobApp, Standing, deadline, pending, standing, standing_as, standing_since};
 use crate::state::{
     IngestOutcome, L0Entry, MOST_PENDING, MOST_REMEMBERED, RememberedIngest, Timeline,
 };
@@ -107,22 +107,68 @@ fn a_job_of_elsewhere_or_of_another_time_is_refused() {
 }
 
 #[test]
-fn no_more_wait_or_are_remembered_than_may() {
+fn no_more_wait_than_may() {
     let mut base = empty();
     for number in 0..MOST_PENDING as u128 {
         base = ask(&base, request(job(9_000, number))).unwrap();
     }
     assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
-    let mut base = empty();
-    let ended = |number: usize| RememberedIngest {
-        job: job(9_000, number as u128),
+}
+
+/// As many as may be remembered, of deadlines from 1,000 on.
+fn many_ended() -> Manifest {
+    let ended = |number: u64| RememberedIngest {
+        job: job(1_000 + number, 7),
         outcome: IngestOutcome::Withdrawn,
         reason: None,
     };
-    base.remembered_ingests = (0..MOST_REMEMBERED).map(ended).collect();
-    assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
-    let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 1 << 40), app: None });
-    assert_eq!(withdraw.apply(&base), no(IngestConflict::Full));
+    let remembered_ingests = (0..MOST_REMEMBERED as u64).map(ended).collect();
+    Manifest { remembered_ingests, ..manifest() }
+}
+
+/// N10: however many have ended, another one is taken in; the earliest deadline goes.
+#[test]
+fn where_as_many_are_remembered_as_may_the_earliest_goes() {
+    let (base, one) = (many_ended(), job(9_000, 1));
+    let asked = ask(&base, request(one)).unwrap();
+    assert_eq!((asked.remembered_ingests.len(), asked.ingest_horizon), (4_096, UnixMillis(0)));
+    let tables = vec![staged(one, 90, b"a", b"b", 61)];
+    let next = installing(&asked, vec![install(one, 0, tables)], 61).apply(&asked).unwrap();
+    assert_eq!((next.remembered_ingests.len(), broken(&next)), (4_096, None));
+    assert_eq!(standing(&next, one), Standing::Adopted(Seq(61)));
+    // Nobody asks for what was forgotten, nor for what was begun no later.
+    let horizon = UnixMillis(1_001);
+    for gone in [job(1_000, 7), job(1_000, 8), job(900, 1)] {
+        assert_eq!(standing(&next, gone), Standing::Forgotten);
+        assert_eq!(ask(&next, request(gone)), no(IngestConflict::Forgotten { horizon }));
+    }
+    assert_eq!(standing(&next, job(1_001, 7)), Standing::Withdrawn);
+    assert!(ask(&next, request(job(1_001, 8))).is_ok());
+    let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 2), app: None });
+    let next = withdraw.apply(&next).unwrap();
+    assert!(withdraw.in_effect(&next));
+    assert_eq!((next.remembered_ingests.len(), next.ingest_horizon), (4_096, UnixMillis(1_002)));
+}
+
+/// Without the horizon a job that was taken in, and pushed out by others, is taken in once more.
+#[test]
+fn what_is_forgotten_for_want_of_room_is_not_asked_for_again() {
+    let twice = |rules: Rules| {
+        let first = job(500, 1);
+        let mut state = Manifest { remembered_ingests: Vec::new(), ..many_ended() };
+        state = ask(&state, request(first)).unwrap();
+        let tables = vec![staged(first, 90, b"a", b"b", 61)];
+        let edit = installing(&state, vec![install(first, 0, tables)], 61);
+        state = edit.apply_with(&state, rules).unwrap();
+        for other in many_ended().remembered_ingests {
+            let edit = Edit::Ingest(IngestEdit::Withdraw { job: other.job, app: None });
+            state = edit.apply_with(&state, rules).unwrap();
+        }
+        let again = Edit::Ingest(IngestEdit::Request(request(first)));
+        again.apply_with(&state, rules).is_ok_and(|next| pending(&next, first).is_some())
+    };
+    assert!(!twice(Rules::ALL));
+    assert!(twice(Rules::ALL.without(Rule::ForgetBelowHorizon)));
 }
 
 /// N11: an equal version is answered, a lower one is a conflict, a higher one waits, and falls.

@@ -272,11 +272,14 @@ fn what_consumers_have_not_seen_of_an_ingest_stays() {
     }
 }
 
-/// N10: as many are remembered as may be; what has no room is named by the tables.
+/// N10: as many are remembered as may be, those that a restore brings among them.
 #[test]
-fn where_many_are_remembered_it_is_not() {
-    let known =
-        |job| RememberedIngest { job: JobId(job), outcome: IngestOutcome::Withdrawn, reason: None };
+fn where_many_are_remembered_the_earliest_goes() {
+    let known = |job: u128| RememberedIngest {
+        job: JobId(job << 80),
+        outcome: IngestOutcome::Withdrawn,
+        reason: None,
+    };
     let base = Manifest { remembered_ingests: (1000..5096).map(known).collect(), ..manifest() };
     let next = Edit::Restore(with_ingests(None)).apply(&base).unwrap();
     assert_eq!((next.remembered_ingests.len(), broken(&next)), (4096, None));

@@ -88,6 +88,8 @@ fn with_writer() -> (TinyStore, Edit) {
         claim: AttemptId(9),
         max_parallel_writes: 1,
         take_over: false,
+        transient: false,
+        ends_transient: false,
         reserve: vec![SstId(50), SstId(51)],
         checkpoint: None,
         merge_operator: None,

@@ -1,0 +1,103 @@
+//! What jobs have staged: listed, and taken back by whoever knows no more than a job's id.
+
+use crate::api::ingest::{IngestJob, status};
+use crate::io::env::Env;
+use crate::io::store::retry::with_retries;
+use crate::manifests::client::newest;
+use crate::manifests::missing::check_lives;
+use crate::manifests::objects::Objects;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::name::prefix;
+use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::ingest::{Standing, deadline, standing};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An ingest job that has something in its folder, or waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedJob {
+    /// The job.
+    pub id: JobId,
+    /// The moment until which it may be asked for.
+    pub deadline: UnixMillis,
+    /// Objects of its folder: parts, and what closed it.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the last of them was stored, by the store's clock; `None` where there are none.
+    pub last_stored: Option<UnixMillis>,
+    /// How it stands.
+    pub stands: Standing,
+}
+
+/// Every job that has something in its folder, by deadline: those that nobody asked for, that wait,
+/// and those whose tables are part of the database or are still to be collected.
+///
+/// # Errors
+/// NotFound without a database; those of the store.
+pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<StagedJob>>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit };
+        let newest = newest(&objects).await?;
+        check_lives(&newest)?;
+        let listed =
+            with_retries(env, limit, "list", || env.store.list(prefix::INGEST, None)).await?;
+        let mut jobs: BTreeMap<JobId, StagedJob> = BTreeMap::new();
+        for object in listed {
+            let (ObjectName::IngestManifest(id) | ObjectName::IngestSst(id, _)) = object.name
+            else {
+                continue;
+            };
+            // Exports and units of compaction have folders of the same kind.
+            if id.is_of_an_export() || id.is_of_units() {
+                continue;
+            }
+            let job = jobs.entry(id).or_insert_with(|| StagedJob {
+                id,
+                deadline: deadline(id),
+                objects: 0,
+                bytes: 0,
+                last_stored: None,
+                stands: Standing::Open,
+            });
+            job.objects += 1;
+            job.bytes += object.bytes;
+            job.last_stored = job.last_stored.max(Some(object.modified));
+        }
+        for (id, job) in &mut jobs {
+            job.stands = status(env, *id, limit).await?;
+        }
+        Ok(jobs.into_values().collect())
+    }
+    .boxed()
+}
+
+/// Takes a job back that nobody asked for, as [`IngestJob::abort`] does; how it stands then. What
+/// it staged goes with the next round of a collector.
+///
+/// # Errors
+/// NotFound without a database, and of a job that has staged nothing and that the database does not
+/// know; those of the store.
+pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit };
+        let newest = newest(&objects).await?;
+        check_lives(&newest)?;
+        if standing(&newest, id) == Standing::Open && objects.list_job(id).await?.is_empty() {
+            let text = "no such job: it has staged nothing here, and nobody has asked for it";
+            return Err(Error::new(ErrorKind::NotFound, text).with("job", id));
+        }
+        let job = IngestJob {
+            id,
+            database: newest.database,
+            timeline: newest.timelines.last().map(|one| one.id),
+            app: None,
+            forgotten: newest.forgotten_apps.count,
+            replace: None,
+            behind: false,
+        };
+        job.abort(env, limit).await
+    }
+    .boxed()
+}
