@@ -62,6 +62,7 @@ fn begin(writer: &Arc<Writer>) {
 /// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
 fn settle(writer: &Writer, ended: Result<()>) {
     writer.end(&closed());
+    writer.context.end_use(&writer.budget);
     writer.life.closing.lock().ended.get_or_insert(ended);
     writer.set_phase(Phase::Closed);
 }

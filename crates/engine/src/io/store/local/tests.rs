@@ -46,7 +46,7 @@ pub(super) fn effects() -> Effects {
 
 /// Does the operations, writes them down (paths relative to the root), and fails the ones it is
 /// told to fail.
-struct Recorder {
+pub(super) struct Recorder {
     root: std::path::PathBuf,
     log: Mutex<Vec<String>>,
     failing: Mutex<Option<(&'static str, io::ErrorKind)>>,
@@ -79,15 +79,15 @@ impl Recorder {
         self.record_in(what, &staged.folder, OsStr::new(&staged.name))
     }
 
-    fn take(&self) -> Vec<String> {
+    pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock())
     }
 
-    fn fail(&self, what: &'static str, kind: io::ErrorKind) {
+    pub(super) fn fail(&self, what: &'static str, kind: io::ErrorKind) {
         *self.failing.lock() = Some((what, kind));
     }
 
-    fn heal(&self) {
+    pub(super) fn heal(&self) {
         *self.failing.lock() = None;
     }
 }
@@ -190,7 +190,7 @@ impl Files for Recorder {
 
 pub(super) struct Scene {
     pub(super) folder: tempfile::TempDir,
-    recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
     pub(super) store: Arc<LocalStore>,
 }
 
