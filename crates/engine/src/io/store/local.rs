@@ -9,6 +9,7 @@
 //!
 //! A database is the folder that was open first, not its path (`parts`, rule E2).
 
+mod address_space;
 mod around;
 mod errors;
 mod files;

@@ -397,7 +397,8 @@ impl Folder {
 /// Exactly the bytes of `range`, which lies in the file, without moving any cursor.
 pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let wanted = length(range)?;
-    let mut bytes = Vec::with_capacity(wanted);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(wanted).map_err(|_| io::ErrorKind::OutOfMemory)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
         // The spare capacity may be larger than asked for; what is too much is cut below.
@@ -414,7 +415,10 @@ pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
 
 /// As [`read_at`], over what `buffer` holds. Bytes that it held need not be cleared before.
 fn read_over(file: &File, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
-    buffer.resize(length(range)?, 0);
+    let wanted = length(range)?;
+    let more = wanted.saturating_sub(buffer.len());
+    buffer.try_reserve(more).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    buffer.resize(wanted, 0);
     let (mut rest, mut offset) = (buffer.as_mut_slice(), range.start);
     while !rest.is_empty() {
         let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *rest, offset))?;

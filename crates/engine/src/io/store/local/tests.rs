@@ -506,6 +506,19 @@ fn a_read_past_the_end_is_corruption_before_anything_is_allocated() {
     }
 }
 
+/// A range that no memory has room for: an error with what to set, and no abort.
+#[test]
+fn a_read_that_is_given_no_memory_names_the_settings() {
+    let file = tempfile::tempfile().unwrap();
+    let error = folder::read_at(&file, &(0..1 << 60)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    let told = errors::explain(error, Path::new("table"));
+    assert_eq!(told.kind(), ErrorKind::Unavailable);
+    for name in ["ulimit -v", "spark.executor.pyspark.memory", "block_cache_bytes"] {
+        assert!(told.to_string().contains(name), "{told}");
+    }
+}
+
 #[test]
 fn an_upload_that_is_dropped_or_aborted_leaves_nothing() {
     let scene = scene();
