@@ -11,6 +11,7 @@
 mod bomb;
 mod closing;
 mod compaction;
+mod lives;
 mod runtime;
 mod tasks;
 mod threads;

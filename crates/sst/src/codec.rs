@@ -149,7 +149,7 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
             .with("stored", stored.len()));
     }
     let wanted = usize::try_from(raw_bytes).map_err(|_| wrong())?;
-    let mut raw = vec![0u8; wanted];
+    let mut raw = zeros(wanted)?;
     let written = match codec {
         Codec::Lz4 => lz4_flex::block::decompress_into(&stored, &mut raw).ok(),
         _ => zstd::bulk::decompress_to_buffer(&stored, raw.as_mut_slice()).ok(),
@@ -157,9 +157,28 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
     if written == Some(wanted) { Ok(Bytes::from(raw)) } else { Err(wrong()) }
 }
 
+/// A block may hold one value of almost 4 GiB.
+fn zeros(bytes: usize) -> Result<Vec<u8>> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(bytes).map_err(|_| {
+        let text = "no memory for a block: raise the limit of the process (`ulimit -v`, \
+                    spark.executor.pyspark.memory), or lower `block_cache_bytes`";
+        Error::unavailable(text).with("bytes", bytes)
+    })?;
+    zeros.resize(bytes, 0);
+    Ok(zeros)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_that_is_given_no_memory_is_no_abort() {
+        let error = zeros(1 << 60).unwrap_err();
+        assert_eq!(error.kind(), siltstone_base::ErrorKind::Unavailable);
+        assert!(error.to_string().contains("block_cache_bytes"), "{error}");
+    }
 
     #[test]
     fn names_and_numbers_round_trip() {

@@ -362,16 +362,18 @@ impl Reader {
         &self.inner.shared.options
     }
 
-    /// Ends following and reading. Nothing is written: what was leased is shared, and runs out by
-    /// itself. Scans that go on have what is in memory, and what is not collected. A second close
-    /// does nothing.
+    /// Ends following and reading, and gives back memory, files and maps. Nothing is written: what
+    /// was leased is shared, and runs out by itself. Scans that go on keep what they hold, and read
+    /// what is not collected. A second close does nothing.
     ///
     /// # Errors
     /// None.
     #[allow(clippy::unused_async, reason = "what closing takes may change")]
     pub fn close(&self) -> BoxFuture<'_, Result<()>> {
         async move {
-            self.inner.shared.health.close();
+            let shared = &self.inner.shared;
+            shared.health.close();
+            shared.context.end_use(&shared.budget);
             Ok(())
         }
         .boxed()

@@ -2,6 +2,7 @@
 //! names, the store of that ancestor, and whose tables must stand there.
 
 use crate::io::store::Store;
+use crate::io::store::in_use::StoreUse;
 use parking_lot::RwLock;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, Result, SstDescriptor};
@@ -12,7 +13,16 @@ use std::sync::Arc;
 
 /// The ancestors of one database, as its manifests name them: a number means one of them for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Ancestors(RwLock<BTreeMap<u32, AncestorPlace>>);
+pub(crate) struct Ancestors(RwLock<KnownAncestors>);
+
+#[derive(Debug, Default)]
+struct KnownAncestors {
+    places: BTreeMap<u32, AncestorPlace>,
+    /// The handle's uses of their stores.
+    uses: Vec<StoreUse>,
+    /// The handle has ended: nothing is kept open for it.
+    is_at_rest: bool,
+}
 
 #[derive(Clone, Debug)]
 struct AncestorPlace {
@@ -30,7 +40,7 @@ impl Ancestors {
         }
         let mut known = self.0.write();
         for entry in &manifest.ancestors {
-            known.entry(entry.number).or_insert_with(|| AncestorPlace {
+            known.places.entry(entry.number).or_insert_with(|| AncestorPlace {
                 database: entry.database,
                 location: entry.location.as_str().into(),
                 store: None,
@@ -39,7 +49,7 @@ impl Ancestors {
     }
 
     fn place(&self, number: u32) -> Result<AncestorPlace> {
-        let place = self.0.read().get(&number).cloned();
+        let place = self.0.read().places.get(&number).cloned();
         let unknown = || Error::corruption("a table lies in an ancestor that no manifest names");
         place.ok_or_else(|| unknown().with("ancestor", number))
     }
@@ -68,10 +78,26 @@ impl Ancestors {
             return Ok(store);
         }
         let store = home.neighbour(&place.location)?;
-        if let Some(place) = self.0.write().get_mut(&number) {
-            place.store = Some(Arc::clone(&store));
+        let begun = store.begin_use();
+        let mut known = self.0.write();
+        let Some(place) = known.places.get_mut(&number) else { return Ok(store) };
+        if let Some(quicker) = &place.store {
+            return Ok(Arc::clone(quicker));
+        }
+        place.store = Some(Arc::clone(&store));
+        if !known.is_at_rest {
+            known.uses.push(begun);
         }
         Ok(store)
+    }
+
+    /// The handle has ended: its uses of these stores end too.
+    pub(crate) fn end_use(&self) {
+        let mut known = self.0.write();
+        known.is_at_rest = true;
+        let ended = std::mem::take(&mut known.uses);
+        drop(known);
+        drop(ended);
     }
 
     /// The database that the table belongs to, `own` being the database itself.

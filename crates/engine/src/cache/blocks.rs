@@ -82,6 +82,11 @@ impl BlockCache {
         self.blocks.insert(addr, block);
     }
 
+    /// Lets go of all blocks.
+    pub(crate) fn clear(&self) {
+        self.blocks.clear();
+    }
+
     /// A table of so many bytes is lent, and blocks over it may come.
     pub(crate) fn begin_lent(&self, bytes: u64) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);

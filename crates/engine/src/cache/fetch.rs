@@ -2,7 +2,7 @@
 
 use super::ancestors::Ancestors;
 use super::blocks::BlockCache;
-use super::metadata::{OpenTable, TableHandle};
+use super::metadata::{MetadataBudget, OpenTable, TableHandle};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::latency::Latency;
@@ -83,6 +83,15 @@ impl Needs {
         self.operator().ok_or_else(|| {
             Error::invalid("the database was opened without a merge operator; bring one to open")
         })
+    }
+
+    /// The handle has ended: memory and what the stores keep open for it are given back. What still
+    /// reads goes on, with nothing kept.
+    pub(crate) fn end_use(&self, budget: &MetadataBudget) {
+        budget.let_go();
+        self.cache.clear();
+        self.ancestors.end_use();
+        self.env.store.end_use();
     }
 
     /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the

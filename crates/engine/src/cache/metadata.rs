@@ -53,6 +53,27 @@ impl MetadataBudget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Lets go of all metadata, and of the tables' objects that are lent with it.
+    pub(crate) fn let_go(&self) {
+        let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
+        let pinned = std::mem::take(&mut *self.pinned.lock());
+        for handle in pinned.iter().filter_map(Weak::upgrade) {
+            self.take(&handle, &filters);
+        }
+    }
+
+    /// Lets go of a table's metadata; its bytes.
+    fn take(&self, handle: &Arc<TableHandle>, filters: &[Arc<KeyFilters>]) -> usize {
+        // A statement of its own: who fills a filter waits for the handle, and here the handle
+        // must not wait for a filter.
+        let taken = handle.table.write().take();
+        let Some(table) = taken else { return 0 };
+        let bytes = table.memory_bytes();
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        filters.iter().for_each(|filters| filters.forget(handle));
+        bytes
+    }
+
     fn pin(&self, handle: &Arc<TableHandle>, bytes: usize) {
         let mut used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut pinned = self.pinned.lock();
@@ -71,14 +92,7 @@ impl MetadataBudget {
             if used <= self.limit || Arc::ptr_eq(&old, handle) {
                 return true;
             }
-            // A statement of its own: who fills a filter waits for the handle, and here the handle
-            // must not wait for a filter.
-            let taken = old.table.write().take();
-            if let Some(table) = taken {
-                used = used.saturating_sub(table.memory_bytes());
-                self.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
-                filters.iter().for_each(|filters| filters.forget(&old));
-            }
+            used = used.saturating_sub(self.take(&old, &filters));
             false
         });
     }

@@ -1,7 +1,9 @@
 //! Closing, in this order: no new writes, the WAL drained, the memtable flushed, a clean close
 //! recorded. Each step stands by itself: stopping anywhere between leaves a database that the next
-//! opener recovers.
+//! opener recovers. So a memtable may stay unflushed, its rows durable in the log: see
+//! [`stays_in_log`].
 
+use super::commit::Tail;
 use super::life::Phase;
 use super::state::Writer;
 use crate::io::store::troubles::explained;
@@ -49,7 +51,7 @@ pub(crate) fn ended(writer: &Writer) -> Option<Result<()>> {
 fn begin(writer: &Arc<Writer>) {
     let (closes, dies) = (Arc::clone(writer), Arc::clone(writer));
     let task = async move {
-        closes.freeze(&mut closes.tail.lock());
+        freeze(&closes);
         let ended = shut_down(&closes).await;
         settle(&closes, ended);
     };
@@ -59,9 +61,44 @@ fn begin(writer: &Arc<Writer>) {
     });
 }
 
+/// Bytes of a memtable that is little enough to stay in the log, at most; and the share of a full
+/// one.
+const MOST_BYTES_LEFT: usize = 1 << 20;
+const SHARE_LEFT: usize = 16;
+/// Objects of the log that may be left to the next opener: some round trips, as it reads ahead.
+const MOST_OBJECTS_LEFT: usize = 24;
+/// Lives that may leave rows before one flushes. The manifest knows of the last 16 writers how they
+/// closed, and the fence of one that it does not know would be kept for good (rule F5).
+const MOST_LIVES_LEFT: usize = 12;
+
+/// Freezes the memtable, unless its rows stay in the log.
+fn freeze(writer: &Writer) {
+    let mut tail = writer.tail.lock();
+    if !stays_in_log(writer, &tail) {
+        writer.freeze(&mut tail);
+    }
+}
+
+/// Whether what is unflushed stays in the log, where L0 has come to half of its bound and there is
+/// little of it. Many short lives that write little would fill L0 with tables of a few rows each,
+/// too short-lived to compact them, and the writes of every tenth would wait for a compaction.
+fn stays_in_log(writer: &Writer, tail: &Tail) -> bool {
+    let most = writer.options.compaction.l0_max_ssts;
+    let left = writer.pressure.l0_layers_left() as u64;
+    let tree = writer.tree();
+    let waits = !tree.frozen.is_empty() || !tree.queued().is_empty() || writer.large.has_left();
+    let most_bytes = MOST_BYTES_LEFT.min(writer.options.l0_sst_size_bytes / SHARE_LEFT);
+    left * 2 <= most
+        && !waits
+        && tail.active.bytes() < most_bytes
+        && writer.log.unflushed() < MOST_OBJECTS_LEFT
+        && writer.fences_met < MOST_LIVES_LEFT
+}
+
 /// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
 fn settle(writer: &Writer, ended: Result<()>) {
     writer.end(&closed());
+    writer.context.end_use(&writer.budget);
     writer.life.closing.lock().ended.get_or_insert(ended);
     writer.set_phase(Phase::Closed);
 }

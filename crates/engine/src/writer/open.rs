@@ -550,6 +550,7 @@ async fn start(
         occupancy,
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
+        fences_met: recovered.keep.len() + recovered.waived.len(),
         large: LargeBatches::new(recovered.manifest.left.clone(), recovered.fence),
         first_wal: first,
         manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest), observer),

@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     pub(crate) epoch: Epoch,
     /// Every fence met on the walk, and our own (protocol rule F5).
     pub(crate) fences: Vec<KeptFence>,
+    /// Fences that were met on the walk: lives that have left rows in the log.
+    pub(crate) fences_met: usize,
     pub(crate) manifests: ManifestClient,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
@@ -89,6 +91,7 @@ pub(crate) struct Start {
     pub(crate) occupancy: Occupancy,
     pub(crate) epoch: Epoch,
     pub(crate) fences: Vec<KeptFence>,
+    pub(crate) fences_met: usize,
     pub(crate) large: LargeBatches,
     pub(crate) manifests: ManifestClient,
     pub(crate) pressure: Arc<Pressure>,
@@ -140,6 +143,7 @@ impl Writer {
             options: start.options,
             epoch: start.epoch,
             fences: start.fences,
+            fences_met: start.fences_met,
             manifests: start.manifests,
             context: start.context,
             budget: start.budget,

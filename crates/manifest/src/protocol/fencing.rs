@@ -72,8 +72,11 @@ pub struct Recovered {
     /// Its own fence. Its first WAL object is `fence.next_id`.
     pub fence: KeptFence,
     /// Fences that must stand in the manifest no later than the commit that moves the replay point
-    /// past them: those met, and its own unless the fenced writer had closed cleanly (rule F5).
+    /// past them: those met, but for those of writers that closed cleanly after one that had; and
+    /// its own unless the fenced writer had closed cleanly (rule F5).
     pub keep: Vec<KeptFence>,
+    /// Fences met that need not stand there.
+    pub waived: Vec<KeptFence>,
     /// What was cut off, where that was asked for.
     pub cut_off: Option<CutOff>,
 }
@@ -89,7 +92,7 @@ impl Recovered {
     /// Every fence on the walk and the own one, for [`replay_point`](crate::replay_point).
     #[must_use]
     pub fn fences(&self) -> Vec<KeptFence> {
-        let mut fences = self.keep.clone();
+        let mut fences: Vec<_> = self.keep.iter().chain(&self.waived).copied().collect();
         if !fences.contains(&self.fence) {
             fences.push(self.fence);
         }
@@ -363,8 +366,8 @@ impl OpenWriter {
     }
 
     fn on_claimed(&mut self, state: Arc<Manifest>) {
-        let own = state.writers.iter().position(|one| one.claim == self.options.claim);
-        let Some((record, own)) = own.and_then(|at| Some((state.writers.get(at)?, at))) else {
+        let own = state.writers.iter().find(|one| one.claim == self.options.claim);
+        let Some(record) = own else {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         };
@@ -373,12 +376,8 @@ impl OpenWriter {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         }
-        let before = own.checked_sub(1).and_then(|at| state.writers.get(at));
         // Before the first epoch there was nobody.
-        let after_clean_close = match before {
-            Some(before) => before.clean_close && before.epoch.next() == epoch,
-            None => epoch == Epoch::FIRST,
-        };
+        let after_clean_close = epoch == Epoch::FIRST || follows_clean_close(&state, epoch);
         self.phase = OpenPhase::Walk(state.replay_from);
         self.claimed = Some(Claimed {
             last_seen: (state.id, state.wal_id_last_seen),
@@ -545,6 +544,7 @@ impl OpenWriter {
             replay: claimed.replay.clone(),
             fence: last,
             keep: claimed.met.iter().copied().chain(fences).collect(),
+            waived: Vec::new(),
             cut_off: Some(off),
         });
     }
@@ -554,8 +554,10 @@ impl OpenWriter {
         let waived = claimed.after_clean_close;
         let mut keep = Vec::new();
         let waive_met = waived && !self.rules.has(Rule::CleanCloseWaivesOnlyOwn);
+        let (waived_met, met): (Vec<_>, Vec<_>) =
+            claimed.met.iter().partition(|fence| is_between_closes(&claimed.known, fence.epoch));
         if self.rules.has(Rule::KeepFencesMet) && !waive_met {
-            keep.extend(&claimed.met);
+            keep.extend(met);
         }
         if self.rules.has(Rule::KeepOwnFence) && !waived {
             keep.push(fence);
@@ -566,9 +568,22 @@ impl OpenWriter {
             replay: claimed.replay.clone(),
             fence,
             keep,
+            waived: waived_met,
             cut_off: None,
         });
     }
+}
+
+/// Whether the writer of `epoch` closed cleanly, after one that had. Of one that did not close more
+/// is kept than must be.
+fn is_between_closes(state: &Manifest, epoch: Epoch) -> bool {
+    follows_clean_close(state, epoch) && follows_clean_close(state, epoch.next())
+}
+
+/// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim of
+/// `epoch` made sure that its record has not changed since. No, where the record is gone.
+fn follows_clean_close(state: &Manifest, epoch: Epoch) -> bool {
+    state.writers.iter().any(|record| record.epoch.next() == epoch && record.clean_close)
 }
 
 fn claim(options: &WriterOptions, newest: Arc<Manifest>, rules: Rules) -> Commit {

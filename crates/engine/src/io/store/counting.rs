@@ -1,6 +1,7 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
 use super::full::is_full;
+use super::in_use::StoreUse;
 use super::presence::Presence;
 use super::profile::Profile;
 use super::retry::limit_of;
@@ -282,6 +283,8 @@ pub(crate) async fn within<T, W: Future<Output = Result<T>>>(
 pub struct CountingStore {
     store: Arc<dyn Store>,
     requests: Arc<Requests>,
+    /// Of the handle that it counts for; `None` once that has ended.
+    in_use: Mutex<Option<StoreUse>>,
 }
 
 impl CountingStore {
@@ -294,7 +297,8 @@ impl CountingStore {
     fn wrap_into(store: Arc<dyn Store>, requests: Requests) -> (Arc<dyn Store>, Arc<Requests>) {
         let requests = Arc::new(requests);
         requests.add(&*store);
-        let counting = CountingStore { store, requests: Arc::clone(&requests) };
+        let in_use = Mutex::new(Some(store.begin_use()));
+        let counting = CountingStore { store, requests: Arc::clone(&requests), in_use };
         (Arc::new(counting), requests)
     }
 }
@@ -377,7 +381,8 @@ impl Store for CountingStore {
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         let (store, requests) = (self.store.neighbour(location)?, Arc::clone(&self.requests));
         requests.add(&*store);
-        Ok(Arc::new(CountingStore { store, requests }))
+        // Whoever asked for it says how long it is in use.
+        Ok(Arc::new(CountingStore { store, requests, in_use: Mutex::default() }))
     }
 
     fn profile(&self) -> Profile {
@@ -487,6 +492,15 @@ impl Store for CountingStore {
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         self.store.sweep(cutoff)
+    }
+
+    fn begin_use(&self) -> StoreUse {
+        self.store.begin_use()
+    }
+
+    fn end_use(&self) {
+        let ends = self.in_use.lock().take();
+        drop(ends);
     }
 
     fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {

@@ -9,12 +9,15 @@
 //!
 //! A database is the folder that was open first, not its path (`parts`, rule E2).
 
+mod address_space;
 mod around;
 mod errors;
 mod files;
 mod folder;
 #[cfg(test)]
 mod gone;
+#[cfg(test)]
+mod in_use;
 pub(super) mod lone_file;
 mod lone_reader;
 mod map;
@@ -26,6 +29,7 @@ mod staging;
 #[cfg(test)]
 mod tests;
 
+use super::in_use::StoreUse;
 use super::presence::{Occupant, Presence};
 use super::profile::Profile;
 use super::{Listed, PutAnswer, Store, Swept, Upload, not_followed, url};
@@ -245,6 +249,12 @@ impl Store for LocalStore {
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
+    }
+
+    fn begin_use(&self) -> StoreUse {
+        let folder = Arc::clone(&self.folder);
+        folder.begin_use();
+        StoreUse::ending(move || folder.end_use())
     }
 
     fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {

@@ -8,6 +8,7 @@
 pub mod conditional;
 pub mod counting;
 pub mod full;
+pub mod in_use;
 pub mod local;
 pub mod lone_object;
 pub mod memory;
@@ -25,6 +26,7 @@ pub mod url;
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, StreamExt, stream};
+use in_use::StoreUse;
 use presence::Presence;
 use profile::Profile;
 use sent::SentRequests;
@@ -254,6 +256,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         ready(Ok(Swept::default())).boxed()
     }
+
+    /// A handle begins to work here. While at least one does, a store may keep files and folders
+    /// open between requests. Once the last use has ended the store keeps nothing open, until
+    /// another one begins: requests that come meanwhile, of scans that outlive their handle, open
+    /// what they need and close it again.
+    fn begin_use(&self) -> StoreUse {
+        StoreUse::unknown()
+    }
+
+    /// The handle that this store was made for ends: its own use of the store below ends too.
+    fn end_use(&self) {}
 
     /// Tells others that a writer of `database` lives here, for as long as the answer is held, and
     /// ends what an earlier one told if `take_over`. Stores that know nothing of writers let

@@ -2,6 +2,7 @@
 //! K3, RFC 0029): those that whoever opens the clone allows, by a store option or a variable of the
 //! environment. A manifest may come from anywhere, and decides nothing here.
 
+use super::in_use::StoreUse;
 use super::local::LocalStore;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
@@ -296,6 +297,10 @@ impl Store for ReachingStore {
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         self.store.sweep(cutoff)
+    }
+
+    fn begin_use(&self) -> StoreUse {
+        self.store.begin_use()
     }
 
     fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {

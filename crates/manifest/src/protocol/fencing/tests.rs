@@ -2,6 +2,7 @@ use super::*;
 use crate::edit::FlushL0;
 use crate::protocol::testing::{TinyStore, fence_object, ids, opener};
 use crate::protocol::{WalWindow, WindowEvent, Witness};
+use crate::state::WRITER_RECORDS;
 use siltstone_base::CheckpointId;
 
 fn fenced(by: u64) -> Failure {
@@ -361,6 +362,43 @@ fn a_clean_close_waives_only_the_fence_that_the_next_writer_makes() {
     assert!(third.keep.contains(&second.fence));
     assert!(!third.keep.contains(&third.fence));
     assert!(third.fences().contains(&third.fence));
+}
+
+/// F5: a fence between two clean closes is kept by no later writer that meets it, for as long
+/// as the manifest has the records of both. Lives that leave their rows in the log would
+/// each add a fence for good otherwise.
+#[test]
+fn a_fence_between_clean_closes_is_waived_for_whoever_meets_it() {
+    let mut store = TinyStore::new();
+    let mut met = Vec::new();
+    for life in 1..=WRITER_RECORDS as u64 + 2 {
+        let writer = store.open(life.into(), 1).unwrap();
+        // The record of the writer before that of the fence is gone.
+        let is_unknown = |fence: &&KeptFence| {
+            fence.epoch == Epoch::FIRST || fence.epoch.0 + WRITER_RECORDS as u64 - 2 < life
+        };
+        let unknown: Vec<KeptFence> = met.iter().filter(is_unknown).copied().collect();
+        assert_eq!(writer.keep, unknown, "{life}");
+        assert_eq!(unknown.len() > 1, life > WRITER_RECORDS as u64);
+        let mut all = met.clone();
+        all.push(writer.fence);
+        let mut fences = writer.fences();
+        fences.sort_unstable_by_key(|fence| fence.id);
+        assert_eq!(fences, all, "the replay point still knows of every gap");
+        met.push(writer.fence);
+        store.commit(writer.close()).unwrap();
+    }
+}
+
+/// F5: the fence of a writer that did not close is kept, also where the one before it had closed.
+#[test]
+fn a_fence_of_a_writer_that_died_is_kept() {
+    let mut store = TinyStore::new();
+    let first = store.open(1, 1).unwrap();
+    store.commit(first.close()).unwrap();
+    let dies = store.open(2, 1).unwrap();
+    let third = store.open(3, 1).unwrap();
+    assert!(third.keep.contains(&dies.fence) && third.keep.contains(&third.fence));
 }
 
 /// F4: only a writer that confirmed may record a clean close.

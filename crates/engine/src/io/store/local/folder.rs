@@ -69,6 +69,30 @@ impl Folder {
         self.parts.root()
     }
 
+    /// A handle begins to work here: files and folders stay open for it.
+    pub(super) fn begin_use(&self) {
+        self.parts.begin_use();
+    }
+
+    /// A handle has ended; with the last one everything is closed that is kept open.
+    pub(super) fn end_use(&self) {
+        if self.parts.end_use() {
+            self.open.clear();
+        }
+    }
+
+    /// Keeps a table's file open, unless nobody works here any more.
+    fn keep(&self, name: ObjectName, open: &Arc<OpenFile>) {
+        if self.parts.is_at_rest() {
+            return;
+        }
+        self.open.insert(name, Arc::clone(open));
+        // The last use may have ended in between.
+        if self.parts.is_at_rest() {
+            self.open.remove(&name);
+        }
+    }
+
     /// The error for a failed operation on `name`, which happened in `part`: whether the folder is
     /// gone comes first.
     fn explain(&self, error: io::Error, part: Option<&Part>, name: &str) -> Error {
@@ -175,7 +199,9 @@ impl Folder {
     /// The whole of a table, mapped; `None` where it is not `bytes` bytes long, or cannot be.
     pub(super) fn map(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
         // Numbered objects are read once, and whole.
-        if !matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
+        let is_table = matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..));
+        // A map outlives the request, and so would stay with a handle that has ended.
+        if !is_table || self.parts.is_at_rest() {
             return None;
         }
         let open = self.opened(name).ok()??;
@@ -202,7 +228,7 @@ impl Folder {
             Ok((file, bytes)) => {
                 let open = Arc::new(OpenFile { file, bytes });
                 if matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
-                    self.open.insert(name, Arc::clone(&open));
+                    self.keep(name, &open);
                 }
                 Ok(Some(open))
             }
@@ -371,7 +397,8 @@ impl Folder {
 /// Exactly the bytes of `range`, which lies in the file, without moving any cursor.
 pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let wanted = length(range)?;
-    let mut bytes = Vec::with_capacity(wanted);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(wanted).map_err(|_| io::ErrorKind::OutOfMemory)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
         // The spare capacity may be larger than asked for; what is too much is cut below.
@@ -388,7 +415,10 @@ pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
 
 /// As [`read_at`], over what `buffer` holds. Bytes that it held need not be cleared before.
 fn read_over(file: &File, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
-    buffer.resize(length(range)?, 0);
+    let wanted = length(range)?;
+    let more = wanted.saturating_sub(buffer.len());
+    buffer.try_reserve(more).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    buffer.resize(wanted, 0);
     let (mut rest, mut offset) = (buffer.as_mut_slice(), range.start);
     while !rest.is_empty() {
         let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *rest, offset))?;

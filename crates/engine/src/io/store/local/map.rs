@@ -18,11 +18,14 @@
 
 #![allow(unsafe_code, reason = "the map itself; everything over it is safe code")]
 
+use super::address_space::AddressSpace;
 use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Maps of one folder at a time. A system commonly allows a process 65,530, and every allocator
 /// and thread takes some. Tables beyond that are read as from any other store.
@@ -31,6 +34,13 @@ const MAPS: usize = 8192;
 /// The maps of one folder.
 #[derive(Debug, Default)]
 pub(super) struct Maps(Arc<AtomicUsize>);
+
+/// Maps are made one at a time where the address space has a limit: the room of one is looked at,
+/// and taken, before that of the next.
+static TURN: Mutex<()> = Mutex::new(());
+/// A turn takes microseconds. A fork may have left it taken for good in the child, which then reads
+/// without maps.
+const LONGEST_TURN: Duration = Duration::from_millis(50);
 
 /// A mapped file, which counts while it lives.
 struct Mapped {
@@ -52,7 +62,8 @@ impl Drop for Mapped {
 
 impl Maps {
     /// All of `file`; `None` where it is not `bytes` bytes long, lies on a file system of the
-    /// network, or where there is no room for one more map.
+    /// network, or where there is no room for one more map: for its number, or for its bytes in an
+    /// address space with a limit.
     pub(super) fn map(&self, file: &File, bytes: u64) -> Option<Bytes> {
         // A machine of 32 bits has no addresses to spare.
         if size_of::<usize>() < size_of::<u64>() || !is_of_this_machine(file) {
@@ -62,6 +73,14 @@ impl Maps {
             return None;
         }
         let length = usize::try_from(bytes).ok()?;
+        let space = AddressSpace::limited();
+        let _turn = match &space {
+            Some(_) => Some(TURN.try_lock_for(LONGEST_TURN)?),
+            None => None,
+        };
+        if space.is_some_and(|space| !space.has_room(bytes)) {
+            return None;
+        }
         let count = &self.0;
         let room = |maps| (maps < MAPS).then_some(maps + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;

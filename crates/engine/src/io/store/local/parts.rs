@@ -4,6 +4,12 @@
 //!
 //! Without this a writer whose folder was removed would make it anew with its next object, and be
 //! told that it is stored; and would put objects of its own into the folder of whoever was quicker.
+//!
+//! The parts stay open for the handles that work here ([`Store::begin_use`]). Once the last of them
+//! has ended they are closed, and what reads on (a scan that outlives its handle) opens a part for
+//! each request. It asks for tables, whose names are never used twice.
+//!
+//! [`Store::begin_use`]: crate::io::store::Store::begin_use
 
 use super::files::{Files, OpenFolder};
 use parking_lot::Mutex;
@@ -38,7 +44,16 @@ pub(super) struct Part {
 pub(super) struct FolderParts {
     root: PathBuf,
     files: Arc<dyn Files>,
-    open: Mutex<HashMap<String, Arc<Part>>>,
+    open: Mutex<OpenParts>,
+}
+
+/// The parts that are open, and for whom.
+#[derive(Default)]
+struct OpenParts {
+    by_path: HashMap<String, Arc<Part>>,
+    uses: usize,
+    /// Whether there were uses, and the last one has ended: nothing is kept open.
+    is_at_rest: bool,
 }
 
 /// The folder that a part is in, and its own name there.
@@ -56,15 +71,39 @@ impl FolderParts {
         &self.root
     }
 
+    /// A handle begins to work here.
+    pub(super) fn begin_use(&self) {
+        let mut open = self.open.lock();
+        open.uses += 1;
+        open.is_at_rest = false;
+    }
+
+    /// A handle has ended. Whether it was the last one: the parts are closed then, but for those
+    /// that know what must not be believed.
+    pub(super) fn end_use(&self) -> bool {
+        let mut open = self.open.lock();
+        open.uses = open.uses.saturating_sub(1);
+        open.is_at_rest = open.uses == 0;
+        if open.is_at_rest {
+            open.by_path.retain(|_, part| part.is_unsynced.load(Ordering::Acquire));
+        }
+        open.is_at_rest
+    }
+
+    /// Whether nothing is to be kept open.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.open.lock().is_at_rest
+    }
+
     /// A part that is open, if what is read in it may be believed as it stands.
     pub(super) fn settled(&self, relative: &str) -> Option<Arc<Part>> {
-        let part = self.open.lock().get(relative).map(Arc::clone)?;
+        let part = self.open.lock().by_path.get(relative).map(Arc::clone)?;
         (!part.is_unsynced.load(Ordering::Acquire)).then_some(part)
     }
 
     /// The part, `None` where it was never made. NotFound where what it would be in was removed.
     pub(super) fn find(&self, relative: &str) -> io::Result<Option<Arc<Part>>> {
-        if let Some(part) = self.open.lock().get(relative) {
+        if let Some(part) = self.open.lock().by_path.get(relative) {
             return Ok(Some(Arc::clone(part)));
         }
         let opened = if relative == ROOT {
@@ -96,8 +135,12 @@ impl FolderParts {
         if relative.starts_with(JOBS) {
             return Ok(Some(part));
         }
+        let mut open = self.open.lock();
+        if open.is_at_rest {
+            return Ok(Some(part));
+        }
         // Whoever was quicker has opened the one that counts.
-        Ok(Some(Arc::clone(self.open.lock().entry(relative.to_owned()).or_insert(part))))
+        Ok(Some(Arc::clone(open.by_path.entry(relative.to_owned()).or_insert(part))))
     }
 
     /// The part, made where it is missing, with its name on the disk. The root is made as long as
@@ -133,7 +176,7 @@ impl FolderParts {
         let folder = self.made(above)?;
         let is_below =
             |part: &&Arc<Part>| part.relative != ROOT && parent(&part.relative).0 == above;
-        let parts: Vec<_> = self.open.lock().values().filter(is_below).cloned().collect();
+        let parts: Vec<_> = self.open.lock().by_path.values().filter(is_below).cloned().collect();
         self.sync_names(&folder)?;
         parts.iter().for_each(|part| part.is_named.store(true, Ordering::Release));
         Ok(())
@@ -185,7 +228,7 @@ impl FolderParts {
         self.files.sync_folder(&part.folder).inspect_err(|_| {
             part.is_unsynced.store(true, Ordering::Release);
             // Kept, that of a job as well, since it knows what must not be believed.
-            self.open.lock().insert(part.relative.clone(), Arc::clone(part));
+            self.open.lock().by_path.insert(part.relative.clone(), Arc::clone(part));
         })
     }
 
@@ -194,7 +237,7 @@ impl FolderParts {
     pub(super) fn gone(&self, error: &io::Error, part: Option<&Part>) -> Option<Error> {
         use io::ErrorKind::{NotFound, StaleNetworkFileHandle};
         let is_gone = |folder: &OpenFolder| self.files.is_gone(folder).unwrap_or(false);
-        let open = self.open.lock().clone();
+        let open = self.open.lock().by_path.clone();
         let root = open.get(ROOT).map(|root| Arc::clone(&root.folder));
         let one_is_gone = || match part {
             Some(part) => is_gone(&part.folder) || root.as_deref().is_some_and(is_gone),

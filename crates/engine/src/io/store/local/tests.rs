@@ -46,7 +46,7 @@ pub(super) fn effects() -> Effects {
 
 /// Does the operations, writes them down (paths relative to the root), and fails the ones it is
 /// told to fail.
-struct Recorder {
+pub(super) struct Recorder {
     root: std::path::PathBuf,
     log: Mutex<Vec<String>>,
     failing: Mutex<Option<(&'static str, io::ErrorKind)>>,
@@ -79,15 +79,15 @@ impl Recorder {
         self.record_in(what, &staged.folder, OsStr::new(&staged.name))
     }
 
-    fn take(&self) -> Vec<String> {
+    pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock())
     }
 
-    fn fail(&self, what: &'static str, kind: io::ErrorKind) {
+    pub(super) fn fail(&self, what: &'static str, kind: io::ErrorKind) {
         *self.failing.lock() = Some((what, kind));
     }
 
-    fn heal(&self) {
+    pub(super) fn heal(&self) {
         *self.failing.lock() = None;
     }
 }
@@ -190,7 +190,7 @@ impl Files for Recorder {
 
 pub(super) struct Scene {
     pub(super) folder: tempfile::TempDir,
-    recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
     pub(super) store: Arc<LocalStore>,
 }
 
@@ -503,6 +503,19 @@ fn a_read_past_the_end_is_corruption_before_anything_is_allocated() {
     for range in [0..6, 5..6, 0..u64::MAX] {
         let error = scene.store.get_now(TABLE, Some(range)).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+}
+
+/// A range that no memory has room for: an error with what to set, and no abort.
+#[test]
+fn a_read_that_is_given_no_memory_names_the_settings() {
+    let file = tempfile::tempfile().unwrap();
+    let error = folder::read_at(&file, &(0..1 << 60)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    let told = errors::explain(error, Path::new("table"));
+    assert_eq!(told.kind(), ErrorKind::Unavailable);
+    for name in ["ulimit -v", "spark.executor.pyspark.memory", "block_cache_bytes"] {
+        assert!(told.to_string().contains(name), "{told}");
     }
 }
 

@@ -1,0 +1,39 @@
+//! Handles at work with a store. A store may keep files and folders open for them, and closes what
+//! it keeps when the last handle ends: closing a handle gives its descriptors back, also while the
+//! closed handle, or a scan of it, still exists.
+
+use std::fmt;
+
+/// One handle's use of a store, from [`Store::begin_use`](super::Store::begin_use). It ends when
+/// this is dropped.
+pub struct StoreUse {
+    end: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl StoreUse {
+    /// A use that runs `end` when it ends.
+    #[must_use]
+    pub fn ending(end: impl FnOnce() + Send + Sync + 'static) -> StoreUse {
+        StoreUse { end: Some(Box::new(end)) }
+    }
+
+    /// A use of a store that keeps nothing open for its handles.
+    #[must_use]
+    pub fn unknown() -> StoreUse {
+        StoreUse { end: None }
+    }
+}
+
+impl Drop for StoreUse {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end();
+        }
+    }
+}
+
+impl fmt::Debug for StoreUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreUse").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! Many short lives of a writer: what little one leaves stays in the log, once L0 has many tables,
+//! and is put into a table with that of others.
+
+use crate::{World, get, put, quiet, tell};
+use siltstone::Accept;
+use siltstone_tests::places::manifest;
+
+/// Lives that are too short for a compaction.
+const LIVES: usize = 96;
+/// More than a memtable that may stay in the log.
+const MUCH: usize = 2 << 20;
+
+/// One life, which writes a row of its own. How many tables of L0 there are after it.
+async fn life(world: &World, key: &str) -> usize {
+    let db = world.open(quiet()).await;
+    put(&db, key);
+    db.close().await.expect("a healthy store");
+    manifest(&world.env).await.l0.len()
+}
+
+#[test]
+fn short_lives_do_not_fill_l0() {
+    tell(async |world| {
+        let mut seen = Vec::new();
+        for n in 0..LIVES {
+            seen.push(life(&world, &format!("key {n}")).await);
+        }
+        // As ever up to half of what L0 may hold; then one table in twelve lives.
+        assert_eq!(seen[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((seen[8], seen[15]), (8, 8));
+        assert!(seen[LIVES - 1] < 16, "{seen:?}");
+        let state = manifest(&world.env).await;
+        assert!(state.closed_cleanly());
+        assert!(state.kept_fences.len() <= 1, "a fence for each life: {:?}", state.kept_fences);
+        // Every row is there, for the next writer and for a reader.
+        let (db, reader) = (world.open(quiet()).await, world.open_reader(quiet()).await);
+        for n in 0..LIVES {
+            let key = format!("key {n}");
+            assert!(get(&db, &key).await.is_some(), "{key}");
+            let read = reader.get(key.as_bytes()).expect("open").wait().await.expect("healthy");
+            assert!(read.is_some(), "{key}");
+        }
+        assert!(db.stats().unflushed_wal_objects <= 24);
+        reader.close().await.expect("nothing is written");
+        db.close().await.expect("a healthy store");
+    });
+}
+
+/// Lives that write nothing add nothing either.
+#[test]
+fn idle_lives_do_not_make_the_log_longer_for_ever() {
+    tell(async |world| {
+        for n in 0..10 {
+            life(&world, &format!("key {n}")).await;
+        }
+        for _ in 0..40 {
+            world.open(quiet()).await.close().await.expect("a healthy store");
+        }
+        let state = manifest(&world.env).await;
+        assert_eq!(state.l0.len(), 9, "what was left is in a table");
+        assert!(state.kept_fences.len() <= 1, "{:?}", state.kept_fences);
+    });
+}
+
+/// What is asked for, and what is large, is put into tables as ever.
+#[test]
+fn a_flush_and_a_large_life_are_in_tables() {
+    tell(async |world| {
+        for n in 0..9 {
+            life(&world, &format!("key {n}")).await;
+        }
+        let left = manifest(&world.env).await;
+        assert_eq!(left.l0.len(), 8);
+
+        let db = world.open(quiet()).await;
+        db.flush_memtable().await.expect("a healthy store");
+        db.close().await.expect("a healthy store");
+        let flushed = manifest(&world.env).await;
+        assert_eq!(flushed.l0.len(), 9);
+        assert!(flushed.flushed_seq > left.flushed_seq);
+
+        let db = world.open(quiet()).await;
+        let value = vec![7; MUCH];
+        let put = db.put(b"large", &value, None).expect("an open handle");
+        assert!(matches!(put, Accept::Accepted(_)));
+        db.close().await.expect("a healthy store");
+        assert_eq!(manifest(&world.env).await.l0.len(), 10);
+    });
+}

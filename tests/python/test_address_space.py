@@ -1,0 +1,74 @@
+"""Under a limit of the address space (`ulimit -v`, Spark's `spark.executor.pyspark.memory`) reads
+map what fits and read the rest: the process does not run out of addresses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import siltstone
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+
+ROWS, VALUE = 100_000, 2_000
+"""200 MB, in tables of up to 64 MB."""
+
+READS = """
+import resource, sys, siltstone
+_, url, spare, cache = sys.argv
+
+def limit():
+    lines = open("/proc/self/status").read()
+    size = int(lines.split("VmSize:")[1].split()[0]) << 10
+    resource.setrlimit(resource.RLIMIT_AS, (size + (int(spare) << 20),) * 2)
+
+small = {"block_cache_bytes": int(cache), "metadata_cache_bytes": 8 << 20}
+limit()
+with siltstone.open_reader(url, options=small) as reader:
+    for first in range(0, 100_000, 5_000):
+        keys = [b"%06d" % (n * 7919 % 100_000) for n in range(first, first + 5_000)]
+        assert all(value is not None for value in reader.get_many(keys))
+    assert sum(1 for _ in reader.scan()) == 100_000
+    print(reader.stats().mapped_bytes)
+"""
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> str:
+    url = str(tmp_path_factory.mktemp("limits") / "db")
+    with siltstone.open(url, options={"compression": "none"}) as db:
+        for first in range(0, ROWS, 1_000):
+            keys = [b"%06d" % n for n in range(first, first + 1_000)]
+            db.put_many(keys, [b"x" * VALUE] * 1_000)
+    assert sum(path.stat().st_size for path in Path(url, "compacted").iterdir()) > 190_000_000
+    return url
+
+
+def mapped(url: str, spare_mib: int, cache: int = 4 << 20) -> int:
+    """Bytes that a process maps which has so much address space left."""
+    program = [sys.executable, "-c", READS, url, str(spare_mib), str(cache)]
+    # glibc reserves 64 MiB of addresses for each thread otherwise, and there are as many as cores.
+    environment = os.environ | {"MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(
+        program, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_little_address_space_is_not_spent_on_maps(full: str) -> None:
+    assert mapped(full, 300) == 0
+
+
+def test_enough_address_space_is_mapped_in_part(full: str) -> None:
+    some = mapped(full, 420)
+    assert 0 < some < 190_000_000
+
+
+def test_a_cache_larger_than_the_address_space_is_no_abort_at_open(full: str) -> None:
+    """What it holds is allocated as it comes."""
+    mapped(full, 900, cache=1 << 40)
