@@ -428,14 +428,13 @@ def submit(
     # Whoever opened the database for a moment, and did not close it, may be at work: it has time.
     ends_others = False
     while True:
-        barred = None
-        # Where there is no room, the call that waits is the one that asks.
+        # Where there is no room, whoever opens the database makes some.
         with suppress(Unavailable):
             stands = asked(None)
             if stands.state != "pending":
                 return stands
-            barred = _take_in(request, take_over, store_options, ends_others=ends_others)
-            ends_others = True
+        barred = _take_in(request, take_over, store_options, ends_others=ends_others)
+        ends_others = True
         left = until - time.monotonic()
         if left <= 0:
             raise Timeout(

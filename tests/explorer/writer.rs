@@ -60,6 +60,7 @@ pub(crate) struct Writer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a writer has one, and opens but once")]
 enum Phase {
     Waiting,
     Opening { machine: OpenWriter, call: Call, bodies: Vec<(WalId, Record)> },

@@ -260,6 +260,30 @@ impl Writer {
         Ok(last)
     }
 
+    /// Commits a request. Where as many jobs wait as may, this writer takes them in: it waits for
+    /// that.
+    async fn request(
+        self: &Arc<Self>,
+        edit: Edit,
+    ) -> Result<std::result::Result<Arc<Manifest>, Refusal>> {
+        let full = Refusal::Conflict(Conflict::Ingest(IngestConflict::Full));
+        let mut awaits = None;
+        loop {
+            let mut changed = pin!(self.life.changed.notified());
+            changed.as_mut().enable();
+            let mut relief = pin!(self.pressure.relief.notified());
+            relief.as_mut().enable();
+            let answer = self.try_commit_apart(edit.clone()).await?;
+            if answer.as_ref().err() != Some(&full) || !self.is_open() {
+                return Ok(answer);
+            }
+            awaits.get_or_insert_with(|| self.flushes.await_room());
+            self.nudges.ingest.notify_one();
+            self.nudges.flush.notify_one();
+            select(changed, relief).await;
+        }
+    }
+
     /// Asks for a job, and waits until it is taken in: then it is visible, and durable later.
     ///
     /// # Errors
@@ -270,7 +294,7 @@ impl Writer {
         // That which is waited for, its own or another's, is the same version.
         let (app, timeline) = (request.app.clone(), request.timeline);
         let edit = Edit::Ingest(IngestEdit::Request(request));
-        match self.try_commit_apart(edit).await? {
+        match self.request(edit).await? {
             Ok(_) => {}
             // The same version of its application: answered with the job that brought it.
             Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job: other }))) => {
