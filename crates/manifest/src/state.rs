@@ -540,6 +540,12 @@ impl Manifest {
         self.last_writer().is_none_or(|writer| writer.clean_close)
     }
 
+    /// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim made
+    /// sure that its record has not changed since. No, where the record is gone.
+    pub(crate) fn follows_clean_close(&self, epoch: Epoch) -> bool {
+        self.writers.iter().any(|record| record.epoch.next() == epoch && record.clean_close)
+    }
+
     /// Whether nobody holds the compactor's epoch: its holder ended well, or there never was one.
     #[must_use]
     pub fn compactor_is_released(&self) -> bool {

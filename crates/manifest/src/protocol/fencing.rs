@@ -366,8 +366,7 @@ impl OpenWriter {
     }
 
     fn on_claimed(&mut self, state: Arc<Manifest>) {
-        let own = state.writers.iter().find(|one| one.claim == self.options.claim);
-        let Some(record) = own else {
+        let Some(record) = state.writers.iter().find(|one| one.claim == self.options.claim) else {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         };
@@ -377,7 +376,7 @@ impl OpenWriter {
             return;
         }
         // Before the first epoch there was nobody.
-        let after_clean_close = epoch == Epoch::FIRST || follows_clean_close(&state, epoch);
+        let after_clean_close = epoch == Epoch::FIRST || state.follows_clean_close(epoch);
         self.phase = OpenPhase::Walk(state.replay_from);
         self.claimed = Some(Claimed {
             last_seen: (state.id, state.wal_id_last_seen),
@@ -577,13 +576,7 @@ impl OpenWriter {
 /// Whether the writer of `epoch` closed cleanly, after one that had. Of one that did not close more
 /// is kept than must be.
 fn is_between_closes(state: &Manifest, epoch: Epoch) -> bool {
-    follows_clean_close(state, epoch) && follows_clean_close(state, epoch.next())
-}
-
-/// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim of
-/// `epoch` made sure that its record has not changed since. No, where the record is gone.
-fn follows_clean_close(state: &Manifest, epoch: Epoch) -> bool {
-    state.writers.iter().any(|record| record.epoch.next() == epoch && record.clean_close)
+    state.follows_clean_close(epoch) && state.follows_clean_close(epoch.next())
 }
 
 fn claim(options: &WriterOptions, newest: Arc<Manifest>, rules: Rules) -> Commit {
