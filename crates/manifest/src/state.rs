@@ -540,8 +540,8 @@ impl Manifest {
         self.last_writer().is_none_or(|writer| writer.clean_close)
     }
 
-    /// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim made
-    /// sure that its record has not changed since. No, where the record is gone.
+    /// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim
+    /// made sure that its record has not changed since. No, where the record is gone.
     pub(crate) fn follows_clean_close(&self, epoch: Epoch) -> bool {
         self.writers.iter().any(|record| record.epoch.next() == epoch && record.clean_close)
     }
