@@ -1,4 +1,4 @@
-//! What jobs have staged: listed, and taken back by whoever knows no more than a job's id.
+//! Lists what ingest jobs have staged, and takes a job back by its id.
 
 use crate::api::ingest::{IngestJob, status};
 use crate::io::env::Env;
@@ -31,8 +31,8 @@ pub struct StagedJob {
     pub stands: Standing,
 }
 
-/// Every job that has something in its folder, by deadline: those that nobody asked for, that wait,
-/// and those whose tables are part of the database or are still to be collected.
+/// Lists every job that has something in its folder, by deadline: open ones, pending ones, and
+/// those that have ended and whose objects the database uses or a collector has yet to delete.
 ///
 /// # Errors
 /// NotFound without a database; those of the store.
@@ -66,15 +66,19 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
             job.last_stored = job.last_stored.max(Some(object.modified));
         }
         for (id, job) in &mut jobs {
-            job.stands = status(env, *id, limit).await?;
+            // Whether a later version has passed an open one only its object tells.
+            job.stands = match standing(&newest, *id) {
+                Standing::Open => status(env, *id, limit).await?,
+                stands => stands,
+            };
         }
         Ok(jobs.into_values().collect())
     }
     .boxed()
 }
 
-/// Takes a job back that nobody asked for, as [`IngestJob::abort`] does; how it stands then. What
-/// it staged goes with the next round of a collector.
+/// Withdraws an open job, as [`IngestJob::abort`] does, and answers how it stands then. The next
+/// round of a collector deletes what it staged.
 ///
 /// # Errors
 /// NotFound without a database, and of a job that has staged nothing and that the database does not

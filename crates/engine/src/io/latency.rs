@@ -1,4 +1,4 @@
-//! How long things take, as shares of all: a histogram that many threads add to and nobody locks.
+//! A histogram of times. Many threads add to it without a lock.
 //!
 //! Buckets are log-linear, as in HdrHistogram: each doubling of the time is cut into eight of equal
 //! width, so that what is told is at most an eighth more than what was measured.
