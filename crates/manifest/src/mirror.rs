@@ -237,6 +237,16 @@ fn log_goes_on(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
         && head.log.len() < MOST_LOG_TABLES
 }
 
+/// Whether a mirror with this head shows a later moment of the source than `source` with its log up
+/// to `last_seq`. The manifest alone does not order two exports: each pins a manifest first and
+/// reads the log after that, so the export with the newer manifest may have read less of the log
+/// (rule X2).
+#[must_use]
+pub fn is_overtaken(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
+    let is_behind = last_seq.max(source.flushed_seq) < head.last_seq;
+    source.id < head.manifest || head.timeline == history_of(source) && is_behind
+}
+
 fn history_of(source: &Manifest) -> TimelineId {
     source.timelines.last().map_or(TimelineId::NONE, |timeline| timeline.id)
 }

@@ -148,7 +148,9 @@ pub(crate) fn env(
 ) -> PyResult<Env> {
     let _entered = process.handle().enter();
     let effects = task::tokio_effects(process.handle().clone());
-    let store = url::parse(place, store_options, environment(), &effects).raise(py)?;
+    // Without the interpreter's lock: a profile of AWS may run a process for its credentials.
+    let parse = || url::parse(place, store_options, environment(), &effects);
+    let store = py.detach(parse).raise(py)?;
     Ok(effects.with_store(store))
 }
 

@@ -30,7 +30,9 @@ use siltstone_base::{
     TimelineId,
 };
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun, check_target, is_promoted_by};
+use siltstone_manifest::mirror::{
+    ExportPlan, LogWritten, begun, check_target, is_overtaken, is_promoted_by,
+};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -216,10 +218,10 @@ impl<'a> Exporter<'a> {
         let folder = JobId::of_an_export(self.target.env.random_u128());
         let state = self.claim(pinned, folder, before).await?;
         let source = &pinned.state;
-        // Another export pinned later and has ended: what was asked for by name may be older than
-        // what is there, what was durable just now may not.
+        // Another export has ended meanwhile and shows a later moment. A checkpoint that the caller
+        // names may be older than the mirror's head; the newest state may not.
         let head = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
-        if is_of_now && head.is_some_and(|head| source.id < head.manifest) {
+        if is_of_now && head.is_some_and(|head| is_overtaken(source, pinned.last_seq, head)) {
             return Err(Refusal::from(Conflict::ExportOvertaken).into());
         }
         let log = (pinned.last_seq, pinned.log.brought());

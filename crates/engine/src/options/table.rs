@@ -99,8 +99,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.001,
         3600.0,
         "How often a reader looks for newer data, and a writer under load looks whether it was \
-         fenced. None: every second; a reader that has found nothing for a minute looks every \
-         four and a half, until something moves again.",
+         fenced. None: every second; a reader that has found nothing for a minute looks after a \
+         twentieth of the time without a change, from 4.5 to 45 seconds, until it finds one.",
     ),
     info(
         "reader_checkpoint",

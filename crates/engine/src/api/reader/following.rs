@@ -2,7 +2,7 @@
 
 use super::{ReaderShared, TARGET, in_millis};
 use crate::follower::following::Looking;
-use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
+use crate::manifests::poll::{IDLE_AFTER, idle_pause};
 use siltstone_base::{ManifestId, Result, Seq};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -107,11 +107,13 @@ impl Quiet {
             _ => now,
         };
         self.saw = Some((tables, seq, since));
-        if now.saturating_sub(since) < IDLE_AFTER {
+        let idle = now.saturating_sub(since);
+        if idle < IDLE_AFTER {
             return (interval, Looking::Cheaply);
         }
         // Twice in the half of its lifetime after which a lease is renewed.
-        let pause = IDLE_PAUSE.min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
+        let pause =
+            idle_pause(idle).min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
         (pause, Looking::Seldom)
     }
 }

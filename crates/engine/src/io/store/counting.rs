@@ -540,7 +540,19 @@ impl Upload for CountingUpload {
         self.requests.noting(self.asked, self.upload.finish())
     }
 
+    /// A failed abort is logged here, since most callers report the error that made them abort.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
+        let log = |answer: &Result<()>| {
+            if let Err(error) = answer {
+                let kind = error.kind().name();
+                let advice = "parts of the upload may remain until a lifecycle rule aborts it";
+                log::warn!(
+                    target: "siltstone.store",
+                    "event=upload_abort_fails kind={kind} error={:?} advice={advice:?}",
+                    error.to_string()
+                );
+            }
+        };
+        self.upload.abort().inspect(log).boxed()
     }
 }

@@ -1,5 +1,6 @@
 //! Clients from options and environment.
 
+use super::aws_profile;
 use super::limits::LimitedConnector;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -101,6 +102,9 @@ impl<K: FromStr + PartialEq> Settings<K> {
             let lower = name.to_ascii_lowercase();
             if lower == CA_BUNDLE {
                 bundle = Some((name, value));
+                continue;
+            }
+            if provider == Provider::S3 && lower == aws_profile::PROFILE {
                 continue;
             }
             if lower == "wal_url" {
