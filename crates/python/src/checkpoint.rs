@@ -68,7 +68,7 @@ fn parsed(text: &str) -> PyResult<CheckpointName> {
 /// Arguments of a call that makes a checkpoint.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Asked<'py> {
+struct CheckpointArguments<'py> {
     scope: String,
     force_flush: bool,
     lifetime: Option<Bound<'py, PyAny>>,
@@ -83,7 +83,7 @@ struct Asked<'py> {
 /// TypeError, and Invalid for a scope that there is not.
 pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     let py = asked.py();
-    let asked: Asked<'_> = asked.extract()?;
+    let asked: CheckpointArguments<'_> = asked.extract()?;
     let scope = match asked.scope.as_str() {
         "all" => CheckpointScope::All { force_flush: asked.force_flush },
         "durable" => CheckpointScope::Durable,
@@ -254,7 +254,7 @@ pub(crate) fn list_checkpoints<'py>(
 /// A checkpoint that a reader travels with, as plain values.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Travelling {
+struct PortableCheckpoint {
     id: String,
     manifest_id: u64,
     attempt: String,
@@ -267,7 +267,7 @@ struct Travelling {
     metadata: Vec<(String, String)>,
 }
 
-impl Travelling {
+impl PortableCheckpoint {
     /// `None` for what no reader has sent.
     fn known(self) -> Option<KnownCheckpoint> {
         let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
@@ -302,7 +302,7 @@ pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>>
     if at.is_instance_of::<PyInt>() {
         return Ok(Some(ReadAt::Version(ManifestId(at.extract()?))));
     }
-    let known = at.extract::<Travelling>()?.known();
+    let known = at.extract::<PortableCheckpoint>()?.known();
     let known = known.ok_or_else(|| Error::invalid("a reader's checkpoint cannot be read"));
     Ok(Some(ReadAt::Known(Box::new(known.raise(at.py())?))))
 }

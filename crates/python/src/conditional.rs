@@ -11,17 +11,17 @@ use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
 /// What `pop` answers for a key that is absent.
-pub(crate) enum Otherwise<'py> {
+pub(crate) enum PopDefault<'py> {
     /// KeyError.
     Raises,
     Gives(Bound<'py, PyAny>),
 }
 
-impl<'py> FromPyObject<'_, 'py> for Otherwise<'py> {
+impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Otherwise::Gives(object.to_owned()))
+        Ok(PopDefault::Gives(object.to_owned()))
     }
 }
 
@@ -67,14 +67,14 @@ impl Database {
     /// :param default: for a key that is absent; without one that is a KeyError.
     /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
     #[pyo3(
-        signature = (key, default=Otherwise::Raises),
+        signature = (key, default=PopDefault::Raises),
         text_signature = "($self, key, default=...)"
     )]
     fn pop<'py>(
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
-        default: Otherwise<'py>,
+        default: PopDefault<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let popped = match held.get(py)?.pop(key.as_ref()).raise(py)? {
@@ -83,8 +83,8 @@ impl Database {
         };
         match (popped, default) {
             (Some((value, _)), _) => Ok(PyBytes::new(py, &value).into_any()),
-            (None, Otherwise::Gives(default)) => Ok(default),
-            (None, Otherwise::Raises) => Err(absent(py, key.as_ref())),
+            (None, PopDefault::Gives(default)) => Ok(default),
+            (None, PopDefault::Raises) => Err(absent(py, key.as_ref())),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::shared::Share;
 use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -25,7 +25,7 @@ const TARGET: &str = "siltstone.close";
 
 /// Why something is closed that nobody asked to be.
 #[derive(Clone, Copy)]
-pub(crate) enum Unasked {
+pub(crate) enum CloseReason {
     /// The interpreter ends.
     AtExit,
     /// Nobody holds it any more.
@@ -84,7 +84,10 @@ impl Opened {
 
     /// Begins to close where nobody waits for the outcome. Where that fails, and nobody has been
     /// told, a line tells.
-    pub(crate) fn close_unasked(&self, when: Unasked) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn close_unasked(
+        &self,
+        when: CloseReason,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
         let (place, engine) = (self.place.clone(), self.database.peek().cloned());
         async move {
@@ -119,15 +122,15 @@ impl Opened {
 /// Tells that a close failed. A forgotten handle that was only fenced, with every write
 /// acknowledged before, has lost nothing: running a notebook's cell a second time does that, and is
 /// no warning's worth.
-fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error) {
+fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Error) {
     let figures = engine.stats();
     let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
     let (level, when) = match (when, error.kind()) {
-        (Unasked::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
+        (CloseReason::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
             (Level::Info, "after its last user had gone")
         }
-        (Unasked::Forgotten, _) => (Level::Warn, "after its last user had gone"),
-        (Unasked::AtExit, _) => (Level::Warn, "when the interpreter ended"),
+        (CloseReason::Forgotten, _) => (Level::Warn, "after its last user had gone"),
+        (CloseReason::AtExit, _) => (Level::Warn, "when the interpreter ended"),
     };
     let lost = match unacknowledged {
         0 => "every write had been acknowledged".to_owned(),
@@ -148,7 +151,7 @@ impl Drop for Opened {
         if let Some(database) = self.database.peek() {
             database.make_way();
         }
-        let close = self.close_unasked(Unasked::Forgotten);
+        let close = self.close_unasked(CloseReason::Forgotten);
         process.note_closing(process.handle().spawn(close));
     }
 }
@@ -311,7 +314,7 @@ impl Database {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
         let (gc_error, ended) = (engine.gc_error(), engine.died());
-        let beside = BesideFigures { entries, error, gc_error, refresh_error: None, ended };
+        let beside = StatsExtras { entries, error, gc_error, refresh_error: None, ended };
         stats::stats(py, &engine.stats(), &beside)
     }
 

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct AskedFeed<'py> {
+struct FeedArguments<'py> {
     since: (String, Option<String>),
     until: Option<String>,
     consumer: Option<String>,
@@ -41,7 +41,7 @@ struct AskedFeed<'py> {
 
 fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     let py = asked.py();
-    let asked: AskedFeed<'_> = asked.extract()?;
+    let asked: FeedArguments<'_> = asked.extract()?;
     let (word, value) = asked.since;
     let value = value.unwrap_or_default();
     let since = match word.as_str() {
@@ -71,13 +71,13 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
 pub(crate) struct Feed {
     process: &'static Process,
     changes: Held<Arc<Mutex<Changes>>>,
-    passed_on: Arc<PassedOn>,
+    passed_on: Arc<FeedPosition>,
     checkpoint: Option<Checkpoint>,
     consumer: Option<String>,
 }
 
 /// Behind what the caller has.
-struct PassedOn {
+struct FeedPosition {
     token: parking_lot::Mutex<ChangeToken>,
     /// A read was given up, which may have read on.
     is_behind: AtomicBool,
@@ -88,7 +88,7 @@ impl Feed {
         let token = parking_lot::Mutex::new(changes.token());
         Feed {
             process,
-            passed_on: Arc::new(PassedOn { token, is_behind: AtomicBool::new(false) }),
+            passed_on: Arc::new(FeedPosition { token, is_behind: AtomicBool::new(false) }),
             checkpoint: changes.checkpoint().cloned(),
             consumer: changes.consumer().map(str::to_owned),
             changes: Held::new(process, Arc::new(Mutex::new(changes))),
@@ -148,7 +148,7 @@ impl Feed {
     }
 }
 
-impl PassedOn {
+impl FeedPosition {
     fn passes(&self, behind: ChangeToken) {
         *self.token.lock() = behind;
     }

@@ -1,7 +1,7 @@
 //! Arrow data as callers bring it: tables, frames and streams of any library. Columns without a
 //! type and errors of the caller's own stream are dealt with here, once for every method.
 
-use crate::error::{self, Raised};
+use crate::error::{self, CallerException};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -30,7 +30,7 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// TypeError for an object without columns, such as a lone array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
     if data.hasattr("read_next_batch")? {
-        return Ok(Box::new(Pulled::new(data)?));
+        return Ok(Box::new(PyarrowReader::new(data)?));
     }
     let batches = imported(data)?;
     let schema = batches.schema();
@@ -96,19 +96,19 @@ fn stopped(py: Python<'_>, text: &str) -> PyErr {
 
 /// A reader of pyarrow, read by its own method: behind the C interface its exceptions become
 /// texts, and the caller would not get the exception that a generator of batches raised.
-struct Pulled {
+struct PyarrowReader {
     reader: Py<PyAny>,
     schema: SchemaRef,
 }
 
-impl Pulled {
-    fn new(reader: &Bound<'_, PyAny>) -> PyResult<Pulled> {
+impl PyarrowReader {
+    fn new(reader: &Bound<'_, PyAny>) -> PyResult<PyarrowReader> {
         let schema = reader.getattr("schema")?.extract::<PySchema>()?.into_inner();
-        Ok(Pulled { reader: reader.clone().unbind(), schema })
+        Ok(PyarrowReader { reader: reader.clone().unbind(), schema })
     }
 }
 
-impl Iterator for Pulled {
+impl Iterator for PyarrowReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -129,10 +129,10 @@ fn external(py: Python<'_>, raised: PyErr) -> Box<dyn std::error::Error + Send +
         return Box::new(raised);
     }
     let text = format!("reading the data failed: {raised}");
-    Box::new(Error::invalid(text).caused_by(Raised::new(raised)))
+    Box::new(Error::invalid(text).caused_by(CallerException::new(raised)))
 }
 
-impl RecordBatchReader for Pulled {
+impl RecordBatchReader for PyarrowReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
-use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
-use siltstone::{AttemptId, DatabaseId, JobId, Kind, StagedJob, Standing, TimelineId, UnixMillis};
+use siltstone::tables::{PartOptions, PartWriter, PushResult, ReplacedRange};
+use siltstone::{AttemptId, DatabaseId, JobId, JobStatus, Kind, StagedJob, TimelineId, UnixMillis};
 
 /// A range to replace: its first key, and the first one behind it.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
@@ -78,16 +78,16 @@ fn asked(request: &Bound<'_, PyAny>) -> PyResult<IngestRequest> {
     request_of(request.py(), plain.extract()?)
 }
 
-fn plain_standing(standing: Standing) -> PlainStanding {
+fn plain_standing(standing: JobStatus) -> PlainStanding {
     match standing {
-        Standing::Open => ("open", None, None),
-        Standing::Pending => ("pending", None, None),
-        Standing::Adopted(seq) => ("adopted", Some(seq.get()), None),
-        Standing::AdoptedBefore(_) => ("adopted", None, None),
-        Standing::Refused(reason) => ("refused", None, Some(reason)),
-        Standing::Withdrawn => ("aborted", None, None),
-        Standing::Ended => ("ended", None, None),
-        Standing::Forgotten => ("forgotten", None, None),
+        JobStatus::Open => ("open", None, None),
+        JobStatus::Pending => ("pending", None, None),
+        JobStatus::Adopted(seq) => ("adopted", Some(seq.get()), None),
+        JobStatus::AdoptedBefore(_) => ("adopted", None, None),
+        JobStatus::Refused(reason) => ("refused", None, Some(reason)),
+        JobStatus::Withdrawn => ("aborted", None, None),
+        JobStatus::Ended => ("ended", None, None),
+        JobStatus::Forgotten => ("forgotten", None, None),
     }
 }
 
@@ -247,7 +247,7 @@ impl RowSink for PartWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         PartWriter::push(self, kind, key, value, expires_at)
     }
 

@@ -11,7 +11,7 @@ use crate::lsm::writer;
 use crate::process::Process;
 use crate::range::count;
 use crate::table::{TableBatches, TableStream};
-use crate::wait::{Paced, wait, wait_watched};
+use crate::wait::{PacedSignals, wait, wait_watched};
 use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, LargeBinaryArray,
@@ -114,7 +114,7 @@ impl RowBatch for ArrowRows {
 type Columns = (ArrayRef, ArrayRef);
 
 /// Where rows come from.
-enum Incoming<'py> {
+enum IncomingRows<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
     /// Rows of a table, encoded.
@@ -169,25 +169,25 @@ fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<C
     }
 }
 
-impl<'py> Incoming<'py> {
+impl<'py> IncomingRows<'py> {
     /// # Errors
     /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
-    fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<IncomingRows<'py>> {
         if let Some(own) = TableStream::encoded(data) {
-            return Ok(Incoming::Own(own?));
+            return Ok(IncomingRows::Own(own?));
         }
         if is_arrow(data)? {
-            return Ok(Incoming::Stream(reader(data)?));
+            return Ok(IncomingRows::Stream(reader(data)?));
         }
         let items = data.try_iter().map_err(|_| not_rows(data))?;
-        Ok(Incoming::Items(items, Item::Pair(Vec::new())))
+        Ok(IncomingRows::Items(items, Item::Pair(Vec::new())))
     }
 
     fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
         let (items, open) = match self {
-            Incoming::Stream(reader) => return next_batch(py, &mut **reader),
-            Incoming::Own(batches) => return next_encoded(py, batches),
-            Incoming::Items(items, open) => (items, open),
+            IncomingRows::Stream(reader) => return next_batch(py, &mut **reader),
+            IncomingRows::Own(batches) => return next_encoded(py, batches),
+            IncomingRows::Items(items, open) => (items, open),
         };
         loop {
             let columns = match open {
@@ -289,10 +289,10 @@ type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 fn pump<'py>(
     py: Python<'py>,
     process: &'static Process,
-    mut feed: Incoming<'py>,
+    mut feed: IncomingRows<'py>,
     (loader, told): (&mut Loader, Told<'_, 'py>),
 ) -> PyResult<()> {
-    let (mut rows, mut paced) = (0, Paced::new());
+    let (mut rows, mut paced) = (0, PacedSignals::new());
     let progress = Arc::clone(loader.progress());
     while let Some(columns) = feed.next(py)? {
         for piece in pieces(py, &columns, rows)? {
@@ -381,7 +381,7 @@ pub(crate) fn ingest_load<'py>(
         table_bytes: load.table_bytes,
     };
     let (process, env, _) = place(py, url, store_options)?;
-    let feed = Incoming::of(data)?;
+    let feed = IncomingRows::of(data)?;
     let mut loader = job.loader(&env, how, load);
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
@@ -431,7 +431,7 @@ impl Database {
         let engine = held.get(py)?.clone();
         let process = held.process();
         let how = load_options(py, (sorted, duplicates), memory_bytes, scratch)?;
-        let feed = Incoming::of(data)?;
+        let feed = IncomingRows::of(data)?;
         let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
         let loader = error::Raise::raise(load.loader(), py)?;
         let done = Arc::clone(loader.progress());

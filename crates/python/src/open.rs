@@ -7,7 +7,7 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
-use crate::shared::{self, Meeting, Opening};
+use crate::shared::{self, Opening, SharedPlace};
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     pub(crate) env: Env,
     pub(crate) opening: Opening,
     /// Where those meet who share the handle.
-    pub(crate) meeting: Option<Arc<Meeting>>,
+    pub(crate) meeting: Option<Arc<SharedPlace>>,
     pub(crate) place: String,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 /// is one that ingest jobs may come behind; last, of one that is opened for a moment, whether it
 /// ends others of its kind.
 #[derive(FromPyObject)]
-pub(crate) struct Manner(bool, Option<bool>, bool, bool, Option<bool>);
+pub(crate) struct OpenMode(bool, Option<bool>, bool, bool, Option<bool>);
 
 impl Arguments {
     /// # Errors
@@ -39,7 +39,7 @@ impl Arguments {
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        Manner(create, take_over, shared, allow_ingest_behind, transient): Manner,
+        OpenMode(create, take_over, shared, allow_ingest_behind, transient): OpenMode,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
@@ -100,7 +100,7 @@ impl Arguments {
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

@@ -10,7 +10,7 @@
 //! a thread however slow the consumer is.
 
 use crate::process::Process;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use siltstone::{Error, ErrorKind, Fill, Result, Rows, Scan};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
@@ -35,7 +35,7 @@ enum Message {
 }
 
 /// What waiting for rows came to.
-pub(crate) enum Waited {
+pub(crate) enum RowWait {
     /// The next rows.
     Rows(Rows),
     /// There are no more.
@@ -95,23 +95,23 @@ impl Parts {
     ///
     /// # Errors
     /// What reading gave; Closed when the interpreter exits. The scan is over then.
-    pub(crate) fn next(&mut self) -> Result<Waited> {
+    pub(crate) fn next(&mut self) -> Result<RowWait> {
         while self.left > 0 {
             let Some(queue) = self.queues.get(self.turn) else { break };
             match queue.recv_timeout(SIGNAL_INTERVAL) {
-                Ok(Message::Rows(rows)) => return Ok(Waited::Rows(self.take(rows))),
+                Ok(Message::Rows(rows)) => return Ok(RowWait::Rows(self.take(rows))),
                 Ok(Message::PartEnd) => {
                     self.left -= 1;
                     self.turn = (self.turn + 1) % self.queues.len();
                 }
                 Ok(Message::Failed(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => return Ok(Waited::Later),
+                Err(RecvTimeoutError::Timeout) => return Ok(RowWait::Later),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::new(ErrorKind::Closed, "the interpreter is exiting"));
                 }
             }
         }
-        Ok(Waited::End)
+        Ok(RowWait::End)
     }
 
     /// As many of `rows` as are wanted. With the last one the threads are let go.
@@ -168,9 +168,9 @@ fn read_batch(
                 let mut fetch = part.fetch();
                 loop {
                     match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
-                        Polled::Done(done) => break done?,
-                        Polled::Later => {}
-                        Polled::Over => return Ok(None),
+                        PollOutcome::Done(done) => break done?,
+                        PollOutcome::Later => {}
+                        PollOutcome::Over => return Ok(None),
                     }
                 }
             }

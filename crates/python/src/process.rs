@@ -8,7 +8,7 @@
 use crate::database::Opened;
 use crate::error;
 use crate::lines;
-use crate::shared::Meeting;
+use crate::shared::SharedPlace;
 use crate::stats;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
@@ -54,7 +54,7 @@ pub(crate) struct Process {
     open: Mutex<Vec<Weak<Opened>>>,
     closing: Mutex<Vec<JoinHandle<()>>>,
     /// Handles that openers share, by place. Taken as [`CURRENT`] is.
-    shared: Mutex<HashMap<String, Weak<Meeting>>>,
+    shared: Mutex<HashMap<String, Weak<SharedPlace>>>,
 }
 
 impl Process {
@@ -172,13 +172,13 @@ impl Process {
     }
 
     /// Where the openers of `place` meet that share its handle.
-    pub(crate) fn meeting(&self, place: String) -> Arc<Meeting> {
+    pub(crate) fn meeting(&self, place: String) -> Arc<SharedPlace> {
         let mut shared = self.shared.lock();
         if let Some(meeting) = shared.get(&place).and_then(Weak::upgrade) {
             return meeting;
         }
         shared.retain(|_, meeting| meeting.strong_count() > 0);
-        let meeting = Arc::new(Meeting::default());
+        let meeting = Arc::new(SharedPlace::default());
         shared.insert(place, Arc::downgrade(&meeting));
         meeting
     }

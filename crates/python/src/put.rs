@@ -7,7 +7,7 @@ use crate::conditional::condition;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::Raise;
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::Accept;
@@ -37,7 +37,7 @@ impl Database {
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
             return self.on_condition(py, |database| {
                 database.put_if(key.as_ref(), value.as_ref(), life.end(database)?, condition)
@@ -80,7 +80,7 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         self.accept(py, |database| {
             database.merge_until(key.as_ref(), operand.as_ref(), life.end(database)?)
         })

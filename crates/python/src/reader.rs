@@ -7,7 +7,7 @@ use crate::open::{env, shown};
 use crate::process::Process;
 use crate::shown::quoted;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -141,7 +141,7 @@ impl Reader {
         let held = self.held(py)?;
         let engine = held.get(py)?;
         let (refresh_error, ended) = (engine.refresh_error(), engine.ended());
-        let beside = BesideFigures { refresh_error, ended, ..BesideFigures::default() };
+        let beside = StatsExtras { refresh_error, ended, ..StatsExtras::default() };
         stats::stats(py, &engine.stats(), &beside)
     }
 

@@ -5,7 +5,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::reached::Reached;
+use crate::reached::ScanPosition;
 use crate::shown;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
@@ -34,19 +34,19 @@ pub(crate) const NO_SEEK: &str =
 
 /// What iterating gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Yields {
+pub(crate) enum ScanItems {
     Items,
     Keys,
     Values,
 }
 
-impl Yields {
+impl ScanItems {
     /// In words.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Yields::Items => "keys and values",
-            Yields::Keys => "keys",
-            Yields::Values => "values",
+            ScanItems::Items => "keys and values",
+            ScanItems::Keys => "keys",
+            ScanItems::Values => "values",
         }
     }
 }
@@ -108,7 +108,7 @@ impl Pull {
 /// A one-shot iteration, pinned when it was made. One thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
-    yields: Yields,
+    yields: ScanItems,
     state: Mutex<ScanState>,
 }
 
@@ -126,7 +126,7 @@ struct ScanState {
     deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
-    reached: Reached,
+    reached: ScanPosition,
     /// Whether it has a limit.
     limited: bool,
 }
@@ -136,7 +136,7 @@ pub(crate) fn open<S: Source>(
     py: Python<'_>,
     source: &S,
     range: ScanRange,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Scan> {
     let held = source.held(py)?;
     if let Answer::Pending(looks) = S::fresh(held.get(py)?).raise(py)? {
@@ -147,9 +147,9 @@ pub(crate) fn open<S: Source>(
 }
 
 impl Scan {
-    pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
+    pub(crate) fn new(process: &'static Process, scan: Pull, yields: ScanItems) -> Self {
         let reverse = matches!(&scan, Pull::Scan(scan) if scan.range().reverse);
-        let reached = Reached::new(reverse);
+        let reached = ScanPosition::new(reverse);
         let limited = scan.rows_left() != u64::MAX;
         let refill_rows = match scan.rows_left() {
             _ if scan.is_noted() => 1,
@@ -224,7 +224,7 @@ impl ScanState {
     }
 
     /// Makes sure that a row is at hand; `false` at the end.
-    fn refill(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    fn refill(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         if self.has_rows() {
             return Ok(true);
         }
@@ -238,7 +238,7 @@ impl ScanState {
         refilled
     }
 
-    fn read(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    fn read(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         let Some(held) = &mut self.scan else { return Ok(false) };
         let process = held.process();
         let pull = held.get_mut(py)?;
@@ -278,7 +278,7 @@ impl ScanState {
     }
 
     /// Passes over the rows that come before `key`.
-    fn seek(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) -> PyResult<()> {
+    fn seek(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) -> PyResult<()> {
         if self.limited {
             return Err(error::invalid(py, NO_SEEK));
         }
@@ -302,7 +302,7 @@ impl ScanState {
     }
 
     /// Passes over the rows at hand that come before `key`.
-    fn pass(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) {
+    fn pass(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) {
         let (reached, made) = (&self.reached, &self.made);
         let passed = made.iter().enumerate().take_while(|(at, row)| {
             let row = reached.key_of(row.bind(py), yields, made.len() - at - 1);
@@ -320,7 +320,7 @@ impl ScanState {
     fn take<'py>(
         &mut self,
         py: Python<'py>,
-        yields: Yields,
+        yields: ScanItems,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Some(made) = self.made.pop_front() {
             return Ok(Some(made.into_bound(py)));
@@ -338,8 +338,8 @@ fn make(
     py: Python<'_>,
     scan: &mut siltstone::Scan,
     made: &mut VecDeque<Py<PyAny>>,
-    (wanted, yields): (usize, Yields),
-    reached: &mut Reached,
+    (wanted, yields): (usize, ScanItems),
+    reached: &mut ScanPosition,
 ) -> PyResult<Fill> {
     let (mut bytes, mut failed) = (0, None);
     made.reserve(wanted);
@@ -347,7 +347,7 @@ fn make(
     let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
         Ok(object) => {
             made.push_back(object.unbind());
-            if yields == Yields::Values {
+            if yields == ScanItems::Values {
                 reached.note_key(key);
             }
             bytes += key.len() + value.len();
@@ -369,15 +369,17 @@ fn object<'py>(
     py: Python<'py>,
     key: &[u8],
     value: Option<&[u8]>,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match (yields, value) {
-        (Yields::Items, None) => (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any(),
-        (Yields::Items, Some(value)) => {
+        (ScanItems::Items, None) => {
+            (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
+        }
+        (ScanItems::Items, Some(value)) => {
             (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
         }
-        (Yields::Keys, _) => PyBytes::new(py, key).into_any(),
-        (Yields::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
+        (ScanItems::Keys, _) => PyBytes::new(py, key).into_any(),
+        (ScanItems::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! `open(…, shared=True)`: one handle for all openers of a place in this process (RFC 0026).
 
-use crate::database::{Database, Opened, Unasked};
+use crate::database::{CloseReason, Database, Opened};
 use crate::held::Held;
 use crate::process::Process;
 use futures::FutureExt;
@@ -15,12 +15,12 @@ use tokio::sync::Mutex;
 
 /// A place that openers share: nobody opens or closes it while somebody else does.
 #[derive(Default)]
-pub(crate) struct Meeting {
-    joint: Mutex<Weak<Joint>>,
+pub(crate) struct SharedPlace {
+    joint: Mutex<Weak<SharedHandle>>,
 }
 
 /// The one handle, and how many have it.
-struct Joint {
+struct SharedHandle {
     opened: Arc<Opened>,
     opening: Opening,
     users: AtomicUsize,
@@ -79,8 +79,8 @@ fn shown(value: Option<OptionValue>) -> String {
 
 /// What one opener has of the handle.
 pub(crate) struct Share {
-    meeting: Arc<Meeting>,
-    joint: Arc<Joint>,
+    meeting: Arc<SharedPlace>,
+    joint: Arc<SharedHandle>,
     /// Set once it was given back: how that ends.
     ended: OnceLock<Held<Ended>>,
     /// What its calls find then.
@@ -109,7 +109,7 @@ pub(crate) fn place(py: Python<'_>, env: &Env) -> PyResult<String> {
 /// As opening; Invalid for an opener who brings what the handle has otherwise.
 pub(crate) async fn open(
     process: &'static Process,
-    meeting: Arc<Meeting>,
+    meeting: Arc<SharedPlace>,
     env: Env,
     opening: Opening,
     place: String,
@@ -124,7 +124,7 @@ pub(crate) async fn open(
         None => {
             let engine = siltstone::Database::open(env, opening.how.clone()).await?;
             let opened = Opened::new(process, engine, place);
-            let joint = Arc::new(Joint { opened, opening, users: AtomicUsize::new(1) });
+            let joint = Arc::new(SharedHandle { opened, opening, users: AtomicUsize::new(1) });
             *current = Arc::downgrade(&joint);
             joint
         }
@@ -135,17 +135,17 @@ pub(crate) async fn open(
     Ok(Database::shared(opened, Share { meeting, joint, ended, nothing }))
 }
 
-impl Joint {
+impl SharedHandle {
     /// Whether the handle serves anybody.
     fn is_alive(&self) -> bool {
         self.opened.held().peek().is_some_and(|engine| engine.ended().is_none())
     }
 }
 
-impl Meeting {
+impl SharedPlace {
     /// Gives one share back: what was written is durable then, and after the last one the handle is
     /// closed.
-    async fn give_back(&self, joint: &Joint, unasked: Option<Unasked>) -> Result<()> {
+    async fn give_back(&self, joint: &SharedHandle, unasked: Option<CloseReason>) -> Result<()> {
         let mut flushed = None;
         // Nobody joins while this is held, and nobody opens before it is closed.
         let _current = loop {
@@ -207,7 +207,7 @@ impl Share {
         }
     }
 
-    fn begin(&self, unasked: Option<Unasked>) -> Ended {
+    fn begin(&self, unasked: Option<CloseReason>) -> Ended {
         let (meeting, joint) = (Arc::clone(&self.meeting), Arc::clone(&self.joint));
         let task = async move { meeting.give_back(&joint, unasked).await };
         let task = self.nothing.process().handle().spawn(task);
@@ -227,7 +227,7 @@ impl Drop for Share {
         if self.is_over() || process.is_stale() || process.is_over() {
             return;
         }
-        let ended = self.begin(Some(Unasked::Forgotten));
+        let ended = self.begin(Some(CloseReason::Forgotten));
         process.note_closing(process.handle().spawn(ended.map(drop)));
     }
 }

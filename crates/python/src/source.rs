@@ -137,7 +137,7 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
             /// As `scan`.
@@ -152,7 +152,7 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
             /// As `scan`, of the keys alone.
@@ -167,7 +167,7 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Keys)
             }
 
             /// As `scan`, of the values alone.
@@ -182,12 +182,12 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Values)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Values)
             }
 
             fn __iter__(&self, py: Python<'_>) -> PyResult<$crate::scan::Scan> {
                 let everything = siltstone::ScanRange::default();
-                $crate::scan::open(py, self, everything, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, everything, $crate::scan::ScanItems::Keys)
             }
 
             fn __bool__(&self) -> bool {

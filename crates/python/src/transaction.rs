@@ -5,7 +5,7 @@ use crate::commit::Commit;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::held::Held;
 use crate::process::Process;
 use crate::source::{Source, reads};
@@ -109,7 +109,7 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
@@ -128,7 +128,7 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.merge(key.as_ref(), operand.as_ref(), expires_at).raise(py)
     }

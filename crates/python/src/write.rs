@@ -6,7 +6,7 @@ use crate::column::{Column, each_row, null};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::frames::is_arrow;
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
@@ -42,7 +42,7 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         accept_batch(py, self, &beside(py, self, (keys, values), life)?)
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn with_rows<T>(
             "batch: expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
-    let mut growing = Growing::for_database(py, database, Life::Endless)?;
+    let mut growing = GrowingBatch::for_database(py, database, LifetimeArguments::Endless)?;
     each_row(data, |position, row| growing.put(py, position, row))?;
     work(&growing.batch)
 }
@@ -80,9 +80,9 @@ pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
     (keys, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
-    life: Life,
+    life: LifetimeArguments,
 ) -> PyResult<Batch> {
-    let mut growing = Growing::for_database(py, database, life)?;
+    let mut growing = GrowingBatch::for_database(py, database, life)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
             let keys = Column::from_python(keys, "keys")?;
@@ -99,19 +99,23 @@ pub(crate) fn beside(
 }
 
 /// A batch under construction that refuses to outgrow what the database takes.
-struct Growing {
+struct GrowingBatch {
     batch: Batch,
     max_bytes: usize,
     /// When what is put expires.
     expires_at: Option<UnixMillis>,
 }
 
-impl Growing {
-    fn for_database(py: Python<'_>, database: &Database, life: Life) -> PyResult<Growing> {
+impl GrowingBatch {
+    fn for_database(
+        py: Python<'_>,
+        database: &Database,
+        life: LifetimeArguments,
+    ) -> PyResult<GrowingBatch> {
         let engine = database.held().get(py)?;
         let expires_at = life.end(engine).raise(py)?;
         let max_bytes = engine.options().max_batch_bytes;
-        Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
+        Ok(GrowingBatch { batch: Batch::new(), max_bytes, expires_at })
     }
 
     fn put(

@@ -13,10 +13,10 @@
 //! writes is told to slow down ([`LazyLeveled::above`]): what lies above may come to a fifth more
 //! than the factor says, 1.3 of the last layer for 1.25.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
-    Above, CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
-    drop_what_is_gone,
+    CompactionScheduler, Draft, LayerShape, SpaceAmplification, View, bound_runs, clear_tombstones,
+    closed_over, drop_what_is_gone,
 };
 use super::tiered::{Tiered, amplified_with, of_runs};
 use crate::layer::Layer;
@@ -66,7 +66,7 @@ impl LazyLeveled {
             let seeds = tables.flat_map(|(_, tables)| tables.iter().map(|table| table.id));
             Plan {
                 sources: closed_over(draft.state(), &seeds.collect(), last),
-                ..Plan::whole([], last, Why::SpaceAmplification)
+                ..Plan::whole([], last, PlanReason::SpaceAmplification)
             }
         };
         let runs = of_runs(draft);
@@ -82,7 +82,7 @@ impl CompactionScheduler for LazyLeveled {
         "lazy_leveled"
     }
 
-    fn above(&self, state: &Manifest) -> Option<Above> {
+    fn above(&self, state: &Manifest) -> Option<SpaceAmplification> {
         let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
         let layers: Vec<u64> = state.layers().map(|(_, tables)| bytes(tables)).collect();
         let (last, above) = layers.split_last()?;
@@ -90,7 +90,7 @@ impl CompactionScheduler for LazyLeveled {
         let factor = (self.max_space_amplification - 1.0).max(0.0) * *last as f64;
         let slow_from = (factor as u64).max(LAYERS_AT_EASE.saturating_mul(coming));
         let most = (slow_from as f64 * SLACK) as u64;
-        Some(Above { bytes: above.iter().sum(), coming, slow_from, most })
+        Some(SpaceAmplification { bytes: above.iter().sum(), coming, slow_from, most })
     }
 
     fn plans(&self, view: &View<'_>) -> Vec<Plan> {

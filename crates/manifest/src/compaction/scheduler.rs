@@ -1,6 +1,6 @@
 //! Who chooses: schedulers as pure functions from a view to plans.
 
-use super::plan::{Pick, Plan, Source, Why};
+use super::plan::{Pick, Plan, PlanReason, Source};
 use super::valid::{Input, Running, validate};
 use super::work::{Facts, droppable, ids_of, repeated};
 use crate::invariant::effective_seqs;
@@ -34,7 +34,7 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
     fn plans(&self, view: &View<'_>) -> Vec<Plan>;
 
     /// What lies above the last layer, where the scheduler bounds that; a function of the state.
-    fn above(&self, _state: &Manifest) -> Option<Above> {
+    fn above(&self, _state: &Manifest) -> Option<SpaceAmplification> {
         None
     }
 
@@ -46,7 +46,7 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
 
 /// What lies above the last layer, and how much may: space that is taken beyond what is live.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Above {
+pub struct SpaceAmplification {
     /// Bytes of all layers but the last.
     pub bytes: u64,
     /// Bytes of the next layer, as far as one can tell: of the newest of L0.
@@ -230,7 +230,7 @@ pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
         Some(Layer::Run(id)) => id,
         Some(Layer::L0(_)) => state.last_run(),
     };
-    draft.take(Plan { sources, ..Plan::whole([], destination, Why::Expired) });
+    draft.take(Plan { sources, ..Plan::whole([], destination, PlanReason::Expired) });
 }
 
 /// Fewer tombstones than this in a table are stepped over in no time.
@@ -262,7 +262,7 @@ pub fn clear_tombstones(draft: &mut Draft<'_>, percent: u64) {
             let Some(Layer::Run(destination)) = sources.last().map(|source| source.layer) else {
                 continue;
             };
-            let plan = Plan::whole([], destination, Why::Tombstones);
+            let plan = Plan::whole([], destination, PlanReason::Tombstones);
             if draft.take(Plan { sources, thorough: true, ..plan }) {
                 return;
             }
@@ -305,7 +305,7 @@ pub fn bound_runs(draft: &mut Draft<'_>, most: usize) {
     for stretch in stretches {
         if let Some(Layer::Run(destination)) = stretch.last().map(|run| run.layer) {
             let layers = stretch.iter().map(|run| run.layer);
-            if draft.take(Plan::whole(layers, destination, Why::TotalRuns)) {
+            if draft.take(Plan::whole(layers, destination, PlanReason::TotalRuns)) {
                 return;
             }
         }

@@ -6,7 +6,7 @@
 //! result would be one run too many there. One place among the jobs is kept for L0. And total runs,
 //! space amplification and tombstones can trigger as well.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, drop_what_is_gone,
 };
@@ -97,7 +97,7 @@ impl Tiered {
         }
         let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
         let destination = draft.sink(&layers);
-        draft.take(Plan::whole(layers, destination, Why::L0Count));
+        draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
     }
 
     /// Takes a plan for each level that has too many runs, the deepest first.
@@ -116,7 +116,7 @@ impl Tiered {
             }
             if let Some(Layer::Run(destination)) = sources.last().map(|run| run.layer) {
                 let layers = sources.iter().map(|run| run.layer);
-                draft.take(Plan::whole(layers, destination, Why::LevelRuns));
+                draft.take(Plan::whole(layers, destination, PlanReason::LevelRuns));
             }
         }
     }
@@ -173,7 +173,7 @@ impl CompactionScheduler for Tiered {
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
             let last = view.state.last_run();
-            draft.take(Plan::whole(all, last, Why::SpaceAmplification));
+            draft.take(Plan::whole(all, last, PlanReason::SpaceAmplification));
         }
         let levels = self.levels(&of_runs(&draft));
         self.compact_l0(&mut draft, &levels);

@@ -11,7 +11,7 @@
 //! of its rows expires. Only neighbours of one window are merged, so that layers stay apart by age;
 //! one whose rows have all expired goes when nothing older lies below.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, closed_over, drop_what_is_gone,
 };
@@ -114,7 +114,7 @@ impl TimeWindow {
         if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
             let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
             let destination = draft.sink(&layers);
-            let plan = Plan::whole(layers, destination, Why::L0Count);
+            let plan = Plan::whole(layers, destination, PlanReason::L0Count);
             draft.take(Plan { cut_prefix_bytes: prefix_bytes, ..plan });
         }
         let seeds = self.windows_to_merge(draft, usize::from(prefix_bytes));
@@ -123,7 +123,7 @@ impl TimeWindow {
             return;
         }
         let sources = closed_over(draft.state(), &seeds, last);
-        let plan = Plan::whole([], last, Why::Window);
+        let plan = Plan::whole([], last, PlanReason::Window);
         draft.take(Plan { sources, cut_prefix_bytes: prefix_bytes, ..plan });
     }
 
@@ -176,7 +176,7 @@ impl TimeWindow {
             let first = l0.len() - count.count();
             let layers: Vec<Layer> = l0.iter().skip(first).map(|one| one.layer).collect();
             let destination = draft.sink(&layers);
-            draft.take(Plan::whole(layers, destination, Why::L0Count));
+            draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
         }
         let runs = of_runs(draft);
         let windows: Vec<u64> = runs.iter().map(|run| window(run.layer)).collect();
@@ -194,7 +194,7 @@ impl TimeWindow {
             }
             if let Some((LayerShape { layer: Layer::Run(destination), .. }, _)) = stretch.last() {
                 let layers = stretch.iter().map(|(run, _)| run.layer);
-                draft.take(Plan::whole(layers, *destination, Why::Window));
+                draft.take(Plan::whole(layers, *destination, PlanReason::Window));
             }
         }
     }

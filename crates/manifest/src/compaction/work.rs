@@ -50,7 +50,7 @@ impl Facts {
 
 /// How large tables should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shaping {
+pub struct TableSizing {
     /// Size at which an output ends, in bytes.
     pub target_sst_bytes: u64,
     /// A table below this size, in bytes, is merged with its neighbours rather than moved, or tiny
@@ -58,9 +58,9 @@ pub struct Shaping {
     pub min_move_bytes: u64,
 }
 
-impl Default for Shaping {
-    fn default() -> Shaping {
-        Shaping { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
+impl Default for TableSizing {
+    fn default() -> TableSizing {
+        TableSizing { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
     }
 }
 
@@ -139,7 +139,7 @@ impl Work {
         running: &[Running],
         plan: &Plan,
         facts: &Facts,
-        shaping: Shaping,
+        shaping: TableSizing,
     ) -> Result<Work, PlanRefusal> {
         let inputs = validate(state, running, plan)?;
         let tables = || inputs.iter().flat_map(|input| &input.tables);
@@ -161,7 +161,7 @@ impl Work {
             state,
             &going,
             &drops,
-            &PieceJudge { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
+            &GroupPolicy { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
         );
         work.leave_out_what_stays(&drops);
         work.drops.extend(drops.into_iter().map(|part| part.id));
@@ -251,7 +251,7 @@ impl Work {
         state: &Manifest,
         going: &HashSet<TablePart>,
         drops: &HashSet<TablePart>,
-        judge: &PieceJudge<'_>,
+        judge: &GroupPolicy<'_>,
     ) {
         let destination = Layer::Run(self.destination);
         let staying = |layer: Layer| {
@@ -269,9 +269,9 @@ impl Work {
         let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
         for (at, piece) in pieces.into_iter().enumerate() {
             match piece.fate {
-                PieceFate::Stays => {}
-                PieceFate::Moves | PieceFate::Small => self.moves.extend(piece.tables),
-                PieceFate::Merges => self.groups.push(Group {
+                GroupDecision::Stays => {}
+                GroupDecision::Moves | GroupDecision::Small => self.moves.extend(piece.tables),
+                GroupDecision::Merges => self.groups.push(Group {
                     start: piece.span.first().clone(),
                     end: starts.get(at + 1).cloned(),
                     tables: piece.tables,
@@ -350,17 +350,17 @@ fn is_gone(table: &SstDescriptor, facts: &Facts, bottomless: bool) -> bool {
 }
 
 /// What decides about pieces.
-struct PieceJudge<'a> {
+struct GroupPolicy<'a> {
     plan: &'a Plan,
     facts: &'a Facts,
-    shaping: Shaping,
+    shaping: TableSizing,
     /// Tables that stand more than once among the inputs.
     repeated: HashSet<SstId>,
     /// Whether older rows may still come (rule P6).
     bottomless: bool,
 }
 
-impl PieceJudge<'_> {
+impl GroupPolicy<'_> {
     /// Whether reading a table that shares keys with no other input frees enough.
     fn worth_reading(&self, table: &SstDescriptor, bottom: bool) -> bool {
         let expired = table.min_expiry.is_some_and(|at| at <= self.facts.now);
@@ -430,7 +430,7 @@ fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
 
 /// What becomes of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PieceFate {
+enum GroupDecision {
     /// It is no input: a table of the destination that parts what lies before from what follows.
     Stays,
     Moves,
@@ -440,11 +440,11 @@ enum PieceFate {
 }
 
 /// Tables whose spans hang together.
-struct Piece {
+struct TableGroup {
     span: Span,
     tables: Vec<SstDescriptor>,
     bottom: bool,
-    fate: PieceFate,
+    fate: GroupDecision,
 }
 
 /// The inputs in pieces that share no keys, with the separators between them, by key.
@@ -452,34 +452,39 @@ fn pieces(
     inputs: &[&SstDescriptor],
     separators: Vec<Span>,
     below: &Spans,
-    judge: &PieceJudge<'_>,
-) -> Vec<Piece> {
+    judge: &GroupPolicy<'_>,
+) -> Vec<TableGroup> {
     let spanned = inputs.iter().map(|table| (Span::of(table), Some(*table)));
     let mut all: Vec<(Span, Option<&SstDescriptor>)> =
         spanned.chain(separators.into_iter().map(|span| (span, None))).collect();
     all.sort_by(|left, right| left.0.cmp(&right.0));
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<TableGroup> = Vec::new();
     for (span, table) in all {
         let bottom = !judge.bottomless && !below.meets(&span);
         let Some(table) = table else {
-            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: PieceFate::Stays });
+            pieces.push(TableGroup {
+                span,
+                tables: Vec::new(),
+                bottom,
+                fate: GroupDecision::Stays,
+            });
             continue;
         };
         match pieces.last_mut() {
-            Some(open) if open.fate != PieceFate::Stays && open.span.meets(&span) => {
+            Some(open) if open.fate != GroupDecision::Stays && open.span.meets(&span) => {
                 open.span.extend(&span);
                 open.tables.push(table.clone());
                 open.bottom &= bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => {
                 let small = table.object_bytes < judge.shaping.min_move_bytes;
                 let fate = match (judge.worth_reading(table, bottom), small) {
-                    (true, _) => PieceFate::Merges,
-                    (false, true) => PieceFate::Small,
-                    (false, false) => PieceFate::Moves,
+                    (true, _) => GroupDecision::Merges,
+                    (false, true) => GroupDecision::Small,
+                    (false, false) => GroupDecision::Moves,
                 };
-                pieces.push(Piece { span, tables: vec![table.clone()], bottom, fate });
+                pieces.push(TableGroup { span, tables: vec![table.clone()], bottom, fate });
             }
         }
     }
@@ -488,10 +493,11 @@ fn pieces(
 
 /// Joins neighbours that are merged or small, unless an output would end between them anyway. One
 /// small table alone stays small.
-fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+fn join_small(pieces: &mut Vec<TableGroup>, cut_prefix_bytes: usize) {
+    let mut joined: Vec<TableGroup> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
-        let joins = |fate: PieceFate| matches!(fate, PieceFate::Small | PieceFate::Merges);
+        let joins =
+            |fate: GroupDecision| matches!(fate, GroupDecision::Small | GroupDecision::Merges);
         match joined.last_mut() {
             Some(open)
                 if joins(open.fate)
@@ -502,7 +508,7 @@ fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
                 open.span.extend(&piece.span);
                 open.tables.extend(piece.tables);
                 open.bottom &= piece.bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => joined.push(piece),
         }

@@ -14,7 +14,7 @@ use siltstone_base::{Error, ErrorKind, ManifestId, Seq, TimelineId};
 
 /// What somebody has seen is no part of the history any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Undone {
+pub struct HistoryUndone {
     /// The last number of it that still is. `None` where that is not known: the history itself was
     /// left by a restore to before it began, or to beside it.
     pub remains: Option<Seq>,
@@ -45,18 +45,18 @@ impl Manifest {
     /// What became of somebody who has seen everything up to `seq` of that history; `None`: all of
     /// it is so still.
     #[must_use]
-    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<Undone> {
+    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<HistoryUndone> {
         let later = match timeline {
             None => self.timelines.as_slice(),
             Some(id) => {
                 let Some(at) = self.timelines.iter().position(|one| one.id == id) else {
-                    return Some(Undone { remains: None, at: self.restored_at() });
+                    return Some(HistoryUndone { remains: None, at: self.restored_at() });
                 };
                 self.timelines.get(at + 1..).unwrap_or_default()
             }
         };
         let by = later.iter().find(|one| one.lacks(seq))?;
-        Some(Undone { remains: Some(by.cut), at: by.manifest_id })
+        Some(HistoryUndone { remains: Some(by.cut), at: by.manifest_id })
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn goes_on(old: &[Timeline], new: &[Timeline], seq: Seq) -> bool {
     own <= shared && !new.iter().skip(own).any(|one| one.lacks(seq))
 }
 
-impl From<Undone> for Error {
-    fn from(undone: Undone) -> Error {
+impl From<HistoryUndone> for Error {
+    fn from(undone: HistoryUndone) -> Error {
         let error = Error::new(
             ErrorKind::Expired,
             "the database was restored to before this place of the feed, and what was read \

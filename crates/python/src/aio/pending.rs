@@ -1,7 +1,7 @@
 //! `Pending`: a call that waits, as an awaitable. It behaves as a coroutine does, so that
 //! `asyncio.create_task` takes it too.
 
-use crate::aio::port::{Begun, Port};
+use crate::aio::port::{Port, WaitStart};
 use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
@@ -112,8 +112,8 @@ impl Pending {
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;
                     match port.get().begin(py, &running, waits)? {
-                        Begun::Done(outcome) => outcome,
-                        Begun::Waiting(id, future) => {
+                        WaitStart::Done(outcome) => outcome,
+                        WaitStart::Waiting(id, future) => {
                             *self.state.lock() = PendingState::Waiting(port.unbind(), id);
                             return Ok(Step::Wait(future));
                         }

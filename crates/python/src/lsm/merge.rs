@@ -7,7 +7,7 @@ use crate::bytes::BytesArg;
 use crate::error::Raise;
 use crate::process::Process;
 use crate::range::range;
-use crate::scan::{Pull, Scan, Yields};
+use crate::scan::{Pull, Scan, ScanItems};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::tables::{MergeInput, Merged};
@@ -35,7 +35,7 @@ pub(crate) fn merge_sorted(
     let process = Process::current(py)?;
     let now = effects(process).clock.now();
     let merged = Merged::new(inputs, range, tombstones, now).raise(py)?;
-    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), Yields::Items))
+    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), ScanItems::Items))
 }
 
 fn input(reader: &Bound<'_, PyAny>) -> PyResult<MergeInput> {

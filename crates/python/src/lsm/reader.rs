@@ -5,7 +5,7 @@ use super::target::{TableSource, access, effects, options};
 use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
-use crate::scan::{self, Yields};
+use crate::scan::{self, ScanItems};
 use crate::shown::quoted;
 use crate::source::{Source, lookups};
 use crate::stream::ArrowStream;
@@ -165,7 +165,7 @@ impl SstReader {
         py: Python<'_>,
         batch_rows: Option<Bound<'_, PyAny>>,
     ) -> PyResult<ArrowStream> {
-        scan::open(py, self, ScanRange::default(), Yields::Items)?.to_arrow(py, batch_rows)
+        scan::open(py, self, ScanRange::default(), ScanItems::Items)?.to_arrow(py, batch_rows)
     }
 
     #[pyo3(signature = (requested_schema=None))]

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::store::Upload;
-use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
+use siltstone::tables::{Duplicates, PushResult, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
 use std::path::PathBuf;
 
@@ -121,7 +121,7 @@ pub(crate) trait RowSink: Send {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed>;
+    ) -> siltstone::Result<PushResult>;
     /// Moves what is in memory to where there is room.
     fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
     /// How many rows were added.
@@ -137,7 +137,7 @@ impl RowSink for TableWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         TableWriter::push(self, kind, key, value, expires_at)
     }
 
@@ -163,8 +163,8 @@ pub(crate) fn push_row(
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
     match writer.push(kind, key, value, expires_at).raise(py)? {
-        Pushed::Room => Ok(()),
-        Pushed::Full => wait(py, process, writer.relieve()),
+        PushResult::Room => Ok(()),
+        PushResult::Full => wait(py, process, writer.relieve()),
     }
 }
 
@@ -267,7 +267,7 @@ fn push_columns(
                 let (kind, expires_at) =
                     if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
-                if writer.push(kind, key, value, expires_at)? == Pushed::Full {
+                if writer.push(kind, key, value, expires_at)? == PushResult::Full {
                     return Ok(Stretch::Full);
                 }
             }

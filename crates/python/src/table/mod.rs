@@ -11,7 +11,7 @@ use crate::column::Column;
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
 use crate::frames::{batches_of, ended, is_arrow};
-use crate::open::{Arguments, Manner};
+use crate::open::{Arguments, OpenMode};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
 use arrow_schema::{ArrowError, Schema};
@@ -474,7 +474,7 @@ fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

@@ -8,11 +8,11 @@ use std::time::Duration;
 /// What an observer has seen of the claims, and since when by its own clock. That a claim stands
 /// still is a judgement that nothing hangs on: whoever is judged wrongly finds its claim gone.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct ClaimWatch {
     seen: HashMap<(JobId, usize), (Claim, Duration)>,
 }
 
-impl Watch {
+impl ClaimWatch {
     /// Looks at `record`, `now` by a clock that never goes back, and answers the claims that have
     /// been the same in every look for `limit` or longer, by job and place. Claims that have ended
     /// are forgotten.
@@ -61,7 +61,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let at = Duration::from_secs;
         let claim = |heartbeats| Claim { worker: AttemptId(9), heartbeats };
-        let mut watch = Watch::default();
+        let mut watch = ClaimWatch::default();
         // An observer that has just come knows nothing yet, however long the claim stands.
         assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
         assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);
