@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import siltstone
-from siltstone.cli_parts import Place, _as_json, _example, _print_json
+from siltstone.cli._common import Place, _as_json, _example, _print_json
 
 
 @click.command(

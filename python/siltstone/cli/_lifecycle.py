@@ -7,7 +7,7 @@ import sys
 import click
 
 import siltstone
-from siltstone.cli_parts import Place, _as_json, _example, _print_json
+from siltstone.cli._common import Place, _as_json, _example, _print_json
 
 
 def _agreed(question: str, yes: bool) -> None:

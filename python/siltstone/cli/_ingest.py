@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import siltstone
-from siltstone.cli_parts import (
+from siltstone.cli._common import (
     Place,
     Size,
     Span,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from siltstone import admin
-from siltstone.cli_parts import (
+from siltstone.cli._common import (
     Place,
     _as_json,
     _example,

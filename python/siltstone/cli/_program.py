@@ -1,13 +1,4 @@
-"""The command line: ``siltstone --path URL COMMAND``.
-
-Keys and values are text in UTF-8, or hexadecimal with ``--hex``, or base64 with ``--base64``. Every
-command has ``--json``. An error is one line on standard error, and a non-zero exit: 1 in general, 2
-for a wrong call, 3 when the key asked for is absent. ``verify`` tells every problem in a line, and
-exits with 1.
-
-Tables are drawn on a terminal only; elsewhere it is ``name<TAB>value`` lines. ``NO_COLOR`` in the
-environment turns colours off.
-"""
+"""The program `siltstone`: its options, and the commands that read and write rows."""
 
 from __future__ import annotations
 
@@ -21,21 +12,21 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
-from siltstone.cli_changes import consumers, forget_consumer
-from siltstone.cli_checkpoints import (
+from siltstone.cli._checkpoints import (
     create_checkpoint,
     delete_checkpoint,
     list_checkpoints,
     refresh_checkpoint,
 )
-from siltstone.cli_clone import clone, release_clone
-from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
-from siltstone.cli_ending import destroy, restore, versions
-from siltstone.cli_export import export, import_, promote
-from siltstone.cli_ingest import ingest, ingest_status
-from siltstone.cli_parts import Span, _as_json, _example, _pairs, _print_json, _print_table, _told
-from siltstone.cli_repair import repair
-from siltstone.cli_upkeep import gc, run_gc, verify
+from siltstone.cli._clones import clone, release_clone
+from siltstone.cli._common import Span, _as_json, _example, _pairs, _print_json, _print_table, _told
+from siltstone.cli._compaction import _options, _options_as, compact, run_compactor
+from siltstone.cli._consumers import consumers, forget_consumer
+from siltstone.cli._export import export, import_, promote
+from siltstone.cli._ingest import ingest, ingest_status
+from siltstone.cli._lifecycle import destroy, restore, versions
+from siltstone.cli._maintenance import gc, run_gc, verify
+from siltstone.cli._repair import repair
 
 ABSENT = 3
 """Exit status when the key asked for is not there."""
@@ -497,6 +488,3 @@ for _command in (
     forget_consumer,
 ):
     main.add_command(_command)
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
-from siltstone.cli_parts import (
+from siltstone.cli._common import (
     Place,
     Span,
     _as_json,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import siltstone
-from siltstone.cli_parts import Place, _as_json, _example, _print_json, _print_table
+from siltstone.cli._common import Place, _as_json, _example, _print_json, _print_table
 
 
 @click.command(
