@@ -53,6 +53,7 @@ MODULES = [
     "merging",
     "spark",
     "table",
+    "telemetry",
     "exceptions",
 ]
 # Methods with a notation of their own.

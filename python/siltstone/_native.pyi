@@ -34,17 +34,17 @@ from typing import (
     overload,
 )
 
+from siltstone._checkpoints import Checkpoint, CheckpointLike
+from siltstone._entry import Entry
+from siltstone._load_result import LoadResult
+from siltstone._open import StoreOptionsSource
 from siltstone.changes import Changes, Since
-from siltstone.checkpoints import Checkpoint, CheckpointLike
-from siltstone.entries import Entry
 from siltstone.exceptions import Error
 from siltstone.ingest import IngestRequest, Part
 from siltstone.keys import Part as _KeyPart
-from siltstone.loading import LoadResult
 from siltstone.lsm import SstInfo
 from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
 from siltstone.stats import Size, Stats
 from siltstone.table import Table
@@ -556,7 +556,7 @@ class Database(_Reads):
         duplicates: Literal["error", "last"] = "error",
         memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:
         """Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
         once, at one place of the history. When this returns it is durable.
@@ -569,9 +569,9 @@ class Database(_Reads):
         :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
             holds itself; what is more is sorted through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
-        :param progress: called a few times a second with bytes done and bytes to do, as far as is
-            known: each row counts when it is read, and when it is in a table; and at the end,
-            when all is done. What it raises before that ends the load.
+        :param on_progress: called a few times a second, and at the end, with the bytes done and the
+            bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
+            a table. An exception that it raises before the end ends the load.
         :return: `LoadResult`. What was there before stays where the rows have other keys.
         :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
             rows with one key, naming the key and both rows. Nothing is loaded then.

@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from siltstone import _native, showing
-from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for, moment
-from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
-from siltstone.compacting import Compaction, Merged, compact, run_compactor
-from siltstone.exporting import ExportReport, export, import_, promote
-from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
-from siltstone.options import Seconds
-from siltstone.repairing import (
+from siltstone import _display, _native
+from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
+from siltstone._export import ExportReport, export, import_, promote
+from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
+from siltstone._open import StoreOptionsSource, Url, _not_built, _store, _text
+from siltstone._repair import (
     Damage,
     GiveUpReport,
     RepairReport,
@@ -23,6 +21,8 @@ from siltstone.repairing import (
     give_up_table,
     repair,
 )
+from siltstone._standalone_compactor import Compaction, Merged, compact, run_compactor
+from siltstone.options import Seconds
 
 __all__ = [
     "Checkpoint",
@@ -270,7 +270,7 @@ class Report:
 
     def __repr__(self) -> str:
         word = "ok" if self.ok else f"{self.problem_count} problems, first: {self.problems[0]}"
-        return showing.line("admin.Report", word, **self._key_numbers())
+        return _display.line("admin.Report", word, **self._key_numbers())
 
     def _key_numbers(self) -> dict[str, object]:
         return {
@@ -278,7 +278,7 @@ class Report:
             "tables": self.tables,
             "entries": self.entries,
             "wal_objects": self.wal_objects,
-            "bytes_read": showing.binary(self.bytes_read),
+            "bytes_read": _display.binary(self.bytes_read),
             "orphans": len(self.orphans),
         }
 
@@ -286,7 +286,7 @@ class Report:
         """What a notebook shows: whether all is well, the first numbers, and what is wrong."""
         rows: list[tuple[object, object]] = [("ok", self.ok), *self._key_numbers().items()]
         rows += [("problem", problem) for problem in self.problems]
-        return showing.page("siltstone.admin.Report", rows)
+        return _display.page("siltstone.admin.Report", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types, and `ok`."""
@@ -297,7 +297,7 @@ def verify(
     url: Url,
     *,
     store_options: StoreOptionsSource | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> Report:
     """Reads and checks every byte of the database. Where the report is `ok`, every open, reader,
     checkpoint, consumer of the change feed and clone can read everything that is theirs.
@@ -310,13 +310,13 @@ def verify(
     also its tables in ancestors, and the pins that keep them. Works beside a writer, and changes
     nothing; memory stays bounded whatever the size of the database.
 
-    :param progress: called a few times a second with the bytes read and the bytes to read, as far
-        as that is known.
+    :param on_progress: called a few times a second with the bytes read and the bytes to read, as
+        far as that is known.
     :returns: counts, orphans, and what is wrong. Damage does not raise: look at `ok`.
     :raises NotFound: there is no database here.
     :raises Invalid, Denied, Unavailable, Timeout: as their texts say.
     """
-    found = _native.verify(_text(url), _store(store_options), progress)
+    found = _native.verify(_text(url), _store(store_options), on_progress)
     problems = tuple(Problem(*each) for each in found.pop("problems"))
     orphans = tuple(Orphan(*each) for each in found.pop("orphans"))
     return Report(problems=problems, orphans=orphans, **found)

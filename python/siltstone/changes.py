@@ -34,10 +34,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
 from siltstone import _native
+from siltstone._checkpoints import Checkpoint, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
-from siltstone.checkpoints import Checkpoint, moment, name_of
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Invalid
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Seconds
 
 __all__ = [

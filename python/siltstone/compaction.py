@@ -24,12 +24,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from siltstone import _native
-from siltstone.compacting import Compaction, Merged, Progress, _teller
+from siltstone._importable import resolve
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments, _store
+from siltstone._standalone_compactor import Compaction, Merged, OnEvent, _teller
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments, _store
 from siltstone.options import Options, named_options
-from siltstone.providers import resolve
 
 __all__ = ["Plan", "Unit", "UnitResult", "plan"]
 
@@ -198,7 +198,7 @@ def plan(
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> Plan:
     """Plans to merge all tables of the database at `url` into one sorted run, in units for other
     processes. As `siltstone.admin.compact` it needs no writer and disturbs none, and stops another
@@ -211,7 +211,7 @@ def plan(
     :param options: `Options`, or a dict of the same names: those about compaction and tables count.
     :param store_options: as for `siltstone.open`; a provider travels with the units, by its name.
     :param merge_operator: as for `siltstone.open`; it travels.
-    :param progress: called with each `Compaction` that ends, and with errors that are tried again,
+    :param on_event: called with each `Compaction` that ends, and with errors that are tried again,
         during calls of the plan.
     :raises NotFound: there is no database here.
     :raises Fenced: another compactor has taken over.
@@ -225,8 +225,8 @@ def plan(
     def noted(what: Compaction | Merged | Exception) -> None:
         if isinstance(what, Compaction):
             done.append(what)
-        if progress is not None:
-            progress(what)
+        if on_event is not None:
+            on_event(what)
 
     place, store, provider = _reader_arguments(url, store_options)
     named = named_options(options)

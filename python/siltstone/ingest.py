@@ -32,10 +32,10 @@ from os import PathLike
 from typing import Any, Literal, SupportsIndex
 
 from siltstone import _native
+from siltstone._checkpoints import moment
+from siltstone._importable import resolve
 from siltstone._native import PartWriter
-from siltstone.checkpoints import moment
-from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
-from siltstone.opening import (
+from siltstone._open import (
     StoreOptionsSource,
     Url,
     _open_for_a_moment,
@@ -43,8 +43,8 @@ from siltstone.opening import (
     _store,
     _text,
 )
+from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
 from siltstone.options import Options, Seconds
-from siltstone.providers import resolve
 
 __all__ = [
     "IngestRequest",
@@ -282,7 +282,7 @@ class Job:
         duplicates: Literal["error", "last"] = "error",
         memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> Part:
         """One part of any amount of Arrow data, made on all cores of this machine: what
         `Database.load` does, in whatever process. Arguments and errors are those of it, and:
@@ -302,7 +302,7 @@ class Job:
             order,
             memory_bytes,
             scratch,
-            progress,
+            on_progress,
         )
         return Part(self.id, part, rows, size, tables, data)
 

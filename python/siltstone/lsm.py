@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from siltstone._importable import resolve
 from siltstone._native import (
     BloomFilter,
     MemTable,
@@ -28,7 +29,6 @@ from siltstone._native import (
     SstWriter,
     merge_sorted,
 )
-from siltstone.providers import resolve
 
 __all__ = [
     "BloomFilter",

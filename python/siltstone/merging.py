@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
+from siltstone._importable import name_of, resolve
 from siltstone.exceptions import Invalid
-from siltstone.providers import name_of, resolve
 
 __all__ = ["Fold", "FoldOperands", "MergeOperator", "MergeOperatorSource"]
 

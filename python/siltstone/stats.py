@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siltstone import _native, showing
+from siltstone import _display, _native
 
 __all__ = ["Compaction", "Figure", "Size", "Stats"]
 
@@ -47,7 +47,7 @@ class Figure(NamedTuple):
         if self.unit in _FRACTIONS:
             return f"{self.value:,.{_FRACTIONS[self.unit]}f}"
         if self.unit == "bytes" and self.value >= _KIB:
-            return f"{self.value:,} ({showing.binary(self.value)})"
+            return f"{self.value:,} ({_display.binary(self.value)})"
         return f"{self.value:,}"
 
 
@@ -349,8 +349,8 @@ class Stats:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
-        shown = showing.key_figures(self)
-        return showing.line("Stats", epoch=self.epoch, **shown)
+        shown = _display.key_figures(self)
+        return _display.line("Stats", epoch=self.epoch, **shown)
 
     def __str__(self) -> str:
         lines, group = ["<siltstone.Stats"], ""

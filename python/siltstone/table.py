@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from siltstone import _native
 from siltstone._native import ArrowArray, TableSchema, TableStream
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Conflict, Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, named_options
 
 if TYPE_CHECKING:

@@ -550,17 +550,17 @@ def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) 
 
 def test_lines_and_bars_say_the_same(monkeypatch, capsys) -> None:
     monkeypatch.setattr(_common, "_LINE_INTERVAL_SECONDS", 0.0)
-    with _common._progress("verify", "bytes") as far:
-        far(1_500_000, 3_000_000)
-    with _common._progress("gc", "objects") as far:
-        far(7, 9)
+    with _common._progress("verify", "bytes") as on_progress:
+        on_progress(1_500_000, 3_000_000)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(7, 9)
     assert capsys.readouterr().err == "verify: 1.5 of 3.0 MB\ngc: 7 of 9 objects\n"
     monkeypatch.setattr(_common, "_LINE_INTERVAL_SECONDS", 10.0)
-    with _common._progress("gc", "objects") as far:
-        far(8, 9)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(8, 9)
     assert capsys.readouterr().err == "", "not oftener than that"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with _common._progress("gc", "objects") as far:
-        far(8, 9)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(8, 9)
     assert "8/9" in capsys.readouterr().err

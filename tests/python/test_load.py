@@ -187,13 +187,13 @@ def test_progress_is_told_and_may_end_it(memory_url: str) -> None:
 
     with siltstone.open(memory_url) as db:
         with pytest.raises(Enough):
-            db.load(endless(), duplicates="last", progress=progress)
+            db.load(endless(), duplicates="last", on_progress=progress)
         assert all(0 <= done <= total for done, total in told)
         assert list(db) == []
         with pytest.raises(ZeroDivisionError):
             db.load(pair([b"a"]) for n in range(3) if 1 / (n - 1))
         ends: list[tuple[int, int]] = []
-        assert db.load(batches(), progress=lambda *so_far: ends.append(so_far)).rows == 1000
+        assert db.load(batches(), on_progress=lambda *so_far: ends.append(so_far)).rows == 1000
         assert ends[-1][0] == ends[-1][1] > 2_000_000
 
 
@@ -245,7 +245,7 @@ def test_a_part_of_a_job_is_loaded(memory_url: str) -> None:
 def test_aio(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:
-            done = await db.load(WHOLE, progress=lambda *_: None)
+            done = await db.load(WHOLE, on_progress=lambda *_: None)
             assert done.rows == 300
             assert done.to_dict()["rows"] == 300
             with pytest.raises(siltstone.Invalid, match="same key"):

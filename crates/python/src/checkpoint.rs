@@ -32,7 +32,7 @@ pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
 
 /// A `siltstone.Checkpoint`.
 pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<Bound<'py, PyAny>> {
-    let class = CHECKPOINT.import(py, "siltstone.checkpoints", "Checkpoint")?;
+    let class = CHECKPOINT.import(py, "siltstone._checkpoints", "Checkpoint")?;
     let metadata = PyDict::new(py);
     for (name, value) in &checkpoint.metadata {
         metadata.set_item(name, value)?;
@@ -54,7 +54,7 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
 
 /// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
-    let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
+    let text = object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }
 

@@ -363,7 +363,7 @@ impl Database {
             Some(_) => database.stats(py)?,
             None => py.None().into_bound(py),
         };
-        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        let shown = py.import("siltstone._display")?.getattr("database")?;
         shown.call1((&database.opened.place, database.state(), figures))
     }
 

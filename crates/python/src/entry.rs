@@ -53,7 +53,7 @@ impl Database {
 
 /// `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
-    let made = py.import("siltstone.entries")?.getattr("made")?;
+    let made = py.import("siltstone._entry")?.getattr("made")?;
     let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));
     let expires_millis = entry.expires_at.map(|at| at.0);
     made.call1((key, value, expires_millis, entry.seq.map(|seq| seq.get())))

@@ -186,7 +186,7 @@ impl Reader {
     /// URL, options, the checkpoint and the name of a provider travel; store options do not: they
     /// come from the environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
+        let reduced = py.import("siltstone._open")?.getattr("reduced_reader")?;
         let Place { url, provider, at, described, .. } = &self.place;
         let at = travelling(py, at.as_ref())?;
         reduced.call1((shown(url), self.named.bind(py), provider, at, described))

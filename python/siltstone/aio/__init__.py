@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Savepoint
-from siltstone.aio.batch import WriteBatch
-from siltstone.aio.changes import Changes
-from siltstone.aio.exporting import export, import_
-from siltstone.aio.handles import Database, Reader, Snapshot, Transaction
-from siltstone.aio.opening import clone, destroy, open, open_reader
-from siltstone.aio.retrying import retry
-from siltstone.aio.scan import RecordBatches, Scan
-from siltstone.aio.soon import Opening
+from siltstone.aio._batch import WriteBatch
+from siltstone.aio._changes import Changes
+from siltstone.aio._export import export, import_
+from siltstone.aio._handles import Database, Reader, Snapshot, Transaction
+from siltstone.aio._open import clone, destroy, open, open_reader
+from siltstone.aio._pending_handle import Opening
+from siltstone.aio._scan import RecordBatches, Scan
+from siltstone.aio._transaction_retry import retry
 
 __all__ = [
     "Changes",

@@ -85,14 +85,14 @@ def compact(session: Place, options: dict[str, Any], as_json: bool) -> None:
 
     A compactor that runs beside it is stopped; the writer is not.
     """
-    with _progress("compact", "bytes") as far:
+    with _progress("compact", "bytes") as on_progress:
         done = admin.compact(
             session.url,
             options=options,
             store_options=session.store_options,
             merge_operator=session.merge_operator,
-            progress=_teller(as_json),
-            far=far,
+            on_event=_teller(as_json),
+            on_progress=on_progress,
         )
     if not done and not as_json:
         click.echo("nothing to compact")
@@ -134,5 +134,5 @@ def run_compactor(
             merge_operator=session.merge_operator,
             workers=workers,
             worker=worker,
-            progress=_teller(as_json),
+            on_event=_teller(as_json),
         )

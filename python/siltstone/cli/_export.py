@@ -52,14 +52,14 @@ def export(
     The mirror opens by itself and takes no writes until it is promoted. A second export to the same
     place moves only what is new. Repeated after it was interrupted, the command goes on.
     """
-    with _progress("export", "bytes") as progress:
+    with _progress("export", "bytes") as on_progress:
         report = siltstone.admin.export(
             session.url,
             to,
             checkpoint=checkpoint,
             store_options=session.store_options,
             to_store_options=to_store_options or None,
-            progress=progress,
+            on_progress=on_progress,
         )
     _print_report("export", report, as_json)
 
@@ -92,14 +92,14 @@ def import_(
     --path is where it is to be. All of it is copied. Repeated after it was interrupted, the command
     goes on.
     """
-    with _progress("import", "bytes") as progress:
+    with _progress("import", "bytes") as on_progress:
         report = siltstone.admin.import_(
             session.url,
             from_,
             checkpoint=checkpoint,
             store_options=session.store_options,
             from_store_options=from_store_options or None,
-            progress=progress,
+            on_progress=on_progress,
         )
     _print_report("import", report, as_json)
 

@@ -249,7 +249,7 @@ def ingest(
     for path in files:
         if form is None:
             _format_of(path)
-    with _progress("ingesting", "bytes") as progress:
+    with _progress("ingesting", "bytes") as on_progress:
         part = job.load(
             "files",
             _rows(files, form, key, value),
@@ -257,7 +257,7 @@ def ingest(
             duplicates="last" if duplicates == "last" else "error",
             memory_bytes=memory_bytes,
             scratch=scratch,
-            progress=progress,
+            on_progress=on_progress,
         )
     told: dict[str, Any] = {"rows": part.rows, "bytes": part.bytes, "ssts": part.tables}
     if part.tables:

@@ -29,9 +29,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 @click.pass_obj
 def verify(session: Place, as_json: bool) -> None:
     """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
-    with _progress("verify", "bytes") as progress:
+    with _progress("verify", "bytes") as on_progress:
         report = siltstone.admin.verify(
-            session.url, store_options=session.store_options, progress=progress
+            session.url, store_options=session.store_options, on_progress=on_progress
         )
     if as_json:
         _print_json(report.to_dict())
@@ -74,14 +74,14 @@ def gc(
     as_json: bool,
 ) -> None:
     """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
-    with _progress("gc", "objects") as progress:
+    with _progress("gc", "objects") as on_progress:
         report = siltstone.admin.gc(
             session.url,
             dry_run=dry_run,
             min_age=min_age,
             db_delete_grace=db_delete_grace,
             store_options=session.store_options,
-            progress=progress,
+            on_progress=on_progress,
         )
     if as_json:
         _print_json(report.to_dict())

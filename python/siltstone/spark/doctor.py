@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import siltstone
-from siltstone.opening import StoreOptionsSource, Url
+from siltstone._open import StoreOptionsSource, Url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

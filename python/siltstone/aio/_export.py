@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from siltstone import _native
-from siltstone.checkpoints import CheckpointLike
-from siltstone.exporting import ExportReport, _places
-from siltstone.opening import StoreOptionsSource, Url
+from siltstone._checkpoints import CheckpointLike
+from siltstone._export import ExportReport, _places
+from siltstone._open import StoreOptionsSource, Url
 
 __all__ = ["export", "import_"]
 

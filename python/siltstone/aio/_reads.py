@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from siltstone._native import Pending
-from siltstone.aio.scan import Scan
+from siltstone.aio._scan import Scan
 from siltstone.stats import Size
 
 if TYPE_CHECKING:

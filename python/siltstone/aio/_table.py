@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from siltstone import _native
-from siltstone.aio.scan import RecordBatches, Scan
+from siltstone.aio._scan import RecordBatches, Scan
 from siltstone.exceptions import Conflict, Unsupported
 from siltstone.table import (
     _TRIES,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from siltstone import _native, showing
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone import _display, _native
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Seconds
 
 __all__ = ["Collected", "GcObject", "GcReport", "Stays", "gc", "run_gc"]
@@ -99,9 +99,9 @@ class GcReport:
     def __repr__(self) -> str:
         total, words = self.total, ["dry run"] * self.dry_run + ["overtaken"] * self.overtaken
         words += [f"trouble: {self.trouble}"] if self.trouble else []
-        deleted = f"{total.deleted} ({showing.binary(total.bytes)})"
+        deleted = f"{total.deleted} ({_display.binary(total.bytes)})"
         figures = {"young": total.young, "alive": total.alive, "failed": total.failed}
-        return showing.line("admin.GcReport", *words, deleted=deleted, **figures)
+        return _display.line("admin.GcReport", *words, deleted=deleted, **figures)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a row for each class."""
@@ -111,7 +111,7 @@ class GcReport:
         rows = ((name, *_counts(one)) for name, one in classes.items())
         trouble = f"; trouble: {self.trouble}" if self.trouble else ""
         title = f"siltstone.admin.GcReport of manifest {self.manifest_id}{trouble}"
-        return showing.grid(title, heads, rows)
+        return _display.grid(title, heads, rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types, and the sums as `total`."""
@@ -136,7 +136,7 @@ def gc(
     min_age: Seconds | None = None,
     db_delete_grace: Seconds | None = None,
     store_options: StoreOptionsSource | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> GcReport:
     """Deletes, once, what nobody names any more. Works beside a writer, readers, compactors and
     other collectors, and harms none of them.
@@ -147,15 +147,17 @@ def gc(
         the tables they read, and nobody else notices.
     :param db_delete_grace: seconds for which a database that was destroyed softly is left as it is,
         86,400 by default. Then, and once no checkpoint and no lease is left, all of it goes.
-    :param progress: called a few times a second with the objects deleted and the objects that go,
-        which is 0 until all of them are listed.
+    :param on_progress: called a few times a second with the number of objects deleted and the
+        number of objects to delete. The latter is 0 until all objects are listed.
     :raises NotFound: there is no database here.
     :raises Denied: boundaries cannot be written. A delete that is denied does not raise: it is
         counted, and the others go on.
     :raises Invalid, Unavailable, Timeout, Corruption: as their texts say.
     """
     grace = db_delete_grace
-    return _report(_native.gc(_text(url), _store(store_options), dry_run, min_age, grace, progress))
+    return _report(
+        _native.gc(_text(url), _store(store_options), dry_run, min_age, grace, on_progress)
+    )
 
 
 def run_gc(

@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final, overload
 
 from siltstone import _native
+from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for
+from siltstone._entry import Entry
+from siltstone._load_result import LoadResult
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Pending
-from siltstone.aio.batch import WriteBatch
-from siltstone.aio.changes import Changes
-from siltstone.aio.reads import _Reads
-from siltstone.aio.soon import Opening
-from siltstone.aio.table import Table
-from siltstone.aio.threads import in_thread
+from siltstone.aio._batch import WriteBatch
+from siltstone.aio._changes import Changes
+from siltstone.aio._pending_handle import Opening
+from siltstone.aio._reads import _Reads
+from siltstone.aio._table import Table
+from siltstone.aio._worker_thread import in_thread
 from siltstone.changes import Since, _asked
-from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
-from siltstone.entries import Entry
 from siltstone.exceptions import Error
-from siltstone.loading import LoadResult
 from siltstone.stats import Stats
 
 if TYPE_CHECKING:
@@ -308,19 +308,19 @@ class Database(_Reads):
         duplicates: Literal["error", "last"] = "error",
         memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:
         """Loads any amount of Arrow data. Arguments and errors are those of
         `siltstone.Database.load`. It runs in a thread of its own, by which `data` is read and
-        `progress` called. When the wait is cancelled it ends, and nothing is loaded, unless all was
-        uploaded already."""
+        `on_progress` called. When the wait is cancelled it ends, and nothing is loaded, unless all
+        was uploaded already."""
         given_up = threading.Event()
 
         def told(done: int, total: int) -> None:
             if given_up.is_set():
                 raise asyncio.CancelledError
-            if progress is not None:
-                progress(done, total)
+            if on_progress is not None:
+                on_progress(done, total)
 
         try:
             return await in_thread(
@@ -330,7 +330,7 @@ class Database(_Reads):
                     duplicates=duplicates,
                     memory_bytes=memory_bytes,
                     scratch=scratch,
-                    progress=told,
+                    on_progress=told,
                 )
             )
         finally:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from siltstone import _native, showing
-from siltstone.checkpoints import CheckpointLike
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone import _display, _native
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 
 __all__ = ["ExportReport", "export", "import_", "promote"]
 
@@ -28,11 +28,11 @@ class ExportReport:
     """Bytes of tables that this call moved."""
 
     def __repr__(self) -> str:
-        return showing.line(
+        return _display.line(
             "admin.ExportReport",
             tables_moved=self.tables_moved,
             tables_shared=self.tables_shared,
-            bytes=showing.binary(self.bytes),
+            bytes=_display.binary(self.bytes),
         )
 
     def to_dict(self) -> dict[str, int]:
@@ -47,7 +47,7 @@ def export(
     checkpoint: CheckpointLike | None = None,
     store_options: StoreOptionsSource | None = None,
     to_store_options: StoreOptionsSource | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> ExportReport:
     """Copies a state of the database at `url` to a mirror at `to`: another folder, bucket, or kind
     of store.
@@ -64,7 +64,7 @@ def export(
         is durable now.
     :param to_store_options: those of `to`; None: `store_options`, where both are the same kind of
         store.
-    :param progress: called a few times a second with the bytes moved and the bytes to move.
+    :param on_progress: called a few times a second with the bytes moved and the bytes to move.
     :raises NotFound: there is no database at `url`.
     :raises Expired: the checkpoint is gone.
     :raises Conflict: what stands at `to` is no mirror of this database, or was promoted; or a newer
@@ -74,7 +74,7 @@ def export(
         outcome is not known they say so, and the call can be repeated.
     """
     source, target = _places(url, store_options, to, to_store_options)
-    return ExportReport(*_native.export(source, target, checkpoint, False, progress))
+    return ExportReport(*_native.export(source, target, checkpoint, False, on_progress))
 
 
 def import_(
@@ -84,7 +84,7 @@ def import_(
     checkpoint: CheckpointLike | None = None,
     store_options: StoreOptionsSource | None = None,
     from_store_options: StoreOptionsSource | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> ExportReport:
     """Makes a database at `url` out of what lies at `from_`, a mirror or any other database, and
     copies all of it: an `export` to `url`, promoted at its end. A repeated call goes on where the
@@ -100,7 +100,7 @@ def import_(
         `export`.
     """
     target, source = _places(url, store_options, from_, from_store_options)
-    return ExportReport(*_native.export(source, target, checkpoint, True, progress))
+    return ExportReport(*_native.export(source, target, checkpoint, True, on_progress))
 
 
 def promote(url: Url, *, store_options: StoreOptionsSource | None = None) -> None:

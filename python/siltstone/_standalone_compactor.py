@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, named_options
 from siltstone.stats import Compaction
 
@@ -29,19 +29,19 @@ class Merged:
     """All of it in a line: what the logger `siltstone.compaction` says."""
 
 
-Progress = Callable[[Compaction | Merged | Exception], object]
+OnEvent = Callable[[Compaction | Merged | Exception], object]
 """Hears what a compactor did, and what it tries again."""
 
 
 def _teller(
-    progress: Progress | None, far: Callable[[int, int], object] | None = None
+    on_event: OnEvent | None, on_progress: Callable[[int, int], object] | None = None
 ) -> Callable[[str, Any], None]:
     def told(kind: str, what: Any) -> None:
         if kind == "bytes":
-            if far is not None:
-                far(*what)
-        elif progress is not None:
-            progress(Merged(**what) if kind == "merged" else what)
+            if on_progress is not None:
+                on_progress(*what)
+        elif on_event is not None:
+            on_event(Merged(**what) if kind == "merged" else what)
 
     return told
 
@@ -53,8 +53,8 @@ def compact(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
     workers: int = 0,
-    progress: Progress | None = None,
-    far: Callable[[int, int], object] | None = None,
+    on_event: OnEvent | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> list[Compaction]:
     """Merges all tables of the database at `url` into one sorted run; returns when that is done.
 
@@ -67,9 +67,9 @@ def compact(
     :param merge_operator: as for `open`.
     :param workers: how many workers are expected in other processes (`run_compactor`): the ranges
         that this one does not merge itself are left to them.
-    :param progress: called with each `Compaction` that ends, and with errors that are tried again.
-    :param far: called a few times a second with the bytes read and the bytes to read: an estimate,
-        as some tables may go unread.
+    :param on_event: called with each `Compaction` that ends, and with errors that are tried again.
+    :param on_progress: called a few times a second with the bytes read and the bytes to read: an
+        estimate, as some tables may go unread.
     :returns: what was done, in order; empty when nothing was to gain.
     :raises NotFound: there is no database here.
     :raises Fenced: another compactor has taken over. What was finished is where it goes on.
@@ -83,11 +83,11 @@ def compact(
     def noted(what: Compaction | Merged | Exception) -> None:
         if isinstance(what, Compaction):
             done.append(what)
-        if progress is not None:
-            progress(what)
+        if on_event is not None:
+            on_event(what)
 
     named, store = named_options(options), _store(store_options)
-    _native.compact(_text(url), named, store, operator, workers, _teller(noted, far))
+    _native.compact(_text(url), named, store, operator, workers, _teller(noted, on_progress))
     return done
 
 
@@ -99,7 +99,7 @@ def run_compactor(
     merge_operator: MergeOperatorSource | None = None,
     workers: int = 0,
     worker: bool = False,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> None:
     """Compacts the database at `url` in this process, until it is interrupted.
 
@@ -116,7 +116,7 @@ def run_compactor(
     :param merge_operator: as for `open`; workers need it, too.
     :param workers: how many workers are expected in other processes.
     :param worker: work for a compactor that runs elsewhere.
-    :param progress: called with each `Compaction` or `Merged` range that ends, and with errors that
+    :param on_event: called with each `Compaction` or `Merged` range that ends, and with errors that
         are tried again. What it raises ends the call.
     :raises NotFound: there is no database here, or it was destroyed.
     :raises Fenced: another compactor has taken over.
@@ -126,4 +126,4 @@ def run_compactor(
     if workers < 0 or (worker and workers):
         raise ValueError("workers is how many others a coordinator expects; a worker expects none")
     named, store = named_options(options), _store(store_options)
-    _native.run_compactor(_text(url), named, store, operator, (workers, worker), _teller(progress))
+    _native.run_compactor(_text(url), named, store, operator, (workers, worker), _teller(on_event))

@@ -12,7 +12,7 @@ from siltstone.exceptions import Invalid
 
 if TYPE_CHECKING:
     from siltstone._native import _Bytes, _Seconds
-    from siltstone.aio.handles import Database
+    from siltstone.aio._handles import Database
 
 __all__ = ["WriteBatch"]
 

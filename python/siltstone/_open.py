@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from siltstone import _native
+from siltstone._checkpoints import CheckpointLike, read_at
+from siltstone._clone_parents import ParentsLike, given_parents
+from siltstone._importable import called, name_of, resolve
 from siltstone._native import Database, Reader
-from siltstone.checkpoints import CheckpointLike, read_at
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
-from siltstone.parents import ParentsLike, given_parents
-from siltstone.providers import called, name_of, resolve
 
 __all__ = ["clone", "destroy", "open", "open_reader"]
 

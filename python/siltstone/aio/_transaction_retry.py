@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from siltstone._transaction_retry import pauses
 from siltstone.exceptions import Conflict
-from siltstone.retrying import pauses
 
 if TYPE_CHECKING:
-    from siltstone.aio.handles import Database, Transaction
+    from siltstone.aio._handles import Database, Transaction
 
 __all__ = ["retry"]
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
-from siltstone import _native, showing
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone import _display, _native
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 
 __all__ = [
     "Damage",
@@ -72,7 +72,7 @@ class RepairReport:
 
     def __repr__(self) -> str:
         word = "repaired" if self.done else "to be repaired" if self.needed else "nothing to repair"
-        return showing.line("admin.RepairReport", word, **self._key_numbers())
+        return _display.line("admin.RepairReport", word, **self._key_numbers())
 
     def _key_numbers(self) -> dict[str, object]:
         return {
@@ -86,7 +86,7 @@ class RepairReport:
         """What a notebook shows: the first numbers, and what is wrong."""
         rows: list[tuple[object, object]] = [("done", self.done), *self._key_numbers().items()]
         rows += [(one.object, one.what) for one in self.damage]
-        return showing.page("siltstone.admin.RepairReport", rows)
+        return _display.page("siltstone.admin.RepairReport", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types."""
@@ -130,7 +130,7 @@ class GiveUpReport:
 
     def __repr__(self) -> str:
         word = "given up" if self.done else "to be given up"
-        return showing.line("admin.GiveUpReport", word, **self._key_numbers())
+        return _display.line("admin.GiveUpReport", word, **self._key_numbers())
 
     def _key_numbers(self) -> dict[str, Any]:
         return {
@@ -143,7 +143,7 @@ class GiveUpReport:
     def _repr_html_(self) -> str:
         """What a notebook shows: what is wrong, and the first numbers."""
         rows: list[tuple[object, object]] = [("done", self.done), (self.object, self.damage)]
-        return showing.page("siltstone.admin.GiveUpReport", [*rows, *self._key_numbers().items()])
+        return _display.page("siltstone.admin.GiveUpReport", [*rows, *self._key_numbers().items()])
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types; keys stay bytes."""

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from siltstone import _native
-from siltstone.aio.handles import Database, Reader
-from siltstone.aio.soon import Opening
-from siltstone.checkpoints import CheckpointLike, read_at
-from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import (
+from siltstone._checkpoints import CheckpointLike, read_at
+from siltstone._clone_parents import ParentsLike
+from siltstone._open import (
     StoreOptionsSource,
     Url,
     _close_in_workers,
@@ -19,8 +17,10 @@ from siltstone.opening import (
     _store,
     _text,
 )
+from siltstone.aio._handles import Database, Reader
+from siltstone.aio._pending_handle import Opening
+from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
-from siltstone.parents import ParentsLike
 
 __all__ = ["clone", "destroy", "open", "open_reader"]
 

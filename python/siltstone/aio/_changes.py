@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Self, final
 
 from siltstone import _native
+from siltstone._checkpoints import Checkpoint
 from siltstone._native import ArrowArray
 from siltstone.changes import BYTES, ROWS, _counted
-from siltstone.checkpoints import Checkpoint
 
 __all__ = ["Changes"]
 

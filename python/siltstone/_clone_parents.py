@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
 
 __all__ = ["Parent", "ParentLike", "ParentsLike", "given_parents"]
 
