@@ -109,7 +109,7 @@ def open_reader(
 
     It sees whole writes in commit order, as far as they are durable, and follows the writer every
     `manifest_poll_interval`. Readers of one state share a lease in the manifest, so that nothing
-    they read is collected: who finds one writes nothing. With the option `reader_checkpoint` off
+    they read is collected: who finds one writes nothing. With the option `reader_lease` off
     none is looked for or written, and a scan whose table was collected ends with Expired. The
     option `readers.max_staleness` says how old what it reads may be.
 

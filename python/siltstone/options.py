@@ -79,7 +79,7 @@ class OptionValues(TypedDict, total=False):
     l0_manifest_commit_interval: Seconds
     max_memtable_bytes: Bytes
     manifest_poll_interval: Seconds | None
-    reader_checkpoint: bool
+    reader_lease: bool
     readers: Readers | ReaderValues
     max_batch_bytes: Bytes
     writes: Writes | WriteValues
@@ -202,7 +202,7 @@ class Gc(_Group):
 
 class Readers(_Group):
     """The options that readers alone need, for `Options.readers`. Whether they lease what they read
-    is `reader_checkpoint`.
+    is `reader_lease`.
     """
 
     __slots__ = ()

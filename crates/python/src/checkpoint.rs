@@ -54,7 +54,8 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
 
 /// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
-    let text = object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
+    let text =
+        object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }
 

@@ -56,7 +56,7 @@ class Session:
         """A reader of the database. Only one that takes its time keeps a checkpoint: a look should
         neither need the right to write nor leave a trace.
         """
-        options = {**named, "reader_checkpoint": lasting}
+        options = {**named, "reader_lease": lasting}
         return siltstone.open_reader(
             self.url,
             options=options,

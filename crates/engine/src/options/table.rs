@@ -103,7 +103,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          four and a half, until something moves again.",
     ),
     info(
-        "reader_checkpoint",
+        "reader_lease",
         OptionKind::Bool,
         0.0,
         1.0,

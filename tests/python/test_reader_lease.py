@@ -83,7 +83,7 @@ def test_a_lease_keeps_what_a_reader_reads(written: str) -> None:
 
 def test_a_reader_without_a_lease_writes_nothing(written: str) -> None:
     before = siltstone.admin.manifest(written)["id"]
-    with siltstone.open_reader(written, options={"reader_checkpoint": False}) as reader:
+    with siltstone.open_reader(written, options={"reader_lease": False}) as reader:
         assert reader.get(b"b") == b"2"
     assert siltstone.admin.manifest(written)["id"] == before
 
