@@ -258,7 +258,7 @@ def test_where_the_path_stands_is_said(url: str) -> None:
     for wrong in (["get", "a"], ["get", "--path", url, "a"], ["put", "a", "b", "--path", url]):
         done = CliRunner().invoke(main, wrong)
         assert done.exit_code == 2
-        assert "It stands before the command: siltstone --path URL" in done.stderr
+        assert "Give it before the command: siltstone --path URL" in done.stderr
 
 
 def test_the_program_is_installed(python) -> None:

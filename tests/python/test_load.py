@@ -334,7 +334,7 @@ def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monke
     assert list(scratch.iterdir()) == []
     with siltstone.open_reader(tmp_path / "db") as reader:
         assert [key for key, _ in reader.scan()] == sorted(keys)
-    for given, text in (("10MiB", "less than the least"), ("much", "is no size")):
+    for given, text in (("10MiB", "the minimum is 64MiB"), ("much", "is not a size")):
         status, told = command(tmp_path / "db", arguments[0], "--memory", given)
         assert status == 2
         assert text in told[""]
@@ -348,7 +348,7 @@ def test_what_the_command_refuses(tmp_path) -> None:
     (tmp_path / "broken.arrow").write_text("nothing of Arrow's")
     for name, status, text in (
         ("rows.parquet", 1, "holds int64"),
-        ("rows.txt", 2, "which format"),
+        ("rows.txt", 2, "unknown format"),
         ("broken.arrow", 1, "broken.arrow"),
         ("absent.csv", 2, "does not exist"),
     ):

@@ -1,4 +1,4 @@
-"""Commands about checkpoints, with the options that the design of checkpoints names."""
+"""Commands that create, refresh, delete and list checkpoints."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from siltstone.cli._common import Place, Span, _as_json, _example, _print_json, 
 from siltstone.exceptions import Invalid
 
 _LIFETIME = (
-    "After this long it may be collected: seconds, or years, days, h, min, s, as in '7days 30min"
-    " 10s'. Without it the checkpoint lives until it is deleted."
+    "Lifetime of the checkpoint: seconds, or text in years, days, h, min and s, such as"
+    " '7days 30min 10s'. Default: until it is deleted."
 )
-_ID = "The checkpoint: its id (e.g. 01740ee5-6459-44af-9a45-85deb6e468e3) or its name."
+_ID = "Id or name of the checkpoint, such as 01740ee5-6459-44af-9a45-85deb6e468e3."
 
 
 def _facts(given: tuple[str, ...]) -> dict[str, str]:
     pairs = (one.partition("=") for one in given)
     facts = {name: value for name, equals, value in pairs if equals}
     if len(facts) != len(given):
-        raise Invalid("--metadata takes NAME=VALUE, and each name once")
+        raise Invalid("--metadata has the form NAME=VALUE, and each name is given once")
     return facts
 
 
@@ -32,7 +32,7 @@ def _print(checkpoint: siltstone.Checkpoint, as_json: bool) -> None:
     elif sys.stdout.isatty():
         _print_table("checkpoint", _rows(checkpoint))
     else:
-        # What a script takes on: `id=$(siltstone … create-checkpoint)`.
+        # The id alone, for scripts: `id=$(siltstone … create-checkpoint)`.
         click.echo(str(checkpoint.id))
 
 
@@ -55,11 +55,12 @@ def _rows(checkpoint: siltstone.Checkpoint) -> list[tuple[str, Any]]:
 @click.option(
     "-s",
     "--source",
-    help="A checkpoint, by id or name, whose state the new one keeps as well. Without it the"
-    " checkpoint is of the state that is durable now.",
+    help="Keep the state of this checkpoint, given by id or name. Default: the durable state.",
 )
-@click.option("--name", help="A name to find it by, unique in the database.")
-@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="A fact to attach.")
+@click.option("--name", help="Name of the checkpoint, unique in the database.")
+@click.option(
+    "--metadata", multiple=True, metavar="NAME=VALUE", help="Attach metadata. Repeatable."
+)
 @_as_json
 @click.pass_obj
 def create_checkpoint(
@@ -70,9 +71,10 @@ def create_checkpoint(
     metadata: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Makes a checkpoint of the database's current state, and prints its id.
+    """Create a checkpoint, and print its id.
 
-    A writer may be at work meanwhile: the checkpoint includes what is durable.
+    The checkpoint keeps the current state readable. A writer may be open at the same time: the
+    checkpoint includes all writes that are durable.
     """
     made = siltstone.admin.create_checkpoint(
         session.url,
@@ -96,7 +98,7 @@ def create_checkpoint(
 def refresh_checkpoint(
     session: Place, checkpoint: str, lifetime: float | None, as_json: bool
 ) -> None:
-    """Lets a checkpoint live for a lifetime from now on."""
+    """Set the lifetime of a checkpoint, counted from now."""
     made = siltstone.admin.refresh_checkpoint(
         session.url, checkpoint, lifetime=lifetime, store_options=session.store_options
     )
@@ -110,7 +112,10 @@ def refresh_checkpoint(
 @_as_json
 @click.pass_obj
 def delete_checkpoint(session: Place, checkpoint: str, as_json: bool) -> None:
-    """Deletes a checkpoint: what nothing else needs is collected from then on."""
+    """Delete a checkpoint.
+
+    The garbage collector then deletes the objects that only this checkpoint needed.
+    """
     siltstone.admin.delete_checkpoint(session.url, checkpoint, store_options=session.store_options)
     if as_json:
         _print_json({"deleted": checkpoint})
@@ -120,15 +125,17 @@ def delete_checkpoint(session: Place, checkpoint: str, as_json: bool) -> None:
     "list-checkpoints",
     epilog=_example("example.db list-checkpoints", "example.db list-checkpoints --json | jq .id"),
 )
-@click.option("--name", help="Only the one with this name.")
-@click.option("--all", "processes", is_flag=True, help="Those too that processes keep.")
+@click.option("--name", help="List only the checkpoint with this name.")
+@click.option(
+    "--all", "processes", is_flag=True, help="Include the checkpoints of the writer and of readers."
+)
 @_as_json
 @click.pass_obj
 def list_checkpoints(session: Place, name: str | None, processes: bool, as_json: bool) -> None:
-    """Lists the checkpoints of the database, oldest first.
+    """List the checkpoints of the database, oldest first.
 
-    Those that the writer and readers keep for their own reads come and go by themselves, and are
-    listed with --all. In JSON each is an object on a line of its own.
+    The writer and readers create and delete checkpoints for their own reads; --all lists these too.
+    With --json each line is one JSON object.
     """
     found = siltstone.admin.list_checkpoints(
         session.url, name=name, processes=processes, store_options=session.store_options

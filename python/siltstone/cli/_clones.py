@@ -1,4 +1,4 @@
-"""The commands that make a clone, and release one that is gone."""
+"""Commands that create a clone, and release the pin of a clone that is gone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json
     "parents",
     multiple=True,
     metavar="URL",
-    help="The database to begin with. Given more than once, the clone has what all of them hold;"
-    " their keys must not overlap.",
+    help="Database to clone. Repeatable: the clone has the rows of all parents, whose keys must not"
+    " overlap.",
 )
 @click.option(
     "--parent-at",
@@ -31,15 +31,14 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json
     nargs=2,
     multiple=True,
     metavar="URL CHECKPOINT",
-    help="A parent at a checkpoint of its own.",
+    help="Database to clone at its own checkpoint. Repeatable.",
 )
 @click.option(
     "--checkpoint",
-    help="A checkpoint of each --parent, by id or name. Without it the clone begins with what is"
-    " durable now.",
+    help="Checkpoint of each --parent, by id or name. Default: the state that is durable now.",
 )
-@click.option("--start", help="First key to take over.")
-@click.option("--end", help="Key to stop before.")
+@click.option("--start", help="First key of the clone, inclusive.")
+@click.option("--end", help="End key of the clone, exclusive.")
 @_as_json
 @click.pass_obj
 def clone(
@@ -51,10 +50,11 @@ def clone(
     end: str | None,
     as_json: bool,
 ) -> None:
-    """Makes a database that begins with what others hold, and copies no table.
+    """Create a clone of one or more databases.
 
-    --path is where it is to be. They share tables, and each goes its own way. Repeated after it
-    was interrupted, the command goes on where it stopped.
+    --path is the place of the clone. The clone shares tables with its parents and copies none;
+    later writes to a parent or to the clone do not affect the other. Repeat an interrupted command
+    to resume it.
     """
     given = [*((url, checkpoint) for url in parents), *parents_at]
     if not given:
@@ -82,15 +82,15 @@ def clone(
 @click.option(
     "--force",
     is_flag=True,
-    help="Release the pin without looking. A clone that still exists loses what it reads here.",
+    help="Release the pin without a check. A clone that still exists loses tables that it reads.",
 )
 @_as_json
 @click.pass_obj
 def release_clone(session: Place, gone: str, force: bool, as_json: bool) -> None:
     """Release the pin of a clone that was removed by hand.
 
-    CLONE is its identity, its place, or the id of its pin. The command fails if the clone is still
-    at the place that its pin names.
+    CLONE is the identity of the clone, its place, or the id of its pin. The command fails if the
+    clone is still at the place that its pin names.
     """
     released = siltstone.admin.release_clone(
         session.url, gone, force=force, store_options=session.store_options

@@ -1,4 +1,4 @@
-"""What the modules of the command line share."""
+"""Parameter types, options and output that the commands share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import click
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Progress = Callable[[int, int], None]
 
-# Texts of the library name what a program writes. Here it is a command or an option; each of these
-# is asked of the text in turn. A test looks for every one of them in the library's sources, and for
-# names of Python's in what the commands say.
+# Error texts of the library name Python's functions and parameters. Each pattern is replaced, in
+# this order, by the command or option to use. A test finds every pattern in the sources of the
+# library, and finds no Python name in the output of the commands.
 _REMEDIES = (
     (
         r"check the path(, or open it with create)?",
@@ -34,23 +34,23 @@ _LINE_INTERVAL_SECONDS = 10.0
 
 
 class Place(Protocol):
-    """Where the database of a command is."""
+    """The database of a command, and the means to reach it."""
 
     @property
     def url(self) -> str:
-        """URL or path."""
+        """URL or path of the database."""
 
     @property
     def given_url(self) -> str | None:
-        """The same; None where none was given, which some commands take."""
+        """The value of `--path`, or None if it is missing. Some commands take URLs as arguments."""
 
     @property
     def store_options(self) -> dict[str, str]:
-        """What its store is reached with."""
+        """Options of the object store."""
 
     @property
     def merge_operator(self) -> str | None:
-        """What folds operands."""
+        """Name of the merge operator, or None."""
 
 
 _UNITS = {
@@ -67,19 +67,23 @@ _UNITS = {
 
 
 class Span(click.ParamType[float]):
-    """A length of time: seconds, or `7days 30min 10s`."""
+    """A duration: seconds, or text such as `7days 30min 10s`."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """In seconds."""
+        """Converts the text to seconds."""
         if isinstance(value, float):
             return value
         parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
         whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
         units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
         if not parts or not whole or None in units:
-            self.fail(f"{value!r} is no length of time", param, ctx)
+            self.fail(
+                f"{value!r} is not a duration; write seconds, or text such as 7days 30min 10s",
+                param,
+                ctx,
+            )
         return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
 
 
@@ -87,41 +91,43 @@ _SIZE_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
 
 
 class Size(click.ParamType[int]):
-    """An amount of memory: bytes, or as in `512MiB`."""
+    """An amount of memory: bytes, or text such as `512MiB`."""
 
     name = "size"
 
     def __init__(self, least: int) -> None:
-        """One of `least` bytes or more."""
+        """Accepts `least` bytes or more."""
         self.least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """In bytes."""
+        """Converts the text to bytes."""
         parsed = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
         shift = _SIZE_UNITS.get(parsed[2].upper()) if parsed else None
         if parsed is None or shift is None:
-            self.fail(f"{value!r} is no size; write 512MiB, 2GiB, or bytes", param, ctx)
+            self.fail(
+                f"{value!r} is not a size; write bytes, or text such as 512MiB or 2GiB", param, ctx
+            )
         size = int(parsed[1]) << shift
         if size < self.least:
-            self.fail(f"{value} is less than the least, {self.least >> 20}MiB", param, ctx)
+            self.fail(f"{value} is too small: the minimum is {self.least >> 20}MiB", param, ctx)
         return size
 
 
 def _pairs(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    """Store options, each NAME=VALUE."""
+    """Parses store options, each NAME=VALUE."""
     options = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise click.BadParameter("a store option is NAME=VALUE")
+            raise click.BadParameter("a store option has the form NAME=VALUE")
         options[name] = value
     return options
 
 
 def _as_json(command: _F) -> _F:
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def _print_json(value: Any) -> None:
@@ -133,18 +139,22 @@ def _plain(value: object) -> object:
 
 
 def _example(*lines: str) -> str:
-    """What stands below a command's options."""
+    """The examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  siltstone --path {line}" for line in lines)
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """A table on a terminal, ``name<TAB>value`` lines elsewhere. A name alone is a heading."""
+    """Prints a table on a terminal, and ``name<TAB>value`` lines elsewhere.
+
+    :param rows: pairs of a name and a value. A pair whose value is None is a heading on a terminal,
+        and is left out elsewhere.
+    """
     if not sys.stdout.isatty():
         for name, value in rows:
             if value is not None:
                 click.echo(f"{name}\t{value}")
         return
-    # Imported here: most commands draw no table, and all should start fast.
+    # Imported here because most commands draw no table, and start faster without it.
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -162,8 +172,8 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """An error of the library in a line, with the remedy that this program has."""
-    # What failed is the command that was given: the library's name for it says nothing more.
+    """An error of the library in one line, with the remedy that the command line offers."""
+    # The user knows which command failed, so the name of the library's operation is left out.
     what = str(error).removeprefix(f"{getattr(error, 'operation', None)}: ")
     line = " ".join(f"{type(error).__name__}: {what}".split())
     for text, remedy in _REMEDIES:
@@ -173,10 +183,10 @@ def _told(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _until_stopped() -> Iterator[None]:
-    """What goes on until it is stopped: Ctrl-C and SIGTERM end it in order, with status 0."""
+    """Runs the block until Ctrl-C or SIGTERM, which end it in order, with status 0."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        # Whoever stops it wants it stopped: no trace of where it was.
+        # Stopping is the normal end: no traceback.
         with contextlib.suppress(KeyboardInterrupt):
             yield
     finally:
@@ -185,14 +195,16 @@ def _until_stopped() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(doing: str, unit: str) -> Iterator[_Progress]:
-    """How far long work is, on standard error: a bar on a terminal, elsewhere a line now and then.
+    """Shows the progress of long work on standard error: a bar on a terminal, elsewhere a line
+    every ten seconds.
 
-    :param unit: what is counted: `bytes`, or anything else by its number.
+    :param doing: the label of the bar or the line.
+    :param unit: the unit of the counts: `bytes`, or the name of the counted things.
     """
     if not sys.stderr.isatty():
         yield _lines_of(doing, unit)
         return
-    # Imported here, as for tables.
+    # Imported here for the same reason as for tables.
     from rich import progress as bars  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 

@@ -31,11 +31,11 @@ def _named_options(
     for pair in given:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise click.BadParameter("an option is NAME=VALUE")
+            raise click.BadParameter("an option has the form NAME=VALUE")
         try:
             options[name] = json.loads(text)
         except ValueError:
-            # A codec may be called none; any other option that is none has no value.
+            # `none` is the name of a codec. For any other option it means: no value.
             options[name] = None if text == "none" and name != "compression" else text
     return options
 
@@ -51,11 +51,11 @@ def _options_as(text: str) -> Callable[[_F], _F]:
     )
 
 
-_options = _options_as("An option of compaction, by name: max_compactions=2.")
+_options = _options_as("Set an option of compaction, such as max_compactions=2.")
 
 
 def _teller(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Exception], None]:
-    """Prints what a compactor did: a line, or one JSON object each; troubles on standard error."""
+    """Prints each event as a line or as a JSON object, and each error on standard error."""
 
     def told(what: admin.Compaction | admin.Merged | Exception) -> None:
         if isinstance(what, Exception):
@@ -81,9 +81,10 @@ def _teller(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Except
 @_as_json
 @click.pass_obj
 def compact(session: Place, options: dict[str, Any], as_json: bool) -> None:
-    """Merges all tables into one sorted run, without a writer; prints a line for what was done.
+    """Merge all tables into one sorted run.
 
-    A compactor that runs beside it is stopped; the writer is not.
+    The command prints one line for each compaction. It needs no writer. It stops another compactor
+    of the database, but not the writer.
     """
     with _progress("compact", "bytes") as on_progress:
         done = admin.compact(
@@ -110,19 +111,20 @@ def compact(session: Place, options: dict[str, Any], as_json: bool) -> None:
     "--workers",
     type=click.IntRange(min=0),
     default=0,
-    help="Leave work for so many workers in other processes.",
+    help="Number of workers in other processes to share the work with.",
 )
-@click.option("--worker", is_flag=True, help="Work for a compactor that runs elsewhere.")
+@click.option("--worker", is_flag=True, help="Run as a worker of a compactor in another process.")
 @_options
 @_as_json
 @click.pass_obj
 def run_compactor(
     session: Place, workers: int, worker: bool, options: dict[str, Any], as_json: bool
 ) -> None:
-    """Compacts in this process until it is stopped; prints a line for every compaction.
+    """Run a compactor in this process until it is stopped.
 
-    Ctrl-C and SIGTERM end it in order, with status 0. Another compactor that starts stops this one,
-    which exits with 1; the writer goes on.
+    The command prints one line for each compaction. Ctrl-C and SIGTERM end it in order, with status
+    0. If another compactor of the database starts, this one exits with status 1. The writer is not
+    affected.
     """
     if worker and workers:
         raise click.UsageError("--worker and --workers exclude each other")

@@ -1,4 +1,4 @@
-"""The commands about consumers of the change feed."""
+"""Commands about consumers of the change feed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json
 @_as_json
 @click.pass_obj
 def consumers(session: Place, as_json: bool) -> None:
-    """Lists who holds the log: name, acknowledged sequence number, and when it is let go.
+    """List the consumers of the change feed.
 
-    A consumer that reads on lives on; one that does not is let go at that time.
+    A line has the name, the acknowledged sequence number and the expiry. A consumer retains the log
+    from its acknowledged position on. Each read extends its expiry. A consumer that has expired
+    retains nothing.
     """
     for held in siltstone.changes.consumers(session.url, store_options=session.store_options):
         if as_json:
@@ -30,7 +32,7 @@ def consumers(session: Place, as_json: bool) -> None:
 @_as_json
 @click.pass_obj
 def forget_consumer(session: Place, name: str, as_json: bool) -> None:
-    """Lets a consumer of the change feed go: what only it held is collected."""
+    """Remove a consumer and release the log that it retains."""
     siltstone.changes.forget(session.url, name, store_options=session.store_options)
     if as_json:
         _print_json({"forgotten": name})

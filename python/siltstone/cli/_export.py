@@ -1,4 +1,4 @@
-"""Commands that copy a database to another place, and make a copy a database of its own."""
+"""Commands that export a database to a mirror, import one, and promote a mirror."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from siltstone.cli._common import (
 _checkpoint = click.option(
     "-c",
     "--checkpoint",
-    help="The state to copy: a checkpoint's id or name. Without it all that is durable now.",
+    help="Checkpoint to copy, by id or name. Default: the state that is durable now.",
 )
 
 
@@ -36,7 +36,7 @@ _checkpoint = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_pairs,
-    help="As --store-option, for TO. Without any those of the source, where both are of one kind.",
+    help="Store option for TO. Default: those of the source, if both stores are of the same kind.",
 )
 @_as_json
 @click.pass_obj
@@ -47,10 +47,11 @@ def export(
     to_store_options: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Copies a state of the database to a mirror at TO, a URL or path.
+    """Export the database to a mirror.
 
-    The mirror opens by itself and takes no writes until it is promoted. A second export to the same
-    place moves only what is new. Repeated after it was interrupted, the command goes on.
+    TO is the URL or path of the mirror. The mirror does not depend on the source. It is read-only
+    until it is promoted. A second export to the same place copies only new tables. Repeat an
+    interrupted command to resume it.
     """
     with _progress("export", "bytes") as on_progress:
         report = siltstone.admin.export(
@@ -76,7 +77,7 @@ def export(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_pairs,
-    help="As --store-option, for FROM. Without any those of --path, where both are of one kind.",
+    help="Store option for FROM. Default: those of --path, if both stores are of the same kind.",
 )
 @_as_json
 @click.pass_obj
@@ -87,10 +88,10 @@ def import_(
     from_store_options: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Makes a database out of what lies at FROM, a URL or path: a mirror, or any other.
+    """Import a mirror or a database.
 
-    --path is where it is to be. All of it is copied. Repeated after it was interrupted, the command
-    goes on.
+    FROM is the URL or path of the source. --path is the place of the new database. All tables are
+    copied. Repeat an interrupted command to resume it.
     """
     with _progress("import", "bytes") as on_progress:
         report = siltstone.admin.import_(
@@ -108,7 +109,10 @@ def import_(
 @_as_json
 @click.pass_obj
 def promote(session: Place, as_json: bool) -> None:
-    """Makes a mirror a database like others: it takes writes, and no exports any more."""
+    """Promote a mirror to a writable database.
+
+    A promoted mirror accepts writes, and refuses further exports to it.
+    """
     siltstone.admin.promote(session.url, store_options=session.store_options)
     if as_json:
         _print_json({"promoted": session.url})

@@ -1,4 +1,4 @@
-"""Commands about ingest jobs: files into a database, and how a job stands."""
+"""Commands that ingest files, and that list, withdraw and inspect ingest jobs."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _LEAST_MEMORY_BYTES = 64 << 20
 def _format_of(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] and suffixes[-1] in _PACKED and suffixes[-2:-1] == [".csv"]:
-        # pyarrow unpacks what is named so.
+        # pyarrow decompresses files with these suffixes.
         return "csv"
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
         known = ", ".join(_FORMATS)
         raise click.UsageError(
-            f"{path}: which format? Give --format, or a name that ends in {known}"
+            f"{path}: unknown format; give --format, or a file name that ends in {known}"
         )
     return found
 
 
 def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
-    """The record batches of a file, by pyarrow."""
+    """Yields the record batches of a file, read by pyarrow."""
     import pyarrow as pa  # noqa: PLC0415
 
     if form == "parquet":
@@ -62,7 +62,7 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
     elif form == "csv":
         from pyarrow import csv  # noqa: PLC0415
 
-        # Numbers are the text that they are in the file.
+        # Every column is read as text, so a number stays as the file writes it.
         kinds = dict.fromkeys(columns, pa.binary())
         convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
         with csv.open_csv(path, convert_options=convert) as source:
@@ -83,9 +83,9 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
 
 
 def _check(path: Path, schema: Any, columns: list[str]) -> None:
-    """That the columns are there, and hold byte strings or text.
+    """Checks that the columns exist and hold binary data or text.
 
-    :raises Invalid: they are not, or do not.
+    :raises Invalid: if a column is missing or has another type.
     """
     for name in columns:
         if name not in schema.names:
@@ -99,14 +99,17 @@ def _check(path: Path, schema: Any, columns: list[str]) -> None:
 
 
 def _plain(column: Any) -> Any:
-    """A dictionary of strings as the strings: so pandas writes its categories."""
+    """Decodes a dictionary column to its strings; pandas writes categories as dictionaries."""
     import pyarrow as pa  # noqa: PLC0415
 
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> Iterator[Any]:
-    """Pairs of columns, file after file."""
+    """Yields pairs of a key column and a value column, file after file.
+
+    :raises Invalid: if a file cannot be read.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     columns = [key] if key == value else [key, value]
@@ -119,7 +122,7 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
 
 
 def _list(session: Place, as_json: bool) -> None:
-    """Says which jobs have something staged."""
+    """Prints the jobs that have staged data."""
     jobs = siltstone.ingest.jobs(session.url, store_options=session.store_options)
     if as_json:
         _print_json([job.to_dict() for job in jobs])
@@ -131,14 +134,17 @@ def _list(session: Place, as_json: bool) -> None:
 
 
 def _withdraw(session: Place, job: str, as_json: bool) -> None:
-    """Takes a job back; a failure where it stays."""
+    """Withdraws a job.
+
+    :raises ClickException: if the job cannot be withdrawn.
+    """
     stands = siltstone.ingest.withdraw(session.url, job, store_options=session.store_options)
     if as_json:
         _print_json({"job": job, **stands.to_dict()})
     else:
         click.echo(stands.state)
     if stands.state not in ("aborted", "refused", "forgotten"):
-        raise click.ClickException(f"the job is {stands.state}, and stays so")
+        raise click.ClickException(f"the job is {stands.state} and cannot be withdrawn")
 
 
 @click.command(
@@ -158,54 +164,54 @@ def _withdraw(session: Place, job: str, as_json: bool) -> None:
     "--list",
     "lists",
     is_flag=True,
-    help="Say which jobs have something staged, and how they stand; ingest nothing.",
+    help="List the jobs that have staged data, with their states; ingest nothing.",
 )
 @click.option(
     "--withdraw",
     metavar="JOB",
-    help="Take a job back that nobody asked for, such as one that was killed; ingest nothing.",
+    help="Withdraw a job that was not submitted, such as one of a killed process; ingest nothing.",
 )
-@click.option("--key", default="key", show_default=True, help="The column of the keys.")
-@click.option("--value", default="value", show_default=True, help="The column of the values.")
+@click.option("--key", default="key", show_default=True, help="Column of the keys.")
+@click.option("--value", default="value", show_default=True, help="Column of the values.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["parquet", "csv", "arrow"]),
-    help="What the files are; by their names unless given.",
+    help="Format of the files. Default: by the file name.",
 )
-@click.option("--sorted", "in_order", is_flag=True, help="All rows come in order of their keys.")
+@click.option(
+    "--sorted", "in_order", is_flag=True, help="The rows are in ascending order of their keys."
+)
 @click.option(
     "--duplicates",
     type=click.Choice(["error", "last"]),
     default="error",
     show_default=True,
-    help="What rows with one key are; last: the one that came last counts.",
+    help="Fail on rows with equal keys (error), or keep the last of them (last).",
 )
 @click.option(
     "--memory",
     "memory_bytes",
     type=Size(_LEAST_MEMORY_BYTES),
-    help="Memory for sorting, as in `2GiB`; at least 64MiB. What is more goes through files.",
+    help="Memory for sorting, such as 2GiB; at least 64MiB. More data is sorted through files.",
 )
 @click.option(
     "--scratch",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of those files; that of the system's temporary files unless given.",
+    help="Folder for temporary sort files. Default: the temporary folder of the system.",
 )
 @click.option(
     "--behind",
     is_flag=True,
-    help="The rows fill keys that nobody has written; the database was made for it.",
+    help="Insert the rows as older than all existing rows. See `create --allow-ingest-behind`.",
 )
 @click.option(
     "--timeout",
     type=Span(),
     default=_WAIT_SECONDS,
-    help="How long to wait for the writer: seconds, or as in `5min`. Ten minutes unless given.",
+    help="Maximum wait for the writer: seconds, or text such as 5min. Default: 10min.",
 )
-@click.option(
-    "--take-over", is_flag=True, help="End a writer that did not close; it is fenced if it lives."
-)
+@click.option("--take-over", is_flag=True, help="Fence a writer that did not close cleanly.")
 @_as_json
 @click.pass_obj
 def ingest(
@@ -225,22 +231,23 @@ def ingest(
     take_over: bool,
     as_json: bool,
 ) -> None:
-    """Makes the rows of files part of a database, all at once: Parquet, CSV, Arrow.
+    """Ingest Parquet, CSV or Arrow files.
 
-    The files are read by pyarrow (`pip install pyarrow`). The rows are sorted and made into tables
-    here, and asked for: a writer that lives takes them in, while it goes on, within ten seconds as
-    a rule. Where none lives this is the writer for a moment. What is asked for stays so, also
-    where the wait is over: `ingest-status` says how it stands.
+    All rows become visible in one atomic commit. pyarrow reads the files (`pip install pyarrow`).
+    The command sorts the rows, builds tables, and submits them as an ingest job. An open writer
+    adopts the job, usually within ten seconds. If no writer is open, the command opens one for the
+    time of the commit. A submitted job remains submitted after the timeout: `ingest-status` prints
+    its state.
     """
     if lists or withdraw is not None:
         if files or (lists and withdraw is not None):
-            raise click.UsageError("--list and --withdraw stand alone, without files")
+            raise click.UsageError("--list and --withdraw exclude each other, and take no files")
         _list(session, as_json) if withdraw is None else _withdraw(session, withdraw, as_json)
         return
     if not files:
         raise click.UsageError("Missing argument 'FILE…'.")
     if importlib.util.find_spec("pyarrow") is None:
-        text = "files are read by pyarrow, which is not installed here: pip install pyarrow"
+        text = "pyarrow reads the files, and is not installed: pip install pyarrow"
         raise click.ClickException(text)
     options = session.store_options
     job = siltstone.ingest.Job(
@@ -282,10 +289,11 @@ def ingest(
 @_as_json
 @click.pass_obj
 def ingest_status(session: Place, job: str, as_json: bool) -> None:
-    """Says how an ingest job stands: open, pending, adopted, refused, aborted or forgotten.
+    """Print the state of an ingest job.
 
-    JOB is its id, as `Job.id` has it. A job that is adopted is told with its sequence number, one
-    that was refused with the reason.
+    JOB is the id of the job (`Job.id`). The states are open, pending, adopted, refused, aborted and
+    forgotten. The sequence number of an adopted job and the reason of a
+    refused job follow the state.
     """
     stands = siltstone.ingest.status(session.url, job, store_options=session.store_options)
     if as_json:

@@ -1,4 +1,4 @@
-"""Commands that end a database, or take it back to a checkpoint."""
+"""Commands that destroy a database, restore a checkpoint, and list versions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json
 
 
 def _agreed(question: str, yes: bool) -> None:
-    """Asks on a terminal; elsewhere nobody can answer, and --yes must say so."""
+    """Asks for confirmation on a terminal; without a terminal `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes.")
+        raise click.UsageError("Standard input is not a terminal: add --yes to confirm.")
     if not click.confirm(question, err=True):
         raise click.Abort
 
@@ -26,16 +26,18 @@ def _agreed(question: str, yes: bool) -> None:
 @click.option(
     "--soft",
     is_flag=True,
-    help="Leave the objects to a collector (gc, run-gc): it waits a day, and for checkpoints.",
+    help="Leave the deletion to a collector (gc, run-gc), after one day and after all checkpoints.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can answer.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Required without a terminal."
+)
 @_as_json
 @click.pass_obj
 def destroy(session: Place, soft: bool, yes: bool, as_json: bool) -> None:
-    """Ends the database and deletes what it holds.
+    """Destroy the database: delete all its objects.
 
-    Whoever writes to it is ended first. It is refused while clones or checkpoints that somebody
-    made need what it holds; --soft waits for them. Afterwards the place can be used again.
+    The command first fences an open writer. It fails while clones or user checkpoints need objects
+    of the database; --soft waits for them. Afterwards a new database can be created at the place.
     """
     _agreed(f"Destroy the database at {session.url}?", yes)
     siltstone.destroy(session.url, soft=soft, store_options=session.store_options)
@@ -50,15 +52,15 @@ def destroy(session: Place, soft: bool, yes: bool, as_json: bool) -> None:
     "-c",
     "--checkpoint",
     required=True,
-    help="The checkpoint: its id (e.g. 01740ee5-6459-44af-9a45-85deb6e468e3) or its name.",
+    help="Id or name of the checkpoint, such as 01740ee5-6459-44af-9a45-85deb6e468e3.",
 )
 @_as_json
 @click.pass_obj
 def restore(session: Place, checkpoint: str, as_json: bool) -> None:
-    """Makes a checkpoint the current state again: what was written since is undone.
+    """Restore the database to a checkpoint.
 
-    Whoever writes to the database is ended first. Checkpoints stay: make one before, and the
-    restore can be undone.
+    The command first fences an open writer, and undoes all writes since the checkpoint. It deletes
+    no checkpoint: to be able to undo the restore, create a checkpoint before it.
     """
     siltstone.admin.restore(session.url, checkpoint, store_options=session.store_options)
     if as_json:
@@ -71,9 +73,10 @@ def restore(session: Place, checkpoint: str, as_json: bool) -> None:
 @_as_json
 @click.pass_obj
 def versions(session: Place, as_json: bool) -> None:
-    """Lists the versions that are still kept, oldest first: number, time, last sequence number.
+    """List the versions that are still kept, oldest first.
 
-    In JSON each is an object on a line of its own.
+    A line has the number, the time and the last sequence number of a version. With --json each line
+    is one JSON object.
     """
     for one in siltstone.admin.versions(session.url, store_options=session.store_options):
         if as_json:

@@ -1,4 +1,4 @@
-"""Commands that look after a database: whether all of it is there, and what may go."""
+"""Commands that verify a database and collect its garbage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 @_as_json
 @click.pass_obj
 def verify(session: Place, as_json: bool) -> None:
-    """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
+    """Read and check every byte of the database.
+
+    The command prints one line for each problem, and exits with status 1 if there is any.
+    """
     with _progress("verify", "bytes") as on_progress:
         report = siltstone.admin.verify(
             session.url, store_options=session.store_options, on_progress=on_progress
@@ -40,7 +43,7 @@ def verify(session: Place, as_json: bool) -> None:
             click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
         more = report.problem_count - len(report.problems)
         if more:
-            click.echo(f"Error: and {more} problems more", err=True)
+            click.echo(f"Error: and {more} more problems", err=True)
         counts = {**report.to_dict(), "orphans": len(report.orphans)}
         del counts["problems"]
         _print_table("verify", counts.items())
@@ -49,19 +52,25 @@ def verify(session: Place, as_json: bool) -> None:
 
 
 def _min_age(command: _F) -> _F:
-    text = "What is younger stays: seconds, or 7days 30min 10s. By default 5min."
+    text = (
+        "Keep objects younger than this: seconds, or text such as 7days 30min 10s. Default: 5min."
+    )
     return click.option("--min-age", type=Span(), help=text)(command)
 
 
 def _db_delete_grace(command: _F) -> _F:
-    text = "How long a database that was destroyed softly is left as it is. By default 1day."
+    text = "Keep a softly destroyed database for this long. Default: 1day."
     return click.option("--db-delete-grace", type=Span(), help=text)(command)
 
 
 @click.command(
     epilog=_example("example.db gc --dry-run", "s3://bucket/db gc --min-age 1h --json | jq .total")
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; list what would go, and why.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Delete nothing; list the objects to delete, and the reason for each.",
+)
 @_min_age
 @_db_delete_grace
 @_as_json
@@ -73,7 +82,10 @@ def gc(
     db_delete_grace: float | None,
     as_json: bool,
 ) -> None:
-    """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
+    """Delete unreferenced objects, once.
+
+    The command exits with status 1 if a delete fails.
+    """
     with _progress("gc", "objects") as on_progress:
         report = siltstone.admin.gc(
             session.url,
@@ -91,7 +103,7 @@ def gc(
         _print_table("gc", _gc_rows(report))
     if report.trouble is not None:
         line = " ".join(report.trouble.split())
-        raise click.ClickException(f"some deletes did not succeed, the first: {line}")
+        raise click.ClickException(f"some deletes failed; the first error is: {line}")
 
 
 def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
@@ -113,7 +125,7 @@ def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
     + "\n  siltstone run-gc s3://bucket/one s3://bucket/two",
 )
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--interval", type=Span(), help="Time between two looks. By default 5min.")
+@click.option("--interval", type=Span(), help="Time between two rounds. Default: 5min.")
 @_min_age
 @_db_delete_grace
 @_as_json
@@ -126,10 +138,12 @@ def run_gc(
     db_delete_grace: float | None,
     as_json: bool,
 ) -> None:
-    """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
+    """Run a garbage collector until it is stopped.
 
-    One line for each round that found something, and for each trouble. Ctrl-C and SIGTERM end it,
-    with status 0. Exits with 1 when there was no database at one of them, or it went meanwhile.
+    It collects the databases at each URL and at --path. The command prints one line for each round
+    that found something, and for each error. Ctrl-C and SIGTERM end it with status 0. It also ends
+    when no database is left to collect. It exits with status 1 if one of the places had no
+    database, or if a database was destroyed meanwhile.
     """
     given = [*([session.given_url] if session.given_url else []), *urls]
     if not given:

@@ -29,13 +29,13 @@ from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._repair import repair
 
 ABSENT = 3
-"""Exit status when the key asked for is not there."""
+"""Exit status when the requested key is absent."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Session:
-    """What all commands share: where the database is, and what a store is reached with."""
+    """The options of the program, which all commands share."""
 
     def __init__(
         self, url: str | None, store_options: dict[str, str], merge_operator: str | None = None
@@ -46,15 +46,20 @@ class Session:
 
     @property
     def url(self) -> str:
-        """Where the database is."""
+        """URL or path of the database.
+
+        :raises UsageError: if `--path` is missing.
+        """
         if self.given_url is None:
-            text = "Missing option '--path'. It stands before the command: siltstone --path URL …"
+            text = "Missing option '--path'. Give it before the command: siltstone --path URL …"
             raise click.UsageError(text)
         return self.given_url
 
     def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
-        """A reader of the database. Only one that takes its time keeps a checkpoint: a look should
-        neither need the right to write nor leave a trace.
+        """Opens a reader.
+
+        :param lasting: take a lease, for a read that may run for long. A short read takes none, so
+            that it needs no write permission and writes no object.
         """
         options = {**named, "reader_lease": lasting}
         return siltstone.open_reader(
@@ -72,7 +77,7 @@ class Session:
         allow_ingest_behind: bool = False,
         **named: Any,
     ) -> siltstone.Database:
-        """The writer. It makes no database, and fences nobody, unless asked to."""
+        """Opens the writer. By default it neither creates a database nor fences another writer."""
         return siltstone.open(
             self.url,
             create=create,
@@ -85,25 +90,28 @@ class Session:
 
 
 class Commands(click.Group):
-    """Tells errors of the store in one line."""
+    """A group of commands that prints an error of the library in one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command."""
+        """Runs the command.
+
+        :raises ClickException: for an error of the library.
+        """
         try:
             return super().invoke(ctx)
         except siltstone.Error as error:
             raise click.ClickException(_told(error)) from error
         except click.NoSuchOption as error:
             if error.option_name in (option for one in self.params for option in one.opts):
-                text = f"{error.message} It stands before the command: siltstone --path URL …"
+                text = f"{error.message} Give it before the command: siltstone --path URL …"
                 raise click.UsageError(text, error.ctx) from error
             raise
 
 
 def _in_form(command: _F) -> _F:
-    text = "Keys and values are hexadecimal, not text."
+    text = "Read and print keys and values in hexadecimal."
     command = click.option("--hex", "form", flag_value="hex", help=text)(command)
-    text = "Keys and values are base64, not text."
+    text = "Read and print keys and values in base64."
     return click.option("--base64", "form", flag_value="base64", help=text)(command)
 
 
@@ -125,7 +133,7 @@ def _decode(text: str, form: str | None) -> bytes:
 
 
 def _encode(data: bytes, form: str | None) -> str:
-    """Text as it is; what is not text stands as ``\\xNN``."""
+    """Decodes UTF-8; bytes that are not UTF-8 become ``\\xNN``."""
     if form == "hex":
         return data.hex()
     if form == "base64":
@@ -138,7 +146,7 @@ _IN_A_LINE |= {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"):
 
 
 def _in_a_line(data: bytes, form: str | None) -> str:
-    """As `_encode`, with whatever would break a line, or steer a terminal, escaped."""
+    """As `_encode`; control characters, which break a line or steer a terminal, are escaped."""
     if form is not None:
         return _encode(data, form)
     text = data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE)
@@ -155,19 +163,19 @@ def _in_a_line(data: bytes, form: str | None) -> str:
         "example.db stats --json",
     ),
 )
-@click.option("--path", "url", metavar="URL", help="Where the database is.")
+@click.option("--path", "url", metavar="URL", help="URL or path of the database.")
 @click.option(
     "--store-option",
     "store_options",
     multiple=True,
     metavar="NAME=VALUE",
     callback=_pairs,
-    help="Endpoint, region and the like. Better give credentials by the environment.",
+    help="Set an option of the object store, such as region. Pass credentials by the environment.",
 )
 @click.option(
     "--merge-operator",
     metavar="NAME",
-    help="What folds operands: module:function. One that is built in needs not be named.",
+    help="Merge operator, as module:function. Built-in operators are found by name.",
 )
 @click.version_option(siltstone.__version__, package_name="siltstone")
 @click.pass_context
@@ -177,7 +185,7 @@ def main(
     store_options: dict[str, str],
     merge_operator: str | None,
 ) -> None:
-    """Looks into and changes a Siltstone database."""
+    """Inspect and change a Siltstone database."""
     context.obj = Session(url, store_options, merge_operator)
 
 
@@ -187,25 +195,27 @@ def main(
 @click.option(
     "--allow-ingest-behind",
     is_flag=True,
-    help="Ingest jobs may come behind all that is there; tombstones are kept for that.",
+    help="Allow ingest jobs behind the existing rows. Compaction then keeps all tombstones.",
 )
-@_options_as("An option, by name: compression=zstd.")
+@_options_as("Set an option of the database, such as compression=zstd.")
 @_as_json
 @click.pass_obj
 def create(
     session: Session, allow_ingest_behind: bool, options: dict[str, Any], as_json: bool
 ) -> None:
-    """Makes a database, and refuses (Conflict) where there is one.
+    """Create a database.
 
-    What it is made with stays: the codec of its tables (--option compression=zstd), the merge
-    operator, and whether ingest jobs may come behind what is there.
+    The command fails with Conflict if a database exists.
+
+    Three settings are permanent: the codec of the tables (--option compression=zstd), the merge
+    operator, and --allow-ingest-behind.
     """
     there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
     with contextlib.suppress(siltstone.NotFound):
         siltstone.admin.manifest(session.url, store_options=session.store_options)
         raise siltstone.Conflict(there)
-    # Another process may make it between the look and the opening: then this is not the first
-    # epoch, or is refused.
+    # Another process may create the database after the check. Then `open` fails with Conflict, or
+    # the epoch is not the first.
     try:
         with session.writer(
             take_over=False, create=True, allow_ingest_behind=allow_ingest_behind, **options
@@ -226,7 +236,10 @@ def create(
 @_as_json
 @click.pass_obj
 def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
-    """Prints the value of KEY; exits with 3 when there is none."""
+    """Print the value of KEY.
+
+    The command exits with status 3 if the key is absent.
+    """
     with session.reader() as reader:
         value = reader.get(_decode(key, form))
     if as_json:
@@ -249,8 +262,8 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
 )
 @click.argument("key")
 @click.argument("value")
-@click.option("--ttl", type=Span(), help="Time to live: seconds, or a text such as 2h.")
-@click.option("--create", is_flag=True, help="Make the database where there is none.")
+@click.option("--ttl", type=Span(), help="Time to live: seconds, or text such as 2h.")
+@click.option("--create", is_flag=True, help="Create the database if it does not exist.")
 @_take_over
 @_in_form
 @_as_json
@@ -265,7 +278,7 @@ def put(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Sets KEY to VALUE, durably."""
+    """Set KEY to VALUE, and wait until the write is durable."""
     name, data = _decode(key, form), _decode(value, form)
     with session.writer(take_over=take_over, create=create) as db:
         commit = db.put(name, data, ttl=ttl)
@@ -276,7 +289,7 @@ def put(
 
 @main.command(epilog=_example("example.db delete colour", "example.db delete layer/ --end layer0"))
 @click.argument("key")
-@click.option("--end", help="Delete every key from KEY on, before this one.")
+@click.option("--end", help="Delete the range of keys from KEY up to this key, exclusive.")
 @_take_over
 @_in_form
 @_as_json
@@ -289,7 +302,10 @@ def delete(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Deletes KEY, or a range of keys, durably; that it was absent is no error."""
+    """Delete KEY or a range of keys.
+
+    The command returns when the delete is durable. Deleting an absent key succeeds.
+    """
     name = _decode(key, form)
     last = None if end is None else _decode(end, form)
     with session.writer(take_over=take_over) as db:
@@ -304,11 +320,11 @@ def delete(
         "example.db scan --prefix layer/ --limit 10", "example.db scan --json | jq .key"
     )
 )
-@click.option("--start", help="First key.")
-@click.option("--end", help="Key to stop before.")
-@click.option("--prefix", help="Only keys that start with this.")
-@click.option("--reverse", is_flag=True, help="From the greatest key down.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many rows.")
+@click.option("--start", help="First key, inclusive.")
+@click.option("--end", help="End key, exclusive.")
+@click.option("--prefix", help="Print only keys that start with this prefix.")
+@click.option("--reverse", is_flag=True, help="Scan from the greatest key to the smallest.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
 @_in_form
 @_as_json
 @click.pass_obj
@@ -322,9 +338,10 @@ def scan(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Prints keys and values, one row a line: tab-separated, or one JSON object each.
+    """Print keys and values, one row per line.
 
-    Text has tabs, line ends, backslashes and other control characters escaped as in Python.
+    A line has the key, a tab and the value. Tabs, line ends, backslashes and other control
+    characters in text are escaped as in Python. With --json each line is one JSON object.
     """
 
     def bound(text: str | None) -> bytes | None:
@@ -350,11 +367,20 @@ def scan(
         "example.db changes --consumer index --since oldest --acknowledge",
     )
 )
-@click.option("--since", help="A token, or: oldest, latest, snapshot. Else where a consumer is.")
-@click.option("--until", metavar="TOKEN", help="Where to end; else with what is durable.")
-@click.option("--consumer", metavar="NAME", help="Hold what is not acknowledged for this name.")
-@click.option("--acknowledge", is_flag=True, help="Let go of what was printed.")
-@click.option("--limit", type=click.IntRange(min=1), help="End with the commit that reaches it.")
+@click.option(
+    "--since",
+    help="Start: a token, oldest, latest or snapshot. Default: the position of --consumer.",
+)
+@click.option(
+    "--until", metavar="TOKEN", help="End at this token. Default: the last durable commit."
+)
+@click.option("--consumer", metavar="NAME", help="Retain unacknowledged changes under this name.")
+@click.option("--acknowledge", is_flag=True, help="Acknowledge the printed changes.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="End after the commit that reaches this number of rows.",
+)
 @_in_form
 @_as_json
 @click.pass_obj
@@ -368,9 +394,10 @@ def changes(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Prints what was committed, in order: sequence number, time, kind, key and value.
+    """Print the change feed, in commit order.
 
-    What comes next begins at the token that the last line has.
+    A line has the sequence number, time, kind, key and value, separated by tabs. The last line has
+    a token; --since TOKEN continues there.
     """
     feed = siltstone.changes.begin(
         session.url,
@@ -409,18 +436,19 @@ def changes(
         "example.db stats --option l0_compaction_threshold_ssts=4",
     )
 )
-@click.option("--prometheus", is_flag=True, help="Answer as Prometheus reads it.")
+@click.option("--prometheus", is_flag=True, help="Print in the text format of Prometheus.")
 @_options
 @_as_json
 @click.pass_obj
 def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: bool) -> None:
-    """Prints what the database holds, as a reader sees it.
+    """Print the statistics of the database.
 
-    No writer is opened, and none is disturbed: sizes come from the newest manifest, and rows in
-    memory are those of the WAL that is not yet in tables. Requests are those of this command.
+    The figures are those that a reader sees. The command opens no writer and disturbs none. Sizes
+    come from the newest manifest. Rows in memory are the rows of the WAL that are not in tables
+    yet. Request counts are those of this command.
 
-    The database does not know how it is compacted: what waits for compaction goes by the
-    options given here, which should be those of the writer or the compactor.
+    The database does not record its compaction options. Figures about pending compaction follow
+    the options given here: give those of the writer or the compactor.
     """
     with session.reader(**options) as reader:
         figures = reader.stats()
@@ -444,11 +472,16 @@ def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: 
 
 
 @main.command(epilog=_example("example.db manifest", "example.db manifest --id 3 --json | jq .l0"))
-@click.option("--id", "manifest_id", type=click.IntRange(min=1), help="A manifest by number.")
+@click.option(
+    "--id",
+    "manifest_id",
+    type=click.IntRange(min=1),
+    help="Number of the manifest. Default: the newest.",
+)
 @_as_json
 @click.pass_obj
 def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
-    """Prints the newest manifest, or the one with --id."""
+    """Print the newest manifest, or the manifest with --id."""
     state = siltstone.admin.manifest(session.url, manifest_id, store_options=session.store_options)
     if as_json:
         _print_json(state)

@@ -1,4 +1,4 @@
-"""The command that makes a database openable again."""
+"""The command that repairs a database that cannot be opened."""
 
 from __future__ import annotations
 
@@ -20,38 +20,43 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json, _print
         "example.db repair --collect",
     ),
 )
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can answer.")
-@click.option("--take-over", is_flag=True, help="End a writer that is alive.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Required without a terminal."
+)
+@click.option("--take-over", is_flag=True, help="Fence a writer that is alive.")
 @click.option(
     "--give-up-table",
     "table",
     metavar="NAME",
-    help="Nothing else: go on without a table that verify names, and nobody can read.",
+    help="Only give up this unreadable table, named as verify names it.",
 )
 @click.option(
     "--collect",
     is_flag=True,
-    help="Nothing else: let collectors take tables again that nobody names since a repair.",
+    help="Only allow collectors again to delete tables that a repair left unreferenced.",
 )
 @_as_json
 @click.pass_obj
 def repair(
     session: Place, yes: bool, take_over: bool, table: str | None, collect: bool, as_json: bool
 ) -> None:
-    """Makes a database that does not open openable again, without what is damaged.
+    """Repair a database that cannot be opened.
 
-    Tells what bars opening it and what would be lost, and then asks. A damaged object of the log
-    cuts the log off there; damaged newest manifests are passed over. Copies of all that go below
-    damaged/ first, and nothing is deleted. Put damaged objects back from a backup where you can:
-    that loses nothing. Without --yes, where nobody can answer, it only tells; the status is 1 then
-    where something bars opening.
+    The command lists the damage that prevents opening and the data that a repair loses, then asks
+    for confirmation. A damaged object of the log cuts the log off at that object. Damaged newest
+    manifests are skipped. The repair first copies all affected objects below damaged/, and deletes
+    nothing. If you have a backup, put the damaged objects back instead: that loses no data.
 
-    A damaged table does not bar opening, so it is given up only by its name: then what older tables
-    hold between its first and last key goes with it, since what it had deleted would return.
+    Without a terminal and without --yes, the command only prints the report. It exits with status 1
+    if damage prevents opening.
+
+    A damaged table does not prevent opening. --give-up-table gives it up by name. The rows of older
+    tables between its first and last key are given up too, because otherwise rows that it had
+    deleted or overwritten would reappear.
     """
     place, options = session.url, session.store_options
     if collect and table is not None:
-        raise click.UsageError("--collect and --give-up-table are two things: one at a time")
+        raise click.UsageError("--collect and --give-up-table exclude each other")
     if table is not None:
         _give_up(session, table, yes, take_over, as_json)
         return
@@ -64,7 +69,7 @@ def repair(
     asks = told.needed and not yes and _answers()
     if not as_json or asks:
         _tell(told, asks)
-    acts = told.needed and (yes or (asks and click.confirm("Go on without it?", err=True)))
+    acts = told.needed and (yes or (asks and click.confirm("Continue without it?", err=True)))
     if acts:
         told = siltstone.admin.repair(
             place, dry_run=False, take_over=take_over, store_options=options
@@ -74,7 +79,9 @@ def repair(
     elif acts:
         _tell(told, False)
     if told.needed and not told.done:
-        click.echo("Nothing was changed; --yes goes on without what is damaged.", err=True)
+        click.echo(
+            "Nothing was changed. Add --yes to continue without the damaged objects.", err=True
+        )
         sys.exit(1)
 
 
@@ -84,7 +91,7 @@ def _give_up(session: Place, table: str, yes: bool, take_over: bool, as_json: bo
     asks = not yes and _answers()
     if not as_json or asks:
         _print_rows(_rows_of_table(told), asks)
-    acts = yes or (asks and click.confirm("Go on without it?", err=True))
+    acts = yes or (asks and click.confirm("Continue without it?", err=True))
     if acts:
         told = siltstone.admin.give_up_table(
             place, table, dry_run=False, take_over=take_over, store_options=options
@@ -94,7 +101,7 @@ def _give_up(session: Place, table: str, yes: bool, take_over: bool, as_json: bo
     elif acts:
         _print_rows(_rows_of_table(told), False)
     if not told.done:
-        click.echo("Nothing was changed; --yes goes on without the table.", err=True)
+        click.echo("Nothing was changed. Add --yes to continue without the table.", err=True)
         sys.exit(1)
 
 
@@ -104,17 +111,17 @@ def _rows_of_table(report: siltstone.admin.GiveUpReport) -> Iterator[tuple[str, 
     yield "first key", report.first_key
     yield "last key", report.last_key
     yield "rows lost", report.rows_lost
-    yield "rows of older tables that go too, at most", report.rows_hidden
+    yield "rows of older tables given up too, at most", report.rows_hidden
     if report.checkpoints_dropped:
-        yield "checkpoints that hold it, and go", " ".join(map(str, report.checkpoints_dropped))
+        yield "checkpoints that hold it, dropped", " ".join(map(str, report.checkpoints_dropped))
     if report.clones:
-        yield "clones that read it: give it up there too", " ".join(report.clones)
+        yield "clones that read it; give it up there too", " ".join(report.clones)
     if report.aside:
         yield "copy", report.aside
 
 
 def _answers() -> bool:
-    """Whether somebody can be asked."""
+    """Whether standard input is a terminal, so that the user can be asked."""
     return sys.stdin.isatty()
 
 
@@ -132,7 +139,7 @@ def _print_rows(rows: Iterator[tuple[str, Any]], err: bool) -> None:
 
 def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
     if not report.needed:
-        yield "nothing to repair", "nothing bars opening it"
+        yield "nothing to repair", "no damage prevents opening"
         return
     for one in report.damage:
         yield one.object, one.what
@@ -142,19 +149,19 @@ def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
         yield "lost up to sequence number, at least", report.seq_lost
     yield "operations lost", report.rows_lost
     if report.objects_unknown:
-        yield "objects with rows that nobody can count", report.objects_unknown
+        yield "objects with an unknown number of rows", report.objects_unknown
     if report.checkpoints_dropped:
         yield "checkpoints dropped", " ".join(map(str, report.checkpoints_dropped))
     if report.aside:
         yield "copies", report.aside
     if report.tables_stay:
-        yield "tables that nobody names", "stay until repair --collect"
+        yield "unreferenced tables", "kept until repair --collect"
 
 
 def _what_is_done(report: siltstone.admin.RepairReport) -> str:
     parts = []
     if report.manifests_void:
-        parts.append(f"{report.manifests_void} manifests are passed over")
+        parts.append(f"{report.manifests_void} manifests are skipped")
     if report.objects_cut_off or report.objects_unknown:
         parts.append(f"the log is cut off before {report.objects_cut_off} objects")
-    return " and ".join(parts) or "older manifests count no more"
+    return " and ".join(parts) or "older manifests are no longer used"
