@@ -1,4 +1,4 @@
-"""Checkpoints: states of a database that stay readable."""
+"""The class `Checkpoint`, and conversions of checkpoints for the compiled module."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A state of a database that any process can read, with ``open_reader(url, checkpoint=…)``,
-    until it is deleted or its time is over. Plain values: it pickles, and holds nothing open.
+    """A state of a database that any process can read with ``open_reader(url, checkpoint=…)`` until
+    the checkpoint is deleted or expires. It holds plain values: it can be pickled, and keeps
+    nothing open.
     """
 
     id: UUID
-    """Its identity, for good: a name may be that of another one tomorrow."""
+    """Permanent identity. A name can be reused by a later checkpoint; an id cannot."""
     manifest_id: int
-    """The manifest that it pins."""
+    """Number of the manifest that the checkpoint pins."""
     created: datetime
-    """When it was made, by its maker's clock."""
+    """Time of creation, by the clock of the creating process."""
     expires: datetime | None = None
-    """When it may be collected; None: never. It lives until that is done, and can be refreshed."""
+    """Time after which it may be collected; None: never. Until it is collected it can be read and
+    refreshed."""
     name: str | None = None
-    """A name to find it by."""
+    """Name, unique in the database; None: no name."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Facts that its maker attached."""
+    """Text values that were attached at creation."""
     source: UUID | None = None
-    """The checkpoint whose state it keeps as well."""
+    """Id of the checkpoint whose state it keeps; None: it was made of the current state."""
     owner: str = "user"
-    """Who keeps it: "user", "clone", or a process for its own reads, "writer" or "reader"."""
+    """Owner: "user", "clone", or "writer" or "reader" for a checkpoint that a process keeps for its
+    own reads."""
 
     @classmethod
     def _of(
@@ -51,7 +54,7 @@ class Checkpoint:
         source: str | None,
         owner: str,
     ) -> Self:
-        """Of what the compiled part gives."""
+        """Converts a checkpoint of the compiled module."""
         return cls(
             UUID(id),
             manifest_id,
@@ -64,7 +67,7 @@ class Checkpoint:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON: times as text of ISO 8601."""
+        """The fields as plain values for JSON; times are text in ISO 8601."""
         return {
             "id": str(self.id),
             "manifest_id": self.manifest_id,
@@ -78,13 +81,13 @@ class Checkpoint:
 
 
 CheckpointLike = Checkpoint | UUID | str
-"""Wherever a checkpoint is asked for: itself, its id in any spelling, or its name."""
+"""A checkpoint: itself, its id in any spelling, or its name."""
 
 
 def name_of(checkpoint: CheckpointLike) -> str:
-    """The text that the compiled part understands: an id, or a name.
+    """Returns the id or the name of a checkpoint, for the compiled module.
 
-    :raises TypeError: for anything else.
+    :raises TypeError: if `checkpoint` is neither a Checkpoint, a UUID nor text.
     """
     if isinstance(checkpoint, Checkpoint):
         return checkpoint.id.hex
@@ -93,7 +96,7 @@ def name_of(checkpoint: CheckpointLike) -> str:
     if isinstance(checkpoint, str):
         return checkpoint
     kind = type(checkpoint).__name__
-    raise TypeError(f"a checkpoint is a Checkpoint, a uuid.UUID or text, not {kind}")
+    raise TypeError(f"checkpoint must be a Checkpoint, a uuid.UUID or text, not {kind}")
 
 
 def asked_for(
@@ -104,7 +107,7 @@ def asked_for(
     name: str | None,
     metadata: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    """A checkpoint to be made, as the compiled part takes it."""
+    """Returns the arguments of a new checkpoint, for the compiled module."""
     return {
         "scope": scope,
         "force_flush": force_flush,
@@ -116,21 +119,21 @@ def asked_for(
 
 
 def read_at(checkpoint: CheckpointLike | None, version: int | None) -> str | int | None:
-    """Where a reader is to stay, as the compiled part takes it.
+    """Returns the state that a reader reads, for the compiled module.
 
-    :raises Invalid: both are given.
-    :raises TypeError: for what is neither.
+    :raises Invalid: if both are given.
+    :raises TypeError: if an argument has the wrong type.
     """
     if checkpoint is not None and version is not None:
-        raise Invalid("a reader stays at a checkpoint or at a version, not at both")
+        raise Invalid("give a checkpoint or a version, not both")
     if isinstance(version, bool) or not isinstance(version, int | None):
         kind = type(version).__name__
-        raise TypeError(f"version is the number of a manifest, not {kind}")
+        raise TypeError(f"version must be the number of a manifest (int), not {kind}")
     return version if checkpoint is None else name_of(checkpoint)
 
 
 def moment(millis: int) -> datetime:
-    """A time of the compiled part; beyond what dates hold it is as good as the last of them."""
+    """Converts Unix milliseconds. A time after the last possible datetime becomes that datetime."""
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What a clone begins with."""
+"""The parents of a clone."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ _Url = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A database, or a part of it, that a clone begins with: ``clone(url, parent=…)``.
+    """A database, or a range of its keys, to clone: ``clone(url, parent=…)``.
 
-    Where databases share keys it says which part of each counts: ``Parent("a.db", end=b"m")`` is
-    what of one lies below m, and ``Parent("b.db", start=b"m")`` the rest, of another.
+    If databases share keys, give each a range: ``Parent("a.db", end=b"m")`` takes the keys of one
+    below m, and ``Parent("b.db", start=b"m")`` the other keys of another.
     """
 
     url: _Url
-    """Where it is."""
+    """URL or path of the database."""
     checkpoint: CheckpointLike | None = None
-    """The state to begin with; None: what the call names, or else all that is durable now."""
+    """Checkpoint to clone; None: the checkpoint of the call, or else the state that is durable
+    now."""
     start: bytes | None = None
-    """The first key to take over; None: from the first one."""
+    """First key, inclusive; None: no lower bound."""
     end: bytes | None = None
-    """The key before which to stop; None: after the last one."""
+    """End key, exclusive; None: no upper bound."""
 
 
 ParentLike = _Url | tuple[_Url, CheckpointLike | None] | Parent
-"""A parent among several: its URL or path, alone or with a checkpoint beside it, or a `Parent`."""
+"""A parent: its URL or path, a pair of these and a checkpoint, or a `Parent`."""
 ParentsLike = _Url | Parent | Sequence[ParentLike]
-"""A parent, or several."""
+"""One or more parents."""
 
 
 def given_parents(parents: ParentsLike, checkpoint: CheckpointLike | None) -> list[Parent]:
-    """Each by itself. `checkpoint` is that of those that name none."""
+    """Returns one `Parent` for each. `checkpoint` applies to those without one.
+
+    :raises TypeError: for a tuple that is not a pair.
+    """
     if isinstance(parents, (str, os.PathLike, Parent)):
         parents = [parents]
     return [_given(one, checkpoint) for one in parents]

@@ -1,4 +1,4 @@
-"""What is known of a key, beside its value."""
+"""The class `Entry`: a key with its value, expiry and sequence number."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key, its value, and what is known of it."""
+    """A key with its value, expiry and sequence number: the result of `get_entry`."""
 
     key: bytes
     """The key."""
     value: bytes
     """The value."""
     expires: datetime | None
-    """When it ends; None: never."""
+    """Expiry; None: the value does not expire."""
     seq: int | None
-    """The sequence number of the write that it is of, of several merge operands of the newest one.
-    None where a compaction has found that nobody needs it any more."""
+    """Sequence number of the write; for several merge operands, that of the newest one. None if a
+    compaction has dropped it because no snapshot or reader needs it."""
 
 
 def made(key: bytes, value: bytes, expires_millis: int | None, seq: int | None) -> Entry:
-    """The entry, of an end in Unix milliseconds."""
+    """Makes an entry from an expiry in Unix milliseconds."""
     if expires_millis is None:
         return Entry(key, value, None, seq)
     try:
         expires = _EPOCH + timedelta(milliseconds=expires_millis)
     except OverflowError:
-        # Later than a datetime can be.
+        # Later than the last possible datetime.
         expires = datetime.max.replace(tzinfo=UTC)
     return Entry(key, value, expires, seq)

@@ -1,4 +1,4 @@
-"""Export and import: a state of a database, copied to a place where it opens by itself."""
+"""Export, import and promotion of mirrors; `siltstone.admin` exports them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from siltstone._open import StoreOptionsSource, Url, _store, _text
 __all__ = ["ExportReport", "export", "import_", "promote"]
 
 _Place = tuple[str, dict[str, str | int | bool]]
-# Names of one kind of store.
+# Alternative names of one kind of store.
 _KINDS = {"s3a": "s3", "azure": "az", "abfs": "az"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExportReport:
-    """What an export came to."""
+    """The result of an export or import."""
 
     tables_moved: int
-    """Tables that are new in the copy, those included that an interrupted call had moved."""
+    """Tables that are new in the copy, including those that an interrupted call copied."""
     tables_shared: int
-    """Tables that were there already."""
+    """Tables that the copy already had."""
     bytes: int
-    """Bytes of tables that this call moved."""
+    """Bytes of tables that this call copied."""
 
     def __repr__(self) -> str:
         return _display.line(
@@ -36,7 +36,7 @@ class ExportReport:
         )
 
     def to_dict(self) -> dict[str, int]:
-        """The same in plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
@@ -49,29 +49,29 @@ def export(
     to_store_options: StoreOptionsSource | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ExportReport:
-    """Copies a state of the database at `url` to a mirror at `to`: another folder, bucket, or kind
-    of store.
+    """Exports a state of the database at `url` to a mirror at `to`: another folder, another bucket,
+    or another kind of store.
 
-    The mirror opens by itself, for readers, checkpoints and clones, and needs nothing of the
-    source, its ancestors or its log. It takes no writes until it is promoted. A second export to
-    the same place moves only what is new, and replaces the mirror's state in one step. Interrupted,
-    the same call goes on. What the mirror needs no longer, `gc` on it deletes.
+    The mirror depends neither on the source nor on its ancestors or its log. Readers, checkpoints
+    and clones work on it. It is read-only until it is promoted. A second export to the same place
+    copies only new tables, and replaces the state of the mirror in one step. Repeat an interrupted
+    call to resume it. `gc` on the mirror deletes the objects that it no longer needs.
 
-    Works beside a writer. Within one bucket the store copies by itself; elsewhere the bytes go
-    through this process, and are checked.
+    The export works beside a writer. Within one bucket the store copies the tables; otherwise the
+    bytes go through this process, which checks them.
 
-    :param checkpoint: the state to copy: a checkpoint, its id, or its name; None: everything that
-        is durable now.
-    :param to_store_options: those of `to`; None: `store_options`, where both are the same kind of
-        store.
-    :param on_progress: called a few times a second with the bytes moved and the bytes to move.
-    :raises NotFound: there is no database at `url`.
-    :raises Expired: the checkpoint is gone.
-    :raises Conflict: what stands at `to` is no mirror of this database, or was promoted; or a newer
-        export to it has taken over.
-    :raises Corruption: a table of the source is damaged.
-    :raises Invalid, Denied, Unavailable, Timeout, Unsupported: as their texts say; where the
-        outcome is not known they say so, and the call can be repeated.
+    :param checkpoint: the checkpoint to copy, given as itself, its id, or its name; None: the state
+        that is durable now.
+    :param to_store_options: store options of `to`. None: `store_options`, if both stores are of the
+        same kind.
+    :param on_progress: called a few times a second with the bytes copied and the bytes to copy.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if the checkpoint does not exist.
+    :raises Conflict: if `to` holds something other than a mirror of this database, if the mirror
+        was promoted, or if a newer export to it has taken over.
+    :raises Corruption: if a table of the source is damaged.
+    :raises Invalid, Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. If the
+        outcome is unknown, the error says so, and the call can be repeated.
     """
     source, target = _places(url, store_options, to, to_store_options)
     return ExportReport(*_native.export(source, target, checkpoint, False, on_progress))
@@ -86,15 +86,17 @@ def import_(
     from_store_options: StoreOptionsSource | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ExportReport:
-    """Makes a database at `url` out of what lies at `from_`, a mirror or any other database, and
-    copies all of it: an `export` to `url`, promoted at its end. A repeated call goes on where the
-    last one stopped. Where the same import has ended and nothing was written to `url` since, a
-    repeated call copies nothing and succeeds.
+    """Imports the mirror or database at `from_` as a new database at `url`: an `export` to `url`
+    that copies all tables and is promoted at its end. Repeat an interrupted call to resume it. If
+    the same import was completed and `url` was not written to since, a repeated call copies nothing
+    and succeeds.
 
-    :param from_store_options: those of `from_`; None: `store_options`, where both are the same kind
-        of store.
-    :raises NotFound: there is no database at `from_`.
-    :raises Conflict: something stands at `url` that no import of this database has begun, or the
+    :param checkpoint: as for `export`.
+    :param from_store_options: store options of `from_`. None: `store_options`, if both stores are
+        of the same kind.
+    :param on_progress: as for `export`.
+    :raises NotFound: if there is no database at `from_`.
+    :raises Conflict: if `url` holds something other than an import of this database, or the
         imported database was written to since.
     :raises Expired, Corruption, Invalid, Denied, Unavailable, Timeout, Unsupported: as for
         `export`.
@@ -104,12 +106,12 @@ def import_(
 
 
 def promote(url: Url, *, store_options: StoreOptionsSource | None = None) -> None:
-    """Makes the mirror at `url` a database like others: it takes writes from now on, and no exports
-    any more. A repeated call succeeds as long as nothing was written to it.
+    """Promotes the mirror at `url` to a writable database. A promoted mirror accepts writes and
+    refuses further exports. A repeated call succeeds until the database is written to.
 
-    :raises NotFound: there is no database here.
-    :raises Conflict: it is no mirror, or no export to it has ended yet.
-    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :raises NotFound: if there is no database at `url`.
+    :raises Conflict: if it is not a mirror, or no export to it has completed.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     _native.promote(_text(url), _store(store_options))
 
@@ -120,7 +122,7 @@ def _places(
     other: Url,
     other_options: StoreOptionsSource | None,
 ) -> tuple[_Place, _Place]:
-    """Two places, with the options of their stores."""
+    """Returns both places with the options of their stores."""
     here, there = _text(url), _text(other)
     if other_options is None and _kind(here) == _kind(there):
         other_options = options

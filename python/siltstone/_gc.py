@@ -1,4 +1,4 @@
-"""Garbage collection without a writer."""
+"""Garbage collection without a writer; `siltstone.admin` exports it."""
 
 from __future__ import annotations
 
@@ -16,83 +16,84 @@ __all__ = ["Collected", "GcObject", "GcReport", "Stays", "gc", "run_gc"]
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What became of the objects of one class."""
+    """Counts for the objects of one class in a round of the collector."""
 
     deleted: int = 0
-    """Objects deleted; in a dry run, those that would be."""
+    """Objects deleted, or in a dry run the objects to delete."""
     bytes: int = 0
-    """Their bytes."""
+    """Their size in bytes."""
     failed: int = 0
-    """Deletes that failed; the next round meets them again."""
+    """Deletes that failed; the next round tries them again."""
     denied: int = 0
     """Deletes that the store refused."""
     young: int = 0
-    """Objects that will go once the grace period is over."""
+    """Unreferenced objects that are younger than the grace period."""
     alive: int = 0
-    """Objects that somebody needs."""
+    """Objects that are in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Objects of one class that stay for one reason."""
+    """Objects of one class that are kept for one reason."""
 
     of: str
-    """Their class, as in `GcReport.classes`."""
+    """Class of the objects, as in `GcReport.classes`."""
     why: str
-    """Why they stay."""
+    """Reason why they are kept."""
     objects: int
-    """How many."""
+    """Number of objects."""
     bytes: int
-    """Their bytes."""
+    """Their size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcObject:
-    """An object that a dry run would delete."""
+    """An object that a dry run lists for deletion."""
 
     object: str
-    """Its name below the database's root."""
+    """Name of the object below the root of the database."""
     bytes: int
-    """Its length."""
+    """Length of the object in bytes."""
     age: float
-    """Seconds since it was stored."""
+    """Seconds since the object was stored."""
     why: str
-    """Why it is dead."""
+    """Reason why the object is garbage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GcReport:
-    """What one round of the collector did; of a dry run, what it would do."""
+    """The result of one round of the collector. A dry run deletes nothing and reports what a round
+    would do."""
 
     database: str
     """Identity of the database."""
     manifest_id: int
-    """The newest manifest, which the round went by."""
+    """Number of the newest manifest, which the round used."""
     dry_run: bool
-    """Whether nothing was changed."""
+    """Whether the round was a dry run, which changes nothing."""
     overtaken: bool
-    """Whether the round ended early, since another collector was ahead of it."""
+    """Whether the round ended early because another collector was ahead of it."""
     revoked: int
     """Expired checkpoints that were revoked."""
     unleased: int
-    """Versions of readers whose leases had run out."""
+    """Versions of readers whose leases had expired."""
     swept_uploads: int
-    """Unfinished uploads of processes that died (local folders)."""
+    """Unfinished uploads of dead processes that were removed (local folders only)."""
     swept_bytes: int
-    """Their bytes."""
+    """Their size in bytes."""
     classes: dict[str, Collected]
-    """By class: `manifests`, `wal`, `tables`, `records` (of compaction jobs), `boundaries`,
-    `others`. Classes of which there is nothing are missing."""
+    """Counts by class: `manifests`, `wal`, `tables`, `records` (of compaction jobs), `boundaries`,
+    `others`. A class without objects is missing."""
     stays: tuple[Stays, ...]
-    """What stays, and why."""
+    """Objects that are kept, by class and reason."""
     objects: tuple[GcObject, ...]
-    """What would go, of a dry run."""
+    """The objects to delete; only in a dry run."""
     trouble: str | None
-    """The first delete that did not succeed, in words."""
+    """Text of the first failed delete, or None."""
 
     @property
     def total(self) -> Collected:
-        """Sums over all classes."""
+        """The sums over all classes."""
         sums = [sum(column) for column in zip(*map(_counts, self.classes.values()), strict=True)]
         return Collected(*sums)
 
@@ -104,7 +105,7 @@ class GcReport:
         return _display.line("admin.GcReport", *words, deleted=deleted, **figures)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a row for each class."""
+        """HTML for notebooks: a row for each class."""
         did = "would delete" if self.dry_run else "deleted"
         heads = ("class", did, "bytes", "failed", "denied", "young", "alive")
         classes = {**self.classes, "total": self.total}
@@ -114,7 +115,7 @@ class GcReport:
         return _display.grid(title, heads, rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in plain types, and the sums as `total`."""
+        """The fields in plain types, and the sums as `total`."""
         return {**asdict(self), "total": asdict(self.total)}
 
 
@@ -138,21 +139,21 @@ def gc(
     store_options: StoreOptionsSource | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> GcReport:
-    """Deletes, once, what nobody names any more. Works beside a writer, readers, compactors and
-    other collectors, and harms none of them.
+    """Runs one collection: deletes unreferenced objects. It is safe beside a writer, readers,
+    compactors and other collectors.
 
-    :param dry_run: change nothing; the report lists what would go, and why.
-    :param min_age: grace period, in seconds: what was stored, or superseded, later than this ago by
-        the store's clock stays. By default 300. With 0, readers that keep no checkpoint may lose
-        the tables they read, and nobody else notices.
-    :param db_delete_grace: seconds for which a database that was destroyed softly is left as it is,
-        86,400 by default. Then, and once no checkpoint and no lease is left, all of it goes.
+    :param dry_run: delete nothing; the report lists the objects to delete, with reasons.
+    :param min_age: grace period in seconds, 300 by default. Objects that were stored or superseded
+        more recently, by the clock of the store, are kept. With 0, a reader without a lease or
+        checkpoint may lose the tables that it reads; other readers and the writer are not affected.
+    :param db_delete_grace: seconds before a softly destroyed database is deleted, 86,400 by
+        default. The collector then deletes all of it as soon as no checkpoint and no lease is left.
     :param on_progress: called a few times a second with the number of objects deleted and the
         number of objects to delete. The latter is 0 until all objects are listed.
-    :raises NotFound: there is no database here.
-    :raises Denied: boundaries cannot be written. A delete that is denied does not raise: it is
-        counted, and the others go on.
-    :raises Invalid, Unavailable, Timeout, Corruption: as their texts say.
+    :raises NotFound: if there is no database at `url`.
+    :raises Denied: if boundary objects cannot be written. A denied delete raises no exception: it
+        is counted, and the round continues.
+    :raises Invalid, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
     grace = db_delete_grace
     return _report(
@@ -171,20 +172,20 @@ def run_gc(
     on_error: Callable[[str, Exception], object] | None = None,
     on_end: Callable[[str, str], object] | None = None,
 ) -> None:
-    """Collects garbage in one database or many, until each is gone. Ctrl-C stops it, at any moment,
-    without harm. Trouble with one database stops none of the others; it is looked at again after
-    pauses that double.
+    """Runs a garbage collector for one or more databases until no database is left. Ctrl-C stops it
+    safely at any moment. An error in one database does not stop the collection of the others; the
+    collector tries again after pauses that double.
 
-    :param min_age: as of `gc`.
-    :param db_delete_grace: as of `gc`.
-    :param interval: seconds between two looks at a database, 300 by default. A look at one in which
-        nothing has changed is five requests, a round some twenty and the deletes.
-    :param store_options: for all of them.
-    :param on_round: called with the URL and the report of each round.
-    :param on_error: called with the URL and the exception when a round failed.
-    :param on_end: called with the URL and the reason when there is nothing more to do there: the
-        database is gone, or there never was one.
-    :raises Invalid: a URL, or an option.
+    :param min_age: as for `gc`.
+    :param db_delete_grace: as for `gc`.
+    :param interval: seconds between two checks of a database, 300 by default. A check of an
+        unchanged database costs five requests. A round costs about twenty requests and the deletes.
+    :param store_options: options for the stores of all databases.
+    :param on_round: called with the URL and the report after each round.
+    :param on_error: called with the URL and the exception after a failed round.
+    :param on_end: called with the URL and the reason when the collection of a database ends: the
+        database was destroyed, or did not exist.
+    :raises Invalid: if a URL or an option is not valid.
     """
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
 

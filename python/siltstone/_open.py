@@ -1,4 +1,4 @@
-"""Opening databases."""
+"""The functions that open, clone and destroy databases; `siltstone` exports them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from siltstone.options import Options, named_options
 __all__ = ["clone", "destroy", "open", "open_reader"]
 
 Url = str | os.PathLike[str]
-"""``s3://bucket/path``, ``gs://…``, ``az://…``, ``file:///…``, ``memory://name`` (shared in the
-process), or a path of a local folder, where ``~`` is the home folder."""
+"""``s3://bucket/path``, ``gs://…``, ``az://…``, ``file:///…``, ``memory://name`` (shared within the
+process), or the path of a local folder, where ``~`` is the home folder."""
 StoreOptions = Mapping[str, str | int | bool]
-"""Credentials, endpoint, region, as the object store's client names them. Environment variables
-work too. They are never shown in texts, logs or pickles."""
+"""Options of the object store, such as credentials, endpoint and region, under the names of the
+`object_store` crate. Environment variables work too. They never appear in error texts, logs or
+pickles."""
 StoreOptionsSource = StoreOptions | Callable[[], StoreOptions] | str
-"""Store options, or the function that gives them: itself, or its name, ``"module:function"``. It is
-called at each opening, and by an open handle again: before ``expires_at`` (seconds since 1970, or a
-datetime), where it gives that, and when the store refuses the credentials. It is called in a thread
-of Siltstone. A pickled reader carries the name, and calls it at the other end."""
+"""Store options, or a provider: a function that returns them, or its name as ``"module:function"``.
+The provider is called at each opening. An open handle calls it again, in a thread of Siltstone,
+before ``expires_at`` (seconds since 1970, or a datetime) if the options contain it, and when the
+store refuses the credentials. A pickled reader carries the name of the provider, and calls it where
+it is unpickled."""
 
 
 def open(
@@ -45,28 +47,29 @@ def open(
 ) -> Database:
     """Opens the database at `url` for writing. A database has one writer: this handle.
 
-    :param create: make the database where there is none; otherwise that is NotFound.
-    :param take_over: what to do about the writer before. By default it is refused (Conflict, which
-        says who it is) while it is known to be alive: a handle of this process or, in a local
-        folder, any process; otherwise it is ended (`Fenced`), as one that died must be. True ends
-        it, whoever it is. False refuses also wherever it did not close cleanly.
-    :param shared: openers in this process that share have one handle together: the first opens,
-        others join, each closes its own, and the last close closes. What an opener names (options,
-        store options, merge operator) has to be as the handle has it; what it leaves out it takes
-        as it is, and `create` and `take_over` are the first one's.
-    :param allow_ingest_behind: a database that is made is one that jobs may come behind
-        (`siltstone.ingest.Job(behind=True)`), for good. It pays for that: compaction never drops a
-        tombstone, nor what has expired, since older rows may still come. One that is there must
-        have been made so, else that is Unsupported.
+    :param create: create the database if it does not exist. If False, that is NotFound.
+    :param take_over: what to do if an earlier writer did not close. None: raise Conflict, which
+        names that writer, if it is known to be alive (a handle of this process or, in a local
+        folder, any process); otherwise fence it. True: fence it, alive or not. False: raise
+        Conflict whenever it did not close cleanly.
+    :param shared: share one handle among all openers in this process that pass True. The first
+        opener opens it, later ones join, each closes its own handle, and the last close closes the
+        database. Options, store options and the merge operator of a later opener must equal those
+        of the handle, or be left out; its `create` and `take_over` are ignored.
+    :param allow_ingest_behind: create the database so that ingest jobs may add rows older than all
+        existing ones (`siltstone.ingest.Job(behind=True)`). The setting is permanent. Compaction
+        then never drops tombstones or expired rows. An existing database without the setting raises
+        Unsupported.
     :param options: `Options`, or a dict of the same names.
-    :param store_options: what the store is reached with, or the function that gives it.
-    :param merge_operator: folds what `merge` adds; its name is recorded by the first opening that
-        brings one. A built-in one that is recorded needs not be brought.
-    :raises NotFound: there is no database and `create` is off.
-    :raises Conflict: the writer before is alive, or may be and `take_over` is False.
-    :raises Invalid: the URL, an option, or a setting that the database was made with, or is shared
-        with.
-    :raises Denied, Unavailable, Corruption, Unsupported: as their texts say.
+    :param store_options: options of the object store, or a function that returns them.
+    :param merge_operator: the operator that folds the operands of `merge`. The first opening with
+        an operator records its name. A recorded built-in operator is found by name and can be left
+        out.
+    :raises NotFound: if the database does not exist and `create` is False.
+    :raises Conflict: if an earlier writer is alive, or did not close and `take_over` is False.
+    :raises Invalid: if the URL or an option is not valid, or a setting differs from that of the
+        database or of the shared handle.
+    :raises Denied, Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     operator = described(merge_operator)
     named = named_options(options)
@@ -85,10 +88,10 @@ def _open_for_a_moment(
     ends_others: bool = True,
     store_options: StoreOptionsSource | None = None,
 ) -> Database:
-    """Opens the database to do one thing and close it. Whoever finds that it did not close, since
-    its process was killed, may end it without being told to.
+    """Opens the database for a single operation. If the process is killed before the close, the
+    next writer fences this one without `take_over`.
 
-    :param ends_others: whether this ends another one of its kind that did not close.
+    :param ends_others: whether to fence another writer of this kind that did not close.
     """
     manner = (create, take_over, False, False, ends_others)
     database = _native.open(_text(url), manner, {}, _store(store_options), None)
@@ -105,28 +108,32 @@ def open_reader(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Reader:
-    """Opens a reader of the database at `url`: any number of them, in any process.
+    """Opens a reader of the database at `url`. A database has any number of readers, in any
+    process.
 
-    It sees whole writes in commit order, as far as they are durable, and follows the writer every
-    `manifest_poll_interval`. Readers of one state share a lease in the manifest, so that nothing
-    they read is collected: who finds one writes nothing. With the option `reader_lease` off
-    none is looked for or written, and a scan whose table was collected ends with Expired. The
-    option `readers.max_staleness` says how old what it reads may be.
+    A reader sees whole writes in commit order, as soon as they are durable. It follows the writer
+    and looks for new data every `manifest_poll_interval`. Readers of one state share a lease in the
+    manifest, which keeps the collector from deleting the tables that they read; a reader that finds
+    a lease writes nothing. With the option `reader_lease` off, the reader neither looks for nor
+    writes a lease, and a scan whose table was collected raises Expired. The option
+    `readers.max_staleness` bounds the age of the data that a read returns.
 
-    :param checkpoint: a checkpoint to read at, itself, its id in any spelling, or its name: nothing
-        newer is seen, nothing is written, and reads are Expired once it is gone. A pickle of the
-        reader opens the very same one, with a single request where it covers no WAL.
-    :param version: the number of a manifest that is still kept, to read its tables, without what
-        the WAL held beside them. Nothing keeps them but a checkpoint: once they are collected,
-        reads are Expired.
-    :param options: as for `open`; those about writing have no effect.
+    :param checkpoint: read at this checkpoint, given as itself, its id in any spelling, or its
+        name. The reader sees nothing newer and writes nothing. Its reads raise Expired once the
+        checkpoint is gone. A pickle of the reader opens the same checkpoint, with a single request
+        if the checkpoint covers no WAL.
+    :param version: read the tables of this manifest, given by number, without the WAL. Only a
+        checkpoint keeps the tables of a version; once they are collected, reads raise Expired.
+    :param options: as for `open`; options about writing have no effect.
     :param store_options: as for `open`.
-    :param merge_operator: as for `open`; it travels with a pickle.
-    :raises NotFound: there is no database, or the version is not kept (any more).
-    :raises Expired: the checkpoint is gone.
-    :raises Denied: reading is not allowed. A reader that may not write a lease reads without one.
-    :raises Invalid: also when more of the log is in no table yet than `max_memtable_bytes`.
-    :raises Unavailable, Corruption, Unsupported: as their texts say.
+    :param merge_operator: as for `open`; it is part of a pickle.
+    :raises NotFound: if there is no database, or the version was collected.
+    :raises Expired: if the checkpoint does not exist.
+    :raises Denied: if reading is not permitted. A reader without permission to write a lease reads
+        without one.
+    :raises Invalid: if an argument is not valid, or the part of the log that is not in tables is
+        larger than `max_memtable_bytes`.
+    :raises Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     at = read_at(checkpoint, version)
     operator = described(merge_operator)
@@ -142,10 +149,10 @@ def reopen_reader(
     at: str | int | dict[str, Any] | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Reader:
-    """What an unpickled reader calls: store options come from the provider, or else from this
-    process's environment.
+    """Opens a reader from its pickle. Store options come from the provider, or else from the
+    environment of this process.
 
-    :raises Invalid: the provider cannot be imported here.
+    :raises Invalid: if the provider cannot be imported.
     """
     operator = described(merge_operator)
     store = _store(provider)
@@ -159,9 +166,9 @@ def reduced_reader(
     at: str | int | dict[str, Any] | None,
     merge_operator: MergeOperatorSource | None,
 ) -> tuple[Any, ...]:
-    """What a reader is pickled as.
+    """Returns the pickled form of a reader: `reopen_reader` and its arguments.
 
-    :raises Invalid: its provider has no name that another process could import.
+    :raises Invalid: if the provider cannot be imported by name.
     """
     if provider is not None:
         resolve(provider)
@@ -177,32 +184,35 @@ def clone(
     end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """Makes a database at `url` that begins with what others hold, and copies none of it: they
-    share tables, and each goes its own way from there. Open it with `open(url)`.
+    """Creates a clone of one or more databases at `url`. The clone shares the tables of its parents
+    and copies none. Later writes to a parent or to the clone do not affect the other. Open it with
+    `open(url)`.
 
-    What the clone needs of its parents is kept for it, whatever they do: compaction, collection,
-    deleted checkpoints. Once it needs nothing of one any more, its collector lets go. A call that
-    ended early is repeated: it goes on where it stopped, so a crash leaves a whole clone or none.
+    The clone pins the tables that it needs in its parents, so that compaction, garbage collection
+    and deleted checkpoints there do not affect it. Its garbage collector releases a pin when the
+    clone no longer needs that parent. Repeat an interrupted call to resume it: a crash leaves a
+    complete clone or none.
 
-    :param url: where there is no database. It and its parents lie in the same bucket, in folders of
-        the same machine, or in the memory of the same process; or the store option `clone_parents`
-        names where they lie, here and wherever the clone is opened, compacted or collected.
-    :param parent: the other database, or a list of some whose keys do not overlap: the clone has
-        what all of them hold. A member of the list is a URL, a pair of a URL and a checkpoint, or a
-        `Parent`, which says which keys are taken over. Writers may be at work there.
-    :param checkpoint: a checkpoint of the parent, its id, or its name, to begin with; None: with
-        everything that is durable now, in tables or in the WAL. Of several parents it is that of
-        each that names none of its own.
-    :param start: the first key to take over; None: from the first one. Nothing is read or written
-        for it: the clone's tables show their part, and its compaction rewrites them.
-    :param end: the key before which to stop; None: after the last one.
-    :raises NotFound: there is no database at `parent`, or it was destroyed.
-    :raises Conflict: another database stands at `url`; the text says which.
-    :raises Expired: the checkpoint is gone, or its time is over.
-    :raises Unsupported: a parent is in a place that the clone does not follow.
-    :raises Invalid: keys of two parents overlap, or their settings differ: the text names both; no
-        parent; a start that is not below the end.
-    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :param url: place of the clone, without a database. The clone and its parents must be in the
+        same bucket, in folders of the same machine, or in the memory of the same process. Otherwise
+        set the store option `clone_parents` to the places of the parents, here and wherever the
+        clone is opened, compacted or collected.
+    :param parent: the database to clone, or a list of databases with disjoint keys, whose rows the
+        clone unites. A member of the list is a URL, a pair of a URL and a checkpoint, or a `Parent`
+        with a range of keys. A parent may have an open writer.
+    :param checkpoint: checkpoint of the parent to clone, given as itself, its id, or its name.
+        None: the state that is durable now, in tables or in the WAL. With several parents it
+        applies to each parent without a checkpoint of its own.
+    :param start: first key of the clone; None: no lower bound. A range costs no reads or writes:
+        the tables of the clone are limited to it, and compaction of the clone rewrites them.
+    :param end: end key of the clone, exclusive; None: no upper bound.
+    :raises NotFound: if there is no database at `parent`, or it was destroyed.
+    :raises Conflict: if another database exists at `url`; the text names it.
+    :raises Expired: if the checkpoint has expired or does not exist.
+    :raises Unsupported: if a parent is in a place that the clone cannot follow.
+    :raises Invalid: if the keys of two parents overlap or their settings differ (the text names
+        both), if there is no parent, or if `start` is not below `end`.
+    :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
     _native.clone(_text(url), _parents(parent, checkpoint), (start, end), _store(store_options))
 
@@ -210,7 +220,7 @@ def clone(
 def _parents(
     parents: ParentsLike, checkpoint: CheckpointLike | None
 ) -> list[tuple[str, CheckpointLike | None, bytes | None, bytes | None]]:
-    """What the compiled part takes."""
+    """Converts the parents for the compiled module."""
     given = given_parents(parents, checkpoint)
     return [(_text(one.url), one.checkpoint, one.start, one.end) for one in given]
 
@@ -218,22 +228,22 @@ def _parents(
 def destroy(
     url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Ends a database and deletes what it holds: every table, the log, the manifests.
+    """Destroys a database: deletes all its tables, its log and its manifests.
 
-    Whoever writes to it is ended first (`Fenced`), then one commit says that it is destroyed, and
-    from then on nobody opens it. A call that was interrupted is finished by the next one.
-    Afterwards a database can be made at the same place: nothing late of the old one reaches it. A
-    few objects without content stay, which say how far the numbers have come.
+    An open writer is fenced first (`Fenced`). Then one commit marks the database as destroyed, and
+    it cannot be opened any more. The next call finishes an interrupted one. Afterwards a new
+    database can be created at the same place: late writes of the old one cannot reach it. A few
+    empty objects are kept, which record the last used numbers.
 
-    :param soft: leave the objects for a collector (`admin.gc`, `admin.run_gc`, `siltstone run-gc`),
-        which waits for `db_delete_grace`, a day by default, and for every checkpoint and lease.
-        Destroying it again without `soft` does not wait.
-    :raises NotFound: there is no database here.
-    :raises Conflict: clones, or checkpoints that somebody made and that have not expired, need what
-        it holds; it says which. Nobody was disturbed. With `soft` it is no reason.
-    :raises Fenced: somebody opened it for writing meanwhile.
-    :raises Denied: something could not be deleted; call it again once it can.
-    :raises Invalid, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :param soft: leave the deletion to a collector (`admin.gc`, `admin.run_gc`, `siltstone run-gc`).
+        The collector waits for `db_delete_grace`, one day by default, and for all checkpoints and
+        leases. A second call without `soft` deletes immediately.
+    :raises NotFound: if there is no database at `url`.
+    :raises Conflict: if clones or unexpired user checkpoints need the objects; the text names them,
+        and the database is unchanged. Not with `soft`.
+    :raises Fenced: if another process opened the database for writing during the call.
+    :raises Denied: if an object cannot be deleted; repeat the call once it can.
+    :raises Invalid, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     _native.destroy(_text(url), soft, _store(store_options))
 
@@ -244,7 +254,7 @@ def _reader_arguments(
     """Where, with which store options, and the name of the provider that gave these."""
     place = _text(url)
     if place and "://" not in place:
-        # It may be opened again, after a fork or a pickle, in another working directory.
+        # A fork or a pickle may open it again in another working directory.
         place = str(Path(place).absolute())
     provider = name_of(store_options)
     return place, _store(store_options), provider
@@ -256,22 +266,23 @@ def _not_built(feature: str) -> Unsupported:
 
 
 def _text(url: Url) -> str:
-    """Where a database is or will be.
+    """Returns the URL or path of a database as text.
 
-    :raises Invalid: a path that names no folder.
+    :raises Invalid: if the path is that of a file.
     """
     place = place_of(url)
     if "://" not in place and Path(place).is_file():
-        text = "this is a file, and a database is a folder; give the folder, or a path of its own"
+        text = "this is a file, and a database is a folder; give the path of a folder"
         raise Invalid(text, context={"path": place})
     return place
 
 
 def place_of(url: Url) -> str:
-    """A URL as it is; a path with the home folder in place of ``~``.
+    """Returns a URL unchanged, and a path with ``~`` replaced by the home folder.
 
-    :raises Invalid: nothing, a home folder that nobody has, and ``:memory:``, which is a file's
-        name here and a database in memory elsewhere.
+    :raises TypeError: if `url` is neither text nor a path of text.
+    :raises Invalid: if the path is empty, if the home folder is unknown, or for ``:memory:``, which
+        other databases use for a database in memory.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -301,14 +312,14 @@ def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
 
 
 class _Renewable(dict[str, Any]):
-    """Store options that a function gave, and gives again."""
+    """Store options of a provider, which can be renewed."""
 
     def __init__(self, given: StoreOptions, source: StoreOptionsSource) -> None:
         super().__init__(given)
         self._source = source
 
     def renewed(self) -> dict[str, Any]:
-        """Newer ones."""
+        """Calls the provider again."""
         return dict(_store(self._source))
 
 
@@ -316,7 +327,7 @@ _hooked_workers: set[int] = set()
 
 
 def _close_in_workers() -> None:
-    """Has `multiprocessing` close what is open: its forked workers skip `atexit`."""
+    """Closes open handles at the end of a forked `multiprocessing` worker, which skips `atexit`."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None and os.getpid() not in _hooked_workers:
         _hooked_workers.add(os.getpid())

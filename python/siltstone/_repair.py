@@ -1,4 +1,4 @@
-"""Making a database that does not open openable again."""
+"""Repair of a database that cannot be opened; `siltstone.admin` exports it."""
 
 from __future__ import annotations
 
@@ -21,54 +21,57 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """An object that bars opening."""
+    """A damaged object that prevents opening."""
 
     object: str
-    """Its name below the database's root."""
+    """Name of the object below the root of the database."""
     what: str
-    """What is wrong with it."""
+    """Description of the damage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RepairReport:
-    """What bars opening a database, and what a repair gives up."""
+    """The damage that prevents opening a database, and the data that a repair loses."""
 
     database: str
     """Identity of the database."""
     needed: bool
-    """Whether anything bars opening it."""
+    """Whether damage prevents opening the database."""
     done: bool
-    """Whether that was mended; otherwise the rest is what would be done."""
+    """Whether the repair was done. If not, the other fields say what a repair would do."""
     damage: tuple[Damage, ...]
-    """What bars it."""
+    """The damaged objects that prevent opening."""
     manifest_id: int
-    """The manifest that is gone on from; once it was done, the one that goes on."""
+    """Number of the manifest from which the database continues. After a repair: the manifest that
+    the repair committed."""
     manifests_void: int
-    """Later manifests that nobody can read: what only they said is lost."""
+    """Number of later manifests that cannot be read. Information that only they held is lost."""
     seq_kept: int
-    """Every row up to this sequence number is kept."""
+    """All rows up to this sequence number are kept."""
     seq_lost: int | None
-    """The last sequence number that is known to be lost; None where none is known."""
+    """The last sequence number that is known to be lost; None if none is known."""
     rows_lost: int
-    """Operations that are known to be lost."""
+    """Number of operations that are known to be lost."""
     objects_cut_off: int
-    """Objects of the log that are cut off: the damaged one, and all behind it."""
+    """Objects of the log that are cut off: the damaged object and all later ones."""
     bytes_cut_off: int
-    """Their bytes."""
+    """Their size in bytes."""
     objects_unknown: int
-    """Objects of the log that may have held rows which nobody can count: they are missing, or
-    cannot be read."""
+    """Objects of the log that are missing or cannot be read, so that the number of their rows is
+    unknown."""
     checkpoints_dropped: tuple[UUID, ...]
-    """Checkpoints that went, since what they pinned is gone. Known once it was done."""
+    """Checkpoints that were dropped because the state that they pin is lost. Known after the
+    repair."""
     tables_stay: bool
-    """Whether collectors leave tables that nobody names alone, until `collect_after_repair`."""
+    """Whether collectors keep unreferenced tables until `collect_after_repair` is called."""
     tables_unnamed: int
-    """Tables that no manifest names, where later manifests are passed over. Rows that only these
-    tables hold are lost, unless the log has them still."""
+    """Number of unreferenced tables, if later manifests are skipped. Rows that only these tables
+    hold are lost, unless the log still has them."""
     bytes_unnamed: int
-    """Their bytes."""
+    """Their size in bytes."""
     aside: str | None
-    """The folder below the database's root where copies of what was passed over are."""
+    """Folder with copies of the skipped objects, below the root of the database; None if there are
+    none."""
 
     def __repr__(self) -> str:
         word = "repaired" if self.done else "to be repaired" if self.needed else "nothing to repair"
@@ -83,50 +86,53 @@ class RepairReport:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first numbers, and what is wrong."""
+        """HTML for notebooks: the key figures and the damage."""
         rows: list[tuple[object, object]] = [("done", self.done), *self._key_numbers().items()]
         rows += [(one.object, one.what) for one in self.damage]
         return _display.page("siltstone.admin.RepairReport", rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GiveUpReport:
-    """A table that nobody can read, and what goes with it."""
+    """An unreadable table, and the data that is lost when it is given up."""
 
     database: str
     """Identity of the database."""
     object: str
-    """The table's object, by its name below the root of the database that holds it."""
+    """Name of the object of the table, below the root of the database that holds it."""
     damage: str
-    """What is wrong with it."""
+    """Description of the damage."""
     done: bool
-    """Whether it was given up; otherwise the rest is what would be done."""
+    """Whether the table was given up. If not, the other fields say what giving it up would do."""
     layers: tuple[str, ...]
-    """The layers that it is in: more than one where a clone was united of parts of it."""
+    """The layers that contain the table. More than one if the database is a union of clones that
+    hold parts of it."""
     first_key: bytes
-    """The smallest key that it may have held."""
+    """Smallest key that the table may have held."""
     last_key: bytes
-    """The largest key that it may have held."""
+    """Largest key that the table may have held."""
     rows_lost: int
-    """Values and operands that it held. Of a table that is in sight in part, all of it."""
+    """Number of values and merge operands in the table. If only a part of the table is visible, the
+    whole table is counted."""
     tombstones: int
-    """Deletes that it held. What they had deleted does not return."""
+    """Number of deletes in the table. Rows that they deleted do not reappear."""
     rows_hidden: int
-    """Rows of older tables that share keys with it. Which of them it had deleted or overwritten
-    nobody can tell any more, so those between its first and its last key go as well: so many at
-    most."""
+    """Upper bound of the rows of older tables that are lost too. The table may have deleted or
+    overwritten any row between its first and its last key, so all older rows there are deleted."""
     checkpoints_dropped: tuple[UUID, ...]
-    """Checkpoints that hold it too, and go with it."""
+    """Checkpoints that hold the table, and are dropped with it."""
     clones: tuple[str, ...]
-    """Identities of clones that read it from here: it has to be given up in each of them too."""
+    """Identities of clones that read the table from here. Give it up in each of them too."""
     manifest_id: int
-    """The manifest that this was seen in; once it was done, the one that goes on."""
+    """Number of the manifest that holds the table. After giving it up: the manifest that the call
+    committed."""
     aside: str | None
-    """The folder below the database's root where the copy is of what was there of it."""
+    """Folder with a copy of the damaged object, below the root of the database; None if there was
+    none."""
 
     def __repr__(self) -> str:
         word = "given up" if self.done else "to be given up"
@@ -141,12 +147,12 @@ class GiveUpReport:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what is wrong, and the first numbers."""
+        """HTML for notebooks: the damage and the key figures."""
         rows: list[tuple[object, object]] = [("done", self.done), (self.object, self.damage)]
         return _display.page("siltstone.admin.GiveUpReport", [*rows, *self._key_numbers().items()])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in plain types; keys stay bytes."""
+        """The fields in plain types; keys are bytes."""
         return asdict(self)
 
 
@@ -157,26 +163,31 @@ def repair(
     take_over: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> RepairReport:
-    """Tells what bars opening a database, and what would be lost by going on without it; with
-    ``dry_run=False`` goes on without it.
+    """Reports the damage that prevents opening a database and the data that a repair loses. With
+    ``dry_run=False`` it repairs the database.
 
-    A damaged or missing object of the log cuts the log off there: rows before it are kept, it and
-    all behind it are lost, so what is left is a state that once was. Damaged newest manifests are
-    passed over: the newest manifest that can be read and has all its tables goes on, which is the
-    one before them, or one that a checkpoint pins. Whatever is passed over is copied below
-    ``damaged/`` first, where no collector looks, and nothing is deleted. Tables are not looked at:
-    `verify` reads them, and `give_up_table` goes on without one. Put damaged objects back from a
-    backup, or the bucket's older versions, where you can: that loses nothing.
+    A damaged or missing object of the log cuts the log off at that object: earlier rows are kept,
+    and the rows of that object and of all later ones are lost. The result is a state that the
+    database had before. Damaged newest manifests are skipped: the database continues from the
+    newest manifest that can be read and has all its tables, either an earlier one or one that a
+    checkpoint pins.
 
-    :param dry_run: only tell; nothing is changed.
-    :param take_over: act also where a writer is known to be alive; it is ended (`Fenced`).
-    :returns: what bars opening, and what is lost. Look at `needed`.
-    :raises NotFound: there is no database here.
-    :raises Conflict: not in a dry run: nothing bars opening, or a writer is alive. Always: somebody
-        changes the database meanwhile; look again.
-    :raises Corruption: no manifest is left to go on from.
-    :raises Fenced: somebody opened the database for writing meanwhile.
-    :raises Denied, Unavailable, Timeout, Unsupported: as their texts say; the call can be repeated.
+    All skipped objects are first copied below ``damaged/``, which collectors ignore. The repair
+    deletes nothing. It does not read tables: `verify` reads them, and `give_up_table` gives one up.
+    If you have a backup or older versions in the bucket, put the damaged objects back instead: that
+    loses no data.
+
+    :param dry_run: only report; change nothing.
+    :param take_over: repair even if a writer is known to be alive; that writer is fenced
+        (`Fenced`).
+    :returns: the damage and the loss. Check `needed`.
+    :raises NotFound: if there is no database at `url`.
+    :raises Conflict: if the database changes during the call: call again. Without `dry_run` also if
+        no damage prevents opening, or a writer is alive.
+    :raises Corruption: if no manifest is left to continue from.
+    :raises Fenced: if another process opened the database for writing during the call.
+    :raises Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. The call can be
+        repeated.
     """
     found = _native.repair(_text(url), _store(store_options), dry_run, take_over)
     damage = tuple(Damage(*each) for each in found.pop("damage"))
@@ -192,29 +203,32 @@ def give_up_table(
     take_over: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> GiveUpReport:
-    """Tells what would be lost with a table that nobody can read, which `verify` names; with
-    ``dry_run=False`` commits a state without it.
+    """Reports what is lost when an unreadable table is given up. With ``dry_run=False`` it gives
+    the table up.
 
-    Reading ends with `Corruption` or `NotFound` wherever it meets such a table, and compaction does
-    too. Put it back from a backup, or the bucket's older versions, where you can: that loses
-    nothing. Otherwise this copies what is there of it below ``damaged/`` and puts a delete of its
-    keys in its place, since what it had deleted or overwritten would return: so rows of older
-    tables between its first and last key go with it. Newer rows stay, and so does the log.
-    Checkpoints that hold it go.
+    A read that meets such a table ends with `Corruption` or `NotFound`, and so does compaction. If
+    you have a backup or older versions in the bucket, put the object back instead: that loses no
+    data.
 
-    :param table: the name of its object, such as
-        ``compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst``, or the part of that which is its own.
-    :param dry_run: only tell; nothing is changed.
-    :param take_over: act also where a writer is known to be alive; it is ended (`Fenced`).
-    :returns: which keys, how many rows, and who else holds it.
-    :raises NotFound: there is no database here, or its current state names no such table.
-    :raises Conflict: every row of the table can be read: nothing is given up then, and where
-        something else of it is wrong, compaction writes it anew. Or a writer is alive; or somebody
-        changes the layers meanwhile: look again.
-    :raises Corruption: something else bars opening: `repair` it first.
-    :raises Fenced: somebody opened the database for writing meanwhile.
-    :raises Invalid: that is no name of a table.
-    :raises Denied, Unavailable, Timeout, Unsupported: as their texts say; the call can be repeated.
+    The call copies the rest of the object below ``damaged/`` and replaces the table with a delete
+    of its key range, because otherwise rows that the table had deleted or overwritten would
+    reappear. Rows of older tables between its first and last key are therefore lost too. Newer rows
+    and the log are kept. Checkpoints that hold the table are dropped.
+
+    :param table: name of the object of the table, such as
+        ``compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst``, or only its id.
+    :param dry_run: only report; change nothing.
+    :param take_over: act even if a writer is known to be alive; that writer is fenced (`Fenced`).
+    :returns: the key range, the number of rows, and the checkpoints and clones that hold the table.
+    :raises NotFound: if there is no database at `url`, or its current state has no such table.
+    :raises Conflict: if all rows of the table can be read: it is not given up, and compaction
+        rewrites it if other parts are damaged. Also if a writer is alive, or if the layers change
+        during the call: call again.
+    :raises Corruption: if other damage prevents opening: `repair` the database first.
+    :raises Fenced: if another process opened the database for writing during the call.
+    :raises Invalid: if `table` is not the name of a table.
+    :raises Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. The call can be
+        repeated.
     """
     found = _native.give_up_table(_text(url), _store(store_options), table, dry_run, take_over)
     dropped = tuple(UUID(each) for each in found.pop("checkpoints_dropped"))
@@ -222,10 +236,11 @@ def give_up_table(
 
 
 def collect_after_repair(url: Url, *, store_options: StoreOptionsSource | None = None) -> None:
-    """Lets collectors take tables that nobody names again. Since a repair passed over a manifest
-    they stay: that one may have been the only one to name them.
+    """Allows collectors again to delete unreferenced tables. After a repair that skipped a
+    manifest, collectors keep them, because the skipped manifest may have been the only reference.
 
-    :raises NotFound: there is no database here.
-    :raises Denied, Unavailable, Timeout, Corruption: as their texts say; the call can be repeated.
+    :raises NotFound: if there is no database at `url`.
+    :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`. The call can be
+        repeated.
     """
     _native.collect_after_repair(_text(url), _store(store_options))
