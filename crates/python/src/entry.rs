@@ -11,11 +11,12 @@ use siltstone::{Answer, KeyEntry};
 
 #[pymethods]
 impl Database {
-    /// The value of `key`, when it ends, and the sequence number of its write where that is
-    /// still known; None where the key is absent.
+    /// Returns the value of `key` with its expiry and the sequence number of its write, if that
+    /// is still known. Returns None if the key is absent.
     ///
-    /// :raises Invalid: an empty or oversized key.
-    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+    /// :raises Invalid: if the key is empty or too long.
+    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+    ///     `siltstone.exceptions`.
     fn get_entry<'py>(
         &self,
         py: Python<'py>,
