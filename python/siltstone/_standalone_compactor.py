@@ -1,4 +1,4 @@
-"""Compaction without a writer; `siltstone.admin` has it."""
+"""A compactor without a writer; `siltstone.admin` exports it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["Compaction", "Merged", "compact", "run_compactor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A range of somebody's compaction that a worker has merged."""
+    """A range of a compaction that a worker has merged."""
 
     job: str
-    """Identity of the compaction."""
+    """Id of the compaction."""
     range: int
-    """Which of its ranges, from 0."""
+    """Number of the range, from 0."""
     seconds: float
-    """How long it took here."""
+    """Time that the merge took in this process, in seconds."""
     line: str
-    """All of it in a line: what the logger `siltstone.compaction` says."""
+    """All fields in one line, as in the logger `siltstone.compaction`."""
 
 
 OnEvent = Callable[[Compaction | Merged | Exception], object]
-"""Hears what a compactor did, and what it tries again."""
+"""Called with each completed compaction or range, and with each error before it is tried again."""
 
 
 def _teller(
@@ -56,24 +56,29 @@ def compact(
     on_event: OnEvent | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> list[Compaction]:
-    """Merges all tables of the database at `url` into one sorted run; returns when that is done.
+    """Runs a major compaction: merges all tables of the database at `url` into one sorted run, and
+    returns when that is done.
 
-    It needs no writer and disturbs none: rows that the writer has not flushed yet stay where they
-    are, and what a snapshot of its may still read is kept. A compactor that runs beside it is
-    stopped: the writer's own goes on after the writer's next flush, one that runs in a process of
-    its own ends with `Fenced`. What an earlier compactor left unfinished is ended first.
+    It needs no writer and disturbs none: rows that the writer has not flushed are not affected, and
+    rows that a snapshot of the writer may read are kept. It stops another compactor of the
+    database: the embedded compactor of the writer continues after the next flush, and a compactor
+    in another process ends with `Fenced`. It first completes the compactions that an earlier
+    compactor left unfinished.
 
-    :param options: `Options`, or a dict of the same names: those about compaction and tables count.
+    :param options: `Options`, or a dict of the same names. Options about compaction and tables
+        apply.
     :param merge_operator: as for `open`.
-    :param workers: how many workers are expected in other processes (`run_compactor`): the ranges
-        that this one does not merge itself are left to them.
-    :param on_event: called with each `Compaction` that ends, and with errors that are tried again.
-    :param on_progress: called a few times a second with the bytes read and the bytes to read: an
-        estimate, as some tables may go unread.
-    :returns: what was done, in order; empty when nothing was to gain.
-    :raises NotFound: there is no database here.
-    :raises Fenced: another compactor has taken over. What was finished is where it goes on.
-    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :param workers: number of workers in other processes (`run_compactor(worker=True)`) that share
+        the work.
+    :param on_event: called with each completed `Compaction`, and with each error that is tried
+        again.
+    :param on_progress: called a few times a second with the bytes read and the bytes to read. The
+        latter is an estimate, because some tables may not be read.
+    :returns: the compactions, in order; an empty list if there was nothing to merge.
+    :raises NotFound: if there is no database at `url`.
+    :raises Fenced: if another compactor has taken over. It continues from the completed work.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: see
+        `siltstone.exceptions`.
     """
     operator = described(merge_operator)
     if workers < 0:
@@ -101,26 +106,28 @@ def run_compactor(
     worker: bool = False,
     on_event: OnEvent | None = None,
 ) -> None:
-    """Compacts the database at `url` in this process, until it is interrupted.
+    """Runs a compactor for the database at `url` in this process, until it is interrupted.
 
-    Open the writer with ``embedded_compactor=False``: of two compactors the one that starts later
-    stops the other, and never the writer. Interrupted, it leaves what it has finished to the next
-    one. Every compaction is a line of the logger ``siltstone.compaction``.
+    Open the writer with ``embedded_compactor=False``: a compactor that starts stops an earlier one,
+    but never the writer. An interrupted compactor leaves its completed work to the next one. The
+    logger ``siltstone.compaction`` has one line for each compaction.
 
-    With ``workers=N`` it is a coordinator: compactions are cut into ranges for N workers besides
-    itself. A worker (``worker=True``, in any number of other processes) plans nothing; it merges
-    ranges that a coordinator has left open, and takes those of workers that stalled for
-    `compactors.worker_timeout`. Workers may come, go and die at any moment.
+    With ``workers=N`` it is a coordinator: it divides compactions into ranges for itself and N
+    workers. A worker (``worker=True``, in any number of other processes) plans no compactions. It
+    merges ranges of a coordinator, and takes over ranges of workers that made no progress for
+    `compactors.worker_timeout`. Workers can start, stop and crash at any moment.
 
-    :param options: `Options`, or a dict of the same names: those about compaction and tables count.
-    :param merge_operator: as for `open`; workers need it, too.
-    :param workers: how many workers are expected in other processes.
-    :param worker: work for a compactor that runs elsewhere.
-    :param on_event: called with each `Compaction` or `Merged` range that ends, and with errors that
-        are tried again. What it raises ends the call.
-    :raises NotFound: there is no database here, or it was destroyed.
-    :raises Fenced: another compactor has taken over.
-    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :param options: `Options`, or a dict of the same names. Options about compaction and tables
+        apply.
+    :param merge_operator: as for `open`; workers need it too.
+    :param workers: number of workers in other processes.
+    :param worker: run as a worker of a coordinator in another process.
+    :param on_event: called with each completed `Compaction` or `Merged` range, and with each error
+        that is tried again. An exception that it raises ends the call.
+    :raises NotFound: if there is no database at `url`, or it was destroyed.
+    :raises Fenced: if another compactor has taken over.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: see
+        `siltstone.exceptions`.
     """
     operator = described(merge_operator)
     if workers < 0 or (worker and workers):
