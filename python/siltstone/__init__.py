@@ -8,7 +8,7 @@
         for key, value in db.scan(prefix=b"la"):
             print(key, value)
 
-One writer, any number of readers, in processes of their own; there is no server to run.
+A database has one writer and any number of readers, each in its own process. There is no server.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ __all__ = [
 ]
 
 _LATER = ("aio", "changes", "compaction", "ingest", "keys", "lsm", "table")
-"""Modules that are bound here and imported when they are first named: a program that uses none
-of them does not wait."""
+"""Modules that are imported on first use, so that a program that does not use them starts faster.
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""How handles and reports show themselves: in a line, and as small tables of HTML in notebooks."""
+"""Text and HTML forms of handles and reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _KEY_FIGURES = (
     "l0_entries",
     "pressure",
 )
-"""What of `Stats` is shown where a line must do."""
+"""The figures of `Stats` that a one-line form shows."""
 
 
 def binary(count: float) -> str:
-    """Bytes in binary units."""
+    """Formats a number of bytes in binary units."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < _KIB:
             return f"{count} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -33,13 +33,13 @@ def binary(count: float) -> str:
 
 
 def line(name: str, *words: str, **figures: object) -> str:
-    """A report in a line: its name, then words, then figures by name."""
+    """Formats a report as one line: its name, words, and figures by name."""
     parts = [*words, *(f"{key}={value}" for key, value in figures.items())]
     return f"<siltstone.{name} {', '.join(parts)}>"
 
 
 def page(title: str, rows: Iterable[tuple[object, object]]) -> str:
-    """A table of two columns; everything in it is text."""
+    """Returns an HTML table of two columns. Names and values are escaped."""
     shown = "".join(
         f"<tr><td {_LEFT}>{_text(name)}</td><td {_LEFT}>{_text(value)}</td></tr>"
         for name, value in rows
@@ -48,7 +48,7 @@ def page(title: str, rows: Iterable[tuple[object, object]]) -> str:
 
 
 def grid(title: str, heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table with a head; everything in it is text."""
+    """Returns an HTML table with a head. All cells are escaped."""
     names = list(heads)
     head = "".join(f"<th>{_text(name)}</th>" for name in names)
     shown = "".join(
@@ -59,13 +59,13 @@ def grid(title: str, heads: Iterable[str], rows: Iterable[Iterable[object]]) -> 
 
 
 def key_figures(stats: Stats) -> Mapping[str, str]:
-    """The figures that one looks at first."""
+    """Returns the key figures of a handle, formatted."""
     shown = {figure.name: figure.shown() for figure in stats if figure.name in _KEY_FIGURES}
     return {name: shown[name] for name in _KEY_FIGURES}
 
 
 def database(place: str, state: str, stats: Stats | None) -> str:
-    """A database in a notebook."""
+    """Returns the HTML form of a database for notebooks."""
     rows: list[tuple[object, object]] = [("where", place), ("state", state)]
     if stats is not None:
         rows += key_figures(stats).items()

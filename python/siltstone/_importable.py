@@ -1,7 +1,9 @@
-"""Functions that give store options: by name, so that the name can travel where secrets may not.
+"""Functions that are named as `module:function`, such as providers of store options and merge
+operators.
 
-A reader that was opened with such a function pickles the function's name. The other end imports it
-and calls it there: with the credentials of that machine, fresh.
+A reader that was opened with such a provider pickles only the name. The unpickling process imports
+the function and calls it there, so that the credentials of that machine are used and no secret
+travels.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ __all__ = ["called", "name_of", "resolve"]
 
 
 def called(provider: Any) -> Any:
-    """What the provider, a function or its name, gives; what is neither is given back as it is."""
+    """Returns the result of a provider, given as a function or by name. Any other object is
+    returned unchanged."""
     function = resolve(provider) if isinstance(provider, str) else provider
     return function() if callable(function) else function
 
 
 def name_of(provider: Any) -> str | None:
-    """``module:function`` for a provider, None for what is none. For a function that cannot be
-    found by its name the text says what it is, and `resolve` refuses it.
-    """
+    """Returns ``module:function`` for a provider, and None for any other object. For a function
+    that cannot be imported by name, the text says so, and `resolve` refuses it."""
     if isinstance(provider, str):
         return provider
     if not callable(provider):
@@ -39,9 +41,9 @@ def name_of(provider: Any) -> str | None:
 
 
 def resolve(name: str, what: str = "the provider of store options") -> Any:
-    """The function of that name, or whatever else of that name can be called or holds functions.
+    """Returns the object with a name: a function, or an object with a `fold` attribute.
 
-    :raises Invalid: there is none in this process.
+    :raises Invalid: if it cannot be imported in this process.
     """
     why: Exception | None = None
     try:
@@ -58,7 +60,7 @@ def resolve(name: str, what: str = "the provider of store options") -> Any:
 
 
 def _found(name: str) -> Any:
-    """What has that name, or None where the name cannot be anything's."""
+    """Imports the object with a name; None if the name has no valid form."""
     module, _, path = name.partition(":")
     if not module or not path or "<" in path:
         return None

@@ -1,4 +1,4 @@
-"""What bulk loads answer."""
+"""The result of `Database.load`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a load came to: from `Database.load`."""
+    """The result of `Database.load`, `siltstone.LoadResult`. The result of
+    `siltstone.spark.bulk_load` is another class, `siltstone.spark.LoadResult`, with other fields.
+    """
 
     rows: int
-    """Rows that are part of the database now. With ``duplicates="last"`` those that another row
-    replaced are not counted."""
+    """Number of loaded rows. With ``duplicates="last"``, rows that another row replaced are not
+    counted."""
     bytes: int
-    """Bytes of the tables."""
+    """Size of the tables in bytes."""
     ssts: int
-    """How many tables there are."""
+    """Number of tables."""
     seq: int | None
-    """The sequence number at which the rows stand in the history; None without rows."""
+    """Sequence number of the rows; None if there are no rows."""
     seconds: dict[str, float]
-    """Seconds by phase: "read", until all rows were taken, with tables that were made meanwhile;
-    "build", until the last table was uploaded; "commit", until all was visible and durable."""
+    """Seconds by phase. "read": until all rows were read, including the tables built meanwhile.
+    "build": until the last table was uploaded. "commit": until the rows were visible and durable.
+    """
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """The fields as plain values for JSON."""
         return {
             "rows": self.rows,
             "bytes": self.bytes,

@@ -1,9 +1,9 @@
-"""What the engine says, handed on to `logging`.
+"""Forwards log lines of the engine to `logging`.
 
-Loggers are `siltstone.compaction` (a line a compaction), `siltstone.pressure` (why writes are
-slowed or stopped), `siltstone.close` (a close that nobody asked for failed), `siltstone.gc`,
-`siltstone.task` (a task died) and their parent `siltstone`. One thread hands the lines on, since no
-thread of the engine waits for the interpreter.
+The loggers are `siltstone.compaction` (one line for each compaction), `siltstone.pressure` (reasons
+for slowed or stopped writes), `siltstone.close` (an implicit close failed), `siltstone.gc`,
+`siltstone.task` (a task died) and their parent `siltstone`. One thread forwards the lines, so that
+no thread of the engine waits for the interpreter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _thread: threading.Thread | None = None
 
 
 def start() -> None:
-    """Has the thread run, if it does not: in a forked child that of the parent is gone."""
+    """Starts the thread if it is not running, as in a forked child."""
     global _thread  # noqa: PLW0603
     if _thread is None or not _thread.is_alive():
         _thread = threading.Thread(target=_hand_on, name="siltstone-lines", daemon=True)
@@ -27,14 +27,14 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Waits until all is told. Nothing comes any more."""
+    """Waits until all lines are forwarded. No lines follow."""
     if _thread is not None and _thread is not threading.current_thread():
         _thread.join(_PATIENCE_SECONDS)
 
 
 def _hand_on() -> None:
     while (lines := _native.next_lines()) is not None:
-        # Once something is said, and here: to import it takes half as long as to open a database.
+        # Imported with the first line, because the import takes half as long as opening a database.
         import logging  # noqa: PLC0415
 
         for logger, level, text in lines:

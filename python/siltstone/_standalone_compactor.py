@@ -82,7 +82,7 @@ def compact(
     """
     operator = described(merge_operator)
     if workers < 0:
-        raise ValueError("workers is how many others are expected")
+        raise ValueError("workers must be 0 or more")
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:
@@ -131,6 +131,6 @@ def run_compactor(
     """
     operator = described(merge_operator)
     if workers < 0 or (worker and workers):
-        raise ValueError("workers is how many others a coordinator expects; a worker expects none")
+        raise ValueError("workers must be 0 or more, and 0 together with worker=True")
     named, store = named_options(options), _store(store_options)
     _native.run_compactor(_text(url), named, store, operator, (workers, worker), _teller(on_event))

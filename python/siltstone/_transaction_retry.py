@@ -1,4 +1,4 @@
-"""Transactions that are run again when another commit came between."""
+"""`retry`: runs a transaction again after a conflict."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["retry"]
 
 _T = TypeVar("_T")
 
-# A conflict means that somebody else has come through, so trying again at once helps all together.
-# One that loses many times stands aside for a moment, for a time of its own.
+# A conflict means that another transaction has committed, so an immediate retry loses no overall
+# progress. A transaction that conflicts repeatedly pauses for a random time.
 _AT_ONCE = 2
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
@@ -30,15 +30,16 @@ def retry(
     *,
     isolation: Literal["serializable", "snapshot"] = "serializable",
 ) -> _T:
-    """Runs `function` with a transaction and commits it; where that is Conflict, begins again with
-    another transaction. Gives what the function returned.
+    """Runs `function` with a transaction and commits it. After a Conflict it runs `function` again
+    with a new transaction. Returns the result of the function.
 
-    The function may run several times: what it does beside the transaction it does as often. Any
-    other exception rolls back and passes.
+    The function may run several times, and so do its side effects outside of the transaction. Any
+    other exception rolls back and is raised.
 
-    :param attempts: how many times at most.
-    :raises Conflict: the last attempt was overtaken too.
-    :raises Invalid: fewer than one attempt.
+    :param attempts: maximum number of attempts.
+    :param isolation: as for `Database.transaction`.
+    :raises Conflict: if the last attempt conflicts too.
+    :raises Invalid: if `attempts` is below 1.
     """
     for pause in pauses(attempts):
         if pause:
@@ -53,9 +54,9 @@ def retry(
 
 
 def pauses(attempts: int) -> list[float]:
-    """How long to wait before each attempt.
+    """Returns the pause in seconds before each attempt.
 
-    :raises Invalid: fewer than one attempt.
+    :raises Invalid: if `attempts` is below 1.
     """
     if attempts < 1:
         raise Invalid(f"attempts must be 1 or more, not {attempts}")

@@ -191,7 +191,7 @@ def _counted(given: int | None, usual: int) -> int:
     if given is None:
         return usual
     if given < 1:
-        raise Invalid(f"a read of the feed is of at least one row and one byte, not {given}")
+        raise Invalid(f"rows and bytes of a read must be 1 or more, not {given}")
     return given
 
 

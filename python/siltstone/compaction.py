@@ -169,7 +169,7 @@ class Plan:
         plain = []
         for result in results:
             if not isinstance(result, UnitResult):
-                raise TypeError(f"a result is what Unit.run gives, not {type(result).__name__}")
+                raise TypeError(f"a result must be that of Unit.run, not {type(result).__name__}")
             plain.append(result.to_plain())
         return self._held.commit(plain)
 
@@ -223,7 +223,7 @@ def plan(
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     if unit_bytes < 1:
-        raise Invalid(f"unit_bytes is {unit_bytes}: a unit reads some bytes")
+        raise Invalid(f"unit_bytes must be 1 or more, not {unit_bytes}")
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:

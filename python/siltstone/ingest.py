@@ -207,9 +207,9 @@ class Job:
             case None | (_, _):
                 pass
             case _:
-                raise TypeError(f"replace: a pair of a start and an end, not {replace!r}")
+                raise TypeError(f"replace must be a pair (start, end), not {replace!r}")
         if behind and replace is not None:
-            raise Invalid("a job that comes behind all that is there replaces nothing: make two")
+            raise Invalid("behind and replace exclude each other: create two jobs")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
         begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn, replace, behind)
         self._job: _PlainJob = begun[0]
@@ -276,7 +276,7 @@ class Job:
         """
         part = _named(part)
         if table_bytes < 1:
-            raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
+            raise Invalid(f"table_bytes must be 1 or more, not {table_bytes}")
         given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
         return _native.ingest_writer(self.url, self._store_options, self._job, part, *given)
 
@@ -327,10 +327,12 @@ class Job:
         for part in parts:
             if not isinstance(part, Part):
                 kind = type(part).__name__
-                raise TypeError(f"a part is what PartWriter.finish and Job.load give, not {kind}")
+                raise TypeError(
+                    f"a part must be the result of PartWriter.finish or Job.load, not {kind}"
+                )
             first.setdefault(part.part, part)
         if any(part.job != self.id for part in first.values()):
-            raise Invalid("a part is another job's")
+            raise Invalid("a part belongs to another job; commit each job with its own parts")
         data = [part.data for part in first.values() if part.tables]
         plain, attempt, tables, rows, size = _native.ingest_commit(
             self.url, self._store_options, self._job, data
@@ -370,9 +372,11 @@ def _checked(txn: tuple[str, int] | None) -> None:
         case (str(), SupportsIndex() as number) if not isinstance(number, bool):
             version = number.__index__()
         case _:
-            raise TypeError(f"txn: a pair of the application's name and its version, not {txn!r}")
+            raise TypeError(f"txn must be a pair (application name, version), not {txn!r}")
     if not txn[0] or not 0 <= version < 1 << 64:
-        raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
+        raise Invalid(
+            f"txn is {txn!r}: give a name that is not empty, and a version from 0 to 2**64 - 1"
+        )
 
 
 def _named(part: SupportsIndex | str) -> int | str:
@@ -384,7 +388,7 @@ def _named(part: SupportsIndex | str) -> int | str:
     if isinstance(part, str):
         return part
     if isinstance(part, bool) or not isinstance(part, SupportsIndex):
-        raise TypeError(f"part: a number or a text that names it, not {part!r}")
+        raise TypeError(f"part must be a whole number or text, not {part!r}")
     return part.__index__()
 
 
@@ -395,7 +399,7 @@ def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
     """
     if not isinstance(request, IngestRequest):
         kind = type(request).__name__
-        text = f"request: expected what Job.commit gives, not {kind}"
+        text = f"request must be the result of Job.commit, not {kind}"
         raise TypeError(text)
     return request.to_plain()
 
@@ -430,7 +434,7 @@ def submit(
     """
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
-        raise TypeError("timeout: a duration; wait=False does not wait")
+        raise TypeError("timeout must be a duration; use wait=False to not wait")
 
     def asked(seconds: float | None) -> IngestStatus:
         return IngestStatus(*_native.ingest_submit(request.url, store, plain, seconds))
@@ -451,10 +455,10 @@ def submit(
         left = until - time.monotonic()
         if left <= 0:
             raise Timeout(
-                "submit: the job was not taken in within the time-out; it stays asked for, and the "
-                "next writer takes it in"
-                + (f" (this call may not open the database: {barred})" if barred else "")
-                + ". If the last writer died, take_over=True ends it"
+                "submit: the job was not adopted within the timeout; it remains submitted, and the "
+                "next writer adopts it"
+                + (f" (this call could not open the database: {barred})" if barred else "")
+                + ". If the last writer died, take_over=True fences it"
             )
         with suppress(Timeout):
             return asked(min(left, _LOOK_AGAIN))
@@ -489,8 +493,8 @@ def _take_in(
         ) as db:
             db.ingest(request).wait()
     except (Closed, Conflict, Fenced, Invalid, Unavailable) as error:
-        # Another writer is alive, did not close, or opened at the same time: it adopts the job. Or the
-        # job was refused, and the next status says so.
+        # Another writer is alive, did not close, or opened at the same time: it adopts the job. Or
+        # the job was refused, and the next status says so.
         return str(error)
     return None
 

@@ -281,7 +281,7 @@ def test_mistakes_are_told(memory_url) -> None:
         assert job.id in repr(job)
         with pytest.raises(siltstone.Unsupported, match="allow_ingest_behind"):
             ingest.Job(memory_url, behind=True)
-        with pytest.raises(siltstone.Invalid, match="replaces nothing"):
+        with pytest.raises(siltstone.Invalid, match="exclude each other"):
             ingest.Job(memory_url, behind=True, replace=(None, None))
         with pytest.raises(siltstone.Invalid, match="no rows"):
             job.commit([])

@@ -1,4 +1,4 @@
-"""Siltstone for asyncio: the surface of `siltstone`, awaited.
+"""Siltstone for asyncio: the counterpart of `siltstone` with awaitable calls.
 
     import asyncio
     import siltstone.aio
@@ -13,12 +13,12 @@
 
     asyncio.run(main())
 
-A call that memory can answer completes where it is awaited: no future, no thread, no turn of the
-event loop. A call that waits wakes the loop once. Nothing runs in an executor. Cancelling a wait
-never cancels a write that was accepted.
+A call that needs only data in memory completes without a future, a thread or a turn of the event
+loop. A call that waits wakes the loop once. No call runs in an executor. Cancelling a wait never
+cancels an accepted write.
 
-Handles are used from any number of event loops, each in its thread. There are no item operators,
-since `db[key]` cannot be awaited; a forked child opens its own.
+A handle can be used from any number of event loops, each in its own thread. There are no item
+operators, because `db[key]` cannot be awaited. A forked child must open its own handles.
 """
 
 from __future__ import annotations

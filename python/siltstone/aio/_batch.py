@@ -1,4 +1,4 @@
-"""Batches of writes, for one atomic commit that is awaited."""
+"""Batches of writes for asyncio."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["WriteBatch"]
 
 @final
 class WriteBatch:
-    """Operations for one atomic commit, in their order. Collecting them waits for nothing, so that
-    only the commit is awaited. One task at a time."""
+    """Operations for one atomic commit, in order. Only the commit is awaited. Use it in one task at
+    a time."""
 
     __slots__ = ("_batch", "_commit", "_database", "_ended")
 
@@ -40,10 +40,11 @@ class WriteBatch:
     ) -> None:
         """Sets `key` to `value`.
 
-        :param ttl: the key is gone after this long, counted from now.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+        :param ttl: time to live, counted from now; the key expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
         """
         self._open().put(key, value, ttl=ttl, expire_at=expire_at)
 
@@ -55,7 +56,8 @@ class WriteBatch:
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> None:
-        """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+        """Adds a merge operand to `key`. The commit raises Invalid if the database was opened
+        without a merge operator.
 
         :param ttl: as for `put`.
         :param expire_at: as for `put`.
@@ -63,7 +65,7 @@ class WriteBatch:
         self._open().merge(key, operand, ttl=ttl, expire_at=expire_at)
 
     def delete(self, key: _Bytes) -> None:
-        """Deletes `key`; that it was absent is no error."""
+        """Deletes `key`. Deleting an absent key succeeds."""
         self._open().delete(key)
 
     def delete_range(
@@ -73,28 +75,28 @@ class WriteBatch:
         *,
         prefix: _Bytes | None = None,
     ) -> None:
-        """Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
-        after it stays. Without a start it begins with the first key, without an end it goes on to
-        the last, and counts as two operations.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`. Later operations of the
+        batch are not affected. Without `start` the range begins at the first key. Without `end` it
+        ends after the last key, and counts as two operations.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
         self._open().delete_range(start, end, prefix=prefix)
 
     def clear(self) -> None:
-        """Forgets every operation."""
+        """Removes all operations."""
         self._open().clear()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the operations, encoded: what `max_batch_bytes` counts."""
+        """Size of the encoded operations in bytes, which `max_batch_bytes` limits."""
         return self._batch.nbytes
 
     @property
     def commit(self) -> Commit | None:
-        """The Commit, once the ``async with`` block of a batch from `Database.batch()` ended
-        well."""
+        """The Commit, after the ``async with`` block of a batch from `Database.batch()`; otherwise
+        None."""
         return self._commit
 
     def __len__(self) -> int:

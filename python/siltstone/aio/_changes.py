@@ -1,4 +1,4 @@
-"""The change feed, awaited."""
+"""The change feed for asyncio."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Changes"]
 
 @final
 class Changes(AsyncIterator[ArrowArray]):
-    """A reading position in the feed: `siltstone.changes.Changes`, awaited. ``async for`` ends at
-    the end of what is durable, and may be begun again: then it goes on. A read that is cancelled
-    loses nothing: the next one gives the same. One read is under way at a time."""
+    """A position in the feed: the counterpart of `siltstone.changes.Changes`. ``async for`` ends
+    after the last durable change. A later iteration continues there. A cancelled read loses no
+    change: the next read returns the same. One read can be active at a time."""
 
     __slots__ = ("_feed", "batch_bytes", "batch_rows")
 
@@ -27,7 +27,8 @@ class Changes(AsyncIterator[ArrowArray]):
         self.batch_bytes = BYTES
 
     async def read(self, rows: int | None = None, bytes: int | None = None) -> ArrowArray | None:
-        """The next changes. Arguments and errors are those of `siltstone.changes.Changes.read`."""
+        """Returns the next changes. Arguments and errors are those of
+        `siltstone.changes.Changes.read`."""
         most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
         return await self._feed._begin_read(*most)
 
@@ -41,28 +42,29 @@ class Changes(AsyncIterator[ArrowArray]):
         return batch
 
     async def acknowledge(self, token: str | None = None) -> None:
-        """Says that everything up to `token` was dealt with (None: all that was read). Errors are
+        """Acknowledges all changes up to `token`; None: all changes that were read. Errors are
         those of `siltstone.changes.Changes.acknowledge`."""
         await self._feed._begin_acknowledge(token)
 
     @property
     def token(self) -> str:
-        """Where it stands."""
+        """Token of the current position."""
         return self._feed.token
 
     @property
     def seq(self) -> int:
-        """The last sequence number that was passed on whole."""
+        """Last sequence number that was returned completely."""
         return self._feed.seq
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What it goes on from, where it began with a snapshot: open a reader there."""
+        """The checkpoint of a feed that began with "snapshot"; open a reader at it to read the
+        initial state."""
         return self._feed.checkpoint
 
     @property
     def consumer(self) -> str | None:
-        """The name of its consumer."""
+        """Name of the consumer, or None."""
         return self._feed.consumer
 
     def __repr__(self) -> str:

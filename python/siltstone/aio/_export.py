@@ -1,4 +1,4 @@
-"""Export and import, awaited."""
+"""Export and import for asyncio."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def export(
     store_options: StoreOptionsSource | None = None,
     to_store_options: StoreOptionsSource | None = None,
 ) -> ExportReport:
-    """As `siltstone.admin.export`: copies a state of the database at `url` to a mirror at `to`. It
-    goes on where the wait is cancelled."""
+    """As `siltstone.admin.export`: exports a state of the database at `url` to a mirror at `to`.
+    The call continues if the wait is cancelled."""
     source, target = _places(url, store_options, to, to_store_options)
     return ExportReport(*await _native.begin_export(source, target, checkpoint, False))
 
@@ -32,7 +32,7 @@ async def import_(
     store_options: StoreOptionsSource | None = None,
     from_store_options: StoreOptionsSource | None = None,
 ) -> ExportReport:
-    """As `siltstone.admin.import_`: makes a database at `url` out of what lies at `from_`. It goes
-    on where the wait is cancelled."""
+    """As `siltstone.admin.import_`: imports the mirror or database at `from_` to `url`. The call
+    continues if the wait is cancelled."""
     target, source = _places(url, store_options, from_, from_store_options)
     return ExportReport(*await _native.begin_export(source, target, checkpoint, True))

@@ -1,5 +1,5 @@
-"""The handles: Database, Reader, Snapshot, Transaction. Each call begins in the compiled part,
-which answers or gives a `Pending` to await."""
+"""The handles Database, Reader, Snapshot and Transaction. Each call begins in the compiled module,
+which returns a result or a `Pending` to await."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ __all__ = ["Database", "Reader", "Snapshot", "Transaction"]
 _T = TypeVar("_T")
 
 
-# What `pop` gives where a key is absent and nothing else was asked for.
+# The result of `pop` for an absent key without a default.
 _ABSENT: Final = object()
 
 
 @final
 class Database(_Reads):
-    """The one writer of a database, from `siltstone.aio.open`.
+    """The writer of a database, from `siltstone.aio.open`. A database has one writer.
 
-    Its own reads see what it has accepted, durable or not. An interpreter that exits normally
-    closes what is open. In a forked child every call raises Closed.
+    Its own reads see every accepted write, durable or not. An interpreter that exits normally
+    closes open handles. In a forked child every call raises Closed.
     """
 
     __slots__ = ()
@@ -62,9 +62,9 @@ class Database(_Reads):
 
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
+        :raises Invalid: if the database has no columns.
         """
         return Table(self)
 
@@ -78,18 +78,20 @@ class Database(_Reads):
         if_absent: bool = False,
         if_value: _Bytes | None = None,
     ) -> Commit:
-        """Sets `key` to `value`: accepted, and visible to this handle, when it returns. Durable
-        when the Commit has been awaited. Waits only while `max_memtable_bytes` are unflushed; one
-        that is cancelled in that wait may have been accepted or not.
+        """Sets `key` to `value`. When the call returns, the write is accepted and visible to this
+        handle. It is durable when the Commit has been awaited. The call waits only while
+        `max_memtable_bytes` are unflushed. If that wait is cancelled, the write may or may not have
+        been accepted.
 
-        :param ttl: the key is gone after this long, rounded up to milliseconds.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :param if_absent: only where the key is absent.
-        :param if_value: only where the key has this value.
-        :raises Conflict: it is not so; `context["key"]` names the key.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :param if_absent: write only if the key is absent.
+        :param if_value: write only if the key has this value.
+        :raises Conflict: if the condition does not hold; `context["key"]` names the key.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
+        :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
         answer = self._handle._begin_put(key, value, ttl, expire_at, if_absent, if_value)
         if isinstance(answer, Pending):
@@ -104,11 +106,14 @@ class Database(_Reads):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> Commit:
-        """Adds a merge operand to `key`: reads fold it into the value by the merge operator.
+        """Adds a merge operand to `key`. Reads fold it into the value with the merge operator that
+        the database was opened with.
 
-        :param ttl: after this long the operand is gone, and with it what it was added to.
+        :param ttl: time to live. After it the operand expires, together with the value that it was
+            added to.
         :param expire_at: as for `put`.
-        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        :raises Invalid: if the database was opened without a merge operator, or the operator does
+            not accept the operand; as for `put`.
         """
         answer = self._handle._begin_merge(key, operand, ttl, expire_at)
         if isinstance(answer, Pending):
@@ -116,10 +121,10 @@ class Database(_Reads):
         return answer
 
     async def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
-        """Deletes `key`; that it was absent is no error.
+        """Deletes `key`. Deleting an absent key succeeds.
 
-        :param if_value: only where the key has this value.
-        :raises Conflict: it has not; `context["key"]` names the key.
+        :param if_value: delete only if the key has this value.
+        :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         """
         answer = self._handle._begin_delete(key, if_value)
         if isinstance(answer, Pending):
@@ -127,11 +132,12 @@ class Database(_Reads):
         return answer
 
     async def get_entry(self, key: _Bytes) -> Entry | None:
-        """The value of `key`, when it ends, and the sequence number of its write where that is
-        still known; None where the key is absent.
+        """Returns the value of `key` with its expiry and the sequence number of its write, if that
+        is still known. Returns None if the key is absent.
 
-        :raises Invalid: an empty or oversized key.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+            `siltstone.exceptions`.
         """
         answer = self._handle._begin_get_entry(key)
         if isinstance(answer, Pending):
@@ -143,11 +149,11 @@ class Database(_Reads):
     @overload
     async def pop(self, key: _Bytes, default: _T) -> bytes | _T: ...
     async def pop(self, key: _Bytes, default: Any = _ABSENT) -> Any:
-        """Deletes `key` and gives what was there: of several callers at once one gets it. One that
-        is cancelled while it waits may have deleted it or not.
+        """Deletes `key` and returns its value. If several callers pop the key concurrently, one of
+        them gets the value. If the wait is cancelled, the key may or may not have been deleted.
 
-        :param default: for a key that is absent; without one that is a KeyError.
-        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        :param default: result for an absent key; without it an absent key raises KeyError.
+        :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
         answer = self._handle._begin_pop(key, default)
         if isinstance(answer, Pending):
@@ -163,12 +169,13 @@ class Database(_Reads):
         *,
         prefix: _Bytes | None = None,
     ) -> Commit:
-        """Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
-        many there are: what is written later stays. Without a start it begins with the first key,
-        without an end it goes on to the last. Compactions leave tables that it covers unread.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`, with one entry,
+        independent of their number. Later writes are not affected. Without `start` the range begins
+        at the first key; without `end` it ends after the last. Compactions do not read tables that
+        the range covers completely.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
         answer = self._handle._begin_delete_range(start, end, prefix)
         if isinstance(answer, Pending):
@@ -201,13 +208,15 @@ class Database(_Reads):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> Commit:
-        """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
-        Arrow arrays of binary or text.
+        """Sets each key to the value at the same position, in one atomic batch. Keys and values are
+        sequences of bytes, or two Arrow arrays of binary or text.
 
-        :param ttl: as for `put`, of all of them.
-        :param expire_at: as for `put`.
-        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
-        :raises TypeError: one key or value in place of a list; what is none, naming its row.
+        :param ttl: as for `put`, for all rows.
+        :param expire_at: as for `put`, for all rows.
+        :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
+            `max_batch_bytes`; as for `put`.
+        :raises TypeError: if an argument is a single key or value, or an element has the wrong
+            type; the text names its row.
         """
         answer = self._handle._begin_put_many(keys, values, ttl, expire_at)
         if isinstance(answer, Pending):
@@ -218,7 +227,8 @@ class Database(_Reads):
         """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
         one atomic batch.
 
-        :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+        :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
+            `max_batch_bytes`.
         """
         data = batch._batch if isinstance(batch, WriteBatch) else batch
         answer = self._handle._begin_write(data)
@@ -227,30 +237,31 @@ class Database(_Reads):
         return answer
 
     def batch(self) -> WriteBatch:
-        """A batch for an ``async with`` block: committed when the block ends well, discarded on an
-        exception. Then `batch.commit` is the Commit."""
+        """Returns a batch for an ``async with`` block. The batch is committed at the end of the
+        block, and discarded if the block raises. Afterwards `batch.commit` is the Commit."""
         batch = WriteBatch()
         batch._database = self
         return batch
 
     async def flush(self, *, memtable: bool = False) -> None:
-        """Returns when every write issued before it is durable.
+        """Returns when every earlier write is durable.
 
-        :param memtable: also in tables, so that the next opening has nothing to replay.
+        :param memtable: also write the memtable to tables, so that the next opening has nothing to
+            replay.
         """
         await self._handle._begin_flush(memtable)
 
     @property
     def closed_by(self) -> Error | None:
-        """Why the handle is closed: the exception that its calls raise. None while it is open."""
+        """The exception that calls of a closed handle raise. None while the handle is open."""
         return self._handle.closed_by
 
     async def compact(self) -> None:
-        """As `siltstone.Database.compact`. Cancelling the wait does not stop it."""
+        """As `siltstone.Database.compact`. Cancelling the wait does not stop the compaction."""
         await self._handle._begin_compact()
 
     def snapshot(self) -> Opening[Snapshot]:
-        """A fixed view of the database as it is when this is awaited."""
+        """Returns a fixed view of the database, in the state when it is awaited."""
 
         async def begin() -> Snapshot:
             return Snapshot(self._handle.snapshot())
@@ -258,26 +269,26 @@ class Database(_Reads):
         return Opening(begin)
 
     async def stats(self) -> Stats:
-        """What the handle holds and has done."""
+        """As `siltstone.Database.stats`."""
         return self._handle.stats()
 
     async def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name."""
+        """Returns the figures of `stats` by name."""
         return self._handle.metrics()
 
     async def close(self) -> None:
-        """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
-        fine. It goes on when the wait is cancelled."""
+        """Makes all writes durable, records a clean close, and ends the handle. `close()` is
+        idempotent. It continues if the wait is cancelled."""
         await self._handle._begin_close()
 
     def transaction(
         self, isolation: Literal["serializable", "snapshot"] = "serializable"
     ) -> Opening[Transaction]:
-        """Begins a transaction: ``async with db.transaction() as tx``, which commits when the block
-        ends well.
+        """Begins a transaction: ``async with db.transaction() as tx``, which commits at the end of
+        the block.
 
         :param isolation: as for `siltstone.Database.transaction`.
-        :raises Invalid: another isolation.
+        :raises Invalid: if `isolation` has another value.
         """
 
         async def begin() -> Transaction:
@@ -295,8 +306,8 @@ class Database(_Reads):
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Checkpoint:
-        """Makes a checkpoint. Arguments and errors are those of `siltstone.Database.checkpoint`.
-        It goes on when the wait is cancelled."""
+        """Creates a checkpoint. Arguments and errors are those of `siltstone.Database.checkpoint`.
+        The call continues if the wait is cancelled."""
         asked = asked_for(scope, force_flush, lifetime, source, name, metadata)
         return await self._handle._begin_checkpoint(asked)
 
@@ -311,9 +322,9 @@ class Database(_Reads):
         on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:
         """Loads any amount of Arrow data. Arguments and errors are those of
-        `siltstone.Database.load`. It runs in a thread of its own, by which `data` is read and
-        `on_progress` called. When the wait is cancelled it ends, and nothing is loaded, unless all
-        was uploaded already."""
+        `siltstone.Database.load`. The load runs in its own thread, which reads `data` and calls
+        `on_progress`. Cancelling the wait ends the load, and no row is loaded, unless all tables
+        were uploaded already."""
         given_up = threading.Event()
 
         def told(done: int, total: int) -> None:
@@ -337,8 +348,8 @@ class Database(_Reads):
             given_up.set()
 
     async def ingest(self, request: IngestRequest) -> Commit:
-        """Makes an ingest job part of the database. Argument and errors are those of
-        `siltstone.Database.ingest`. It goes on when the wait is cancelled."""
+        """Adopts an ingest job. Argument and errors are those of `siltstone.Database.ingest`. The
+        call continues if the wait is cancelled."""
         return await self._handle._begin_ingest(request)
 
     async def changes(
@@ -350,18 +361,18 @@ class Database(_Reads):
         lifetime: _Seconds | None = None,
         most_bytes: int | None = None,
     ) -> Changes:
-        """The change feed: what was committed, in the order of its commits, as far as it is
-        durable. Arguments and errors are those of `siltstone.changes.begin`."""
+        """Returns the change feed: all durable changes in commit order. Arguments and errors are
+        those of `siltstone.changes.begin`."""
         asked = _asked(since, consumer, until, lifetime, most_bytes)
         return Changes(await self._handle._begin_feed(asked))
 
 
 @final
 class Reader(_Reads):
-    """A reader, from `siltstone.aio.open_reader`: sees whole writes in commit order, as far as they
-    are durable.
+    """A reader, from `siltstone.aio.open_reader`. It sees whole writes in commit order, as soon as
+    they are durable.
 
-    In a forked child its first call opens it anew, and blocks the event loop while it does.
+    In a forked child its first call reopens it, and blocks the event loop meanwhile.
     """
 
     __slots__ = ()
@@ -373,14 +384,14 @@ class Reader(_Reads):
 
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
+        :raises Invalid: if the database has no columns.
         """
         return Table(self)
 
     async def refresh(self) -> None:
-        """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
+        """Looks for newer data now, without waiting for the next `manifest_poll_interval`."""
         await self._handle._begin_refresh()
 
     async def changes(
@@ -392,29 +403,29 @@ class Reader(_Reads):
         lifetime: _Seconds | None = None,
         most_bytes: int | None = None,
     ) -> Changes:
-        """The change feed: what was committed, in the order of its commits, as far as it is
-        durable. Arguments and errors are those of `siltstone.changes.begin`."""
+        """Returns the change feed: all durable changes in commit order. Arguments and errors are
+        those of `siltstone.changes.begin`."""
         asked = _asked(since, consumer, until, lifetime, most_bytes)
         return Changes(await self._handle._begin_feed(asked))
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint that it was opened at; None for one that follows, or stays at a
-        version."""
+        """The checkpoint that the reader was opened at; None for a following reader and for a
+        reader at a version."""
         return self._handle.checkpoint
 
     async def stats(self) -> Stats:
-        """What the handle holds and has done."""
+        """As `siltstone.Database.stats`."""
         return self._handle.stats()
 
     async def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name."""
+        """Returns the figures of `stats` by name."""
         return self._handle.metrics()
 
 
 @final
 class Snapshot(_Reads):
-    """A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
+    """A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
     after the database is closed."""
 
     __slots__ = ()
@@ -426,26 +437,26 @@ class Snapshot(_Reads):
 
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
+        :raises Invalid: if the database has no columns.
         """
         return Table(self)
 
     @property
     def seq(self) -> int:
-        """The last sequence number it sees."""
+        """The last sequence number that the snapshot sees."""
         return self._handle.seq
 
     async def close(self) -> None:
-        """Lets go of what it holds. Scans that it made go on."""
+        """Releases the data that the snapshot keeps. Open scans of the snapshot continue."""
         self._handle.close()
 
 
 @final
 class Transaction(_Reads):
     """A transaction, from `Database.transaction`: ``async with db.transaction() as tx``. It commits
-    when the block ends well, and rolls back on an exception, a cancelled task's among them."""
+    at the end of the block, and rolls back if the block raises or its task is cancelled."""
 
     __slots__ = ("_commit",)
 
@@ -457,17 +468,17 @@ class Transaction(_Reads):
 
     @property
     def seq(self) -> int:
-        """The last sequence number of others that it sees."""
+        """The last sequence number of other writes that the transaction sees."""
         return self._handle.seq
 
     @property
     def isolation(self) -> str:
-        """What its commit depends on: "serializable" or "snapshot"."""
+        """The isolation level: "serializable" or "snapshot"."""
         return self._handle.isolation
 
     @property
     def committed(self) -> Commit | None:
-        """The Commit, once it was committed and had written something."""
+        """The Commit, after a commit with at least one write; otherwise None."""
         return self._commit
 
     async def put(
@@ -480,11 +491,12 @@ class Transaction(_Reads):
     ) -> None:
         """Sets `key` to `value`.
 
-        :param ttl: the key is gone after this long, counted from now.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-        :raises Closed: the transaction is over.
+        :param ttl: time to live, counted from now; the key expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
+        :raises Closed: if the transaction is over.
         """
         self._handle.put(key, value, ttl=ttl, expire_at=expire_at)
 
@@ -500,12 +512,13 @@ class Transaction(_Reads):
 
         :param ttl: as for `put`.
         :param expire_at: as for `put`.
-        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        :raises Invalid: if the database was opened without a merge operator, or the operator does
+            not accept the operand; as for `put`.
         """
         self._handle.merge(key, operand, ttl=ttl, expire_at=expire_at)
 
     async def delete(self, key: _Bytes) -> None:
-        """Deletes `key`; that it was absent is no error."""
+        """Deletes `key`. Deleting an absent key succeeds."""
         self._handle.delete(key)
 
     async def delete_range(
@@ -515,39 +528,42 @@ class Transaction(_Reads):
         *,
         prefix: _Bytes | None = None,
     ) -> None:
-        """Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
-        does after it stays. Without a start it begins with the first key, without an end it goes
-        on to the last, and counts as two operations.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`. Later writes of the
+        transaction are not affected. Without `start` the range begins at the first key. Without
+        `end` it ends after the last key, and counts as two operations.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
         self._handle.delete_range(start, end, prefix=prefix)
 
     async def savepoint(self) -> Savepoint:
-        """A moment that `rollback_to` can go back to.
+        """Returns a savepoint for `rollback_to`.
 
-        :raises Closed: the transaction is over.
+        :raises Closed: if the transaction is over.
         """
         return self._handle.savepoint()
 
     async def rollback_to(self, savepoint: Savepoint) -> None:
-        """Forgets what was written since the savepoint. What was read since still counts. The
-        savepoint stays, later ones go.
+        """Discards all writes since the savepoint. Reads since the savepoint still count for
+        conflicts, because later writes may depend on them. The savepoint can be used again; later
+        savepoints are discarded.
 
-        :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+        :raises Invalid: if the savepoint belongs to another transaction, or was discarded.
         """
         self._handle.rollback_to(savepoint)
 
     async def commit(self) -> Commit | None:
-        """Commits: everything that was written becomes visible at once; durable when the Commit has
-        been awaited. None where nothing was written. Waits only while `max_memtable_bytes` are
-        unflushed; one that is cancelled in that wait has committed all of it, or nothing.
+        """Commits all writes: they become visible at once, and are durable when the Commit has been
+        awaited. Returns None if the transaction has no writes. The call waits only while
+        `max_memtable_bytes` are unflushed. If that wait is cancelled, either all writes are
+        committed or none.
 
-        :raises Conflict: another commit changed what it depends on; `context["key"]` names the key.
-            The transaction is over: run it again, or have `siltstone.aio.retry` do it.
-        :raises Invalid: more than `max_batch_bytes` were written.
-        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        :raises Conflict: if another commit changed data that the transaction depends on;
+            `context["key"]` names the key. The transaction is over: run it again, or use
+            `siltstone.aio.retry`.
+        :raises Invalid: if the writes are larger than `max_batch_bytes`.
+        :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
         answer = self._handle._begin_commit()
         if isinstance(answer, Pending):
@@ -556,8 +572,8 @@ class Transaction(_Reads):
         return answer
 
     async def rollback(self) -> None:
-        """Forgets everything that was written, and ends the transaction. Doing it twice, or after a
-        commit, changes nothing."""
+        """Discards all writes and ends the transaction. A second call, or a call after the commit,
+        has no effect."""
         self._handle.rollback()
 
     async def close(self) -> None:
@@ -574,5 +590,5 @@ class Transaction(_Reads):
             if kind is None and self._handle._ended is None:
                 await self.commit()
         finally:
-            # Changes nothing after a commit.
+            # No effect after a commit.
             self._handle.rollback()

@@ -1,4 +1,4 @@
-"""Opening, awaited."""
+"""The functions that open, clone and destroy databases, for asyncio."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def open(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Opening[Database]:
-    """Opens the database at `url` for writing: ``async with siltstone.aio.open(…) as db``, or
-    ``db = await siltstone.aio.open(…)``. Arguments and errors are those of `siltstone.open`.
+    """Opens the database at `url` for writing: ``async with siltstone.aio.open(…) as db``, or ``db
+    = await siltstone.aio.open(…)``. Arguments and errors are those of `siltstone.open`.
 
-    When the wait is cancelled after the database was opened, it is closed in the background.
+    If the wait is cancelled after the database was opened, it is closed in the background.
     """
 
     async def begin() -> Database:
@@ -90,9 +90,8 @@ async def clone(
     end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """As `siltstone.clone`: a database at `url` that begins with what one or more others hold, and
-    copies none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
-    """
+    """As `siltstone.clone`: creates a clone of one or more databases at `url`. If the wait is
+    cancelled, the call continues in the background. A repeated call completes the same clone."""
     parents = _parents(parent, checkpoint)
     await _native.begin_clone(_text(url), parents, (start, end), _store(store_options))
 
@@ -100,6 +99,6 @@ async def clone(
 async def destroy(
     url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Ends a database and deletes what it holds. Arguments and errors are those of
-    `siltstone.destroy`. It goes on where the wait is cancelled."""
+    """Destroys a database. Arguments and errors are those of `siltstone.destroy`. The call
+    continues if the wait is cancelled."""
     await _native.begin_destroy(_text(url), soft, _store(store_options))

@@ -23,8 +23,8 @@ _Handle = TypeVar("_Handle", bound=_Ends)
 
 @final
 class Opening(Generic[_Handle]):
-    """A handle that is being opened: ``db = await …``, or ``async with … as db``, which ends it as
-    its own block would."""
+    """A handle that is being opened: ``db = await …``, or ``async with … as db``, which also closes
+    it."""
 
     __slots__ = ("_begin", "_handle")
 

@@ -1,4 +1,4 @@
-"""What the handles of `siltstone.aio` have in common: their reads."""
+"""The reads that the handles of `siltstone.aio` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _T = TypeVar("_T")
 
 
 class _Reads:
-    """What Database, Reader, Snapshot and Transaction have in common. From any event loop."""
+    """The methods that Database, Reader, Snapshot and Transaction share. They can be called from
+    any event loop."""
 
     __slots__ = ("__weakref__", "_handle")
 
@@ -28,10 +29,12 @@ class _Reads:
     @overload
     async def get(self, key: _Bytes, default: _T) -> bytes | _T: ...
     async def get(self, key: _Bytes, default: Any = None) -> Any:
-        """The value of `key`, or `default`. Waits only for what memory lacks.
+        """Returns the value of `key`, or `default` if the key is absent. Waits only if the data is
+        not in memory.
 
-        :raises Invalid: an empty or oversized key.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+            `siltstone.exceptions`.
         """
         answer = self._handle._begin_get(key, default)
         if isinstance(answer, Pending):
@@ -39,9 +42,10 @@ class _Reads:
         return answer
 
     async def contains(self, key: _Bytes) -> bool:
-        """Whether `key` is there: `key in db`, which cannot be awaited. Its value is not copied.
+        """Whether `key` exists: the counterpart of `key in db`, which cannot be awaited. The value
+        is not copied.
 
-        :raises Invalid: an empty or oversized key.
+        :raises Invalid: if the key is empty or too long.
         """
         answer: bool | Pending[bool] = self._handle._begin_contains(key)
         if isinstance(answer, Pending):
@@ -55,10 +59,14 @@ class _Reads:
     @overload
     async def get_many(self, keys: _ArrowStreamLike) -> Any: ...
     async def get_many(self, keys: Any) -> Any:
-        """The values of `keys`, in their order, all of one moment; None where a key is absent.
+        """Returns the values of `keys`, in the order of `keys`, all from one state of the database;
+        None for an absent key.
 
-        An Arrow array of binary or text gives an Arrow array of binary, of the same library where
-        that is pyarrow or arro3. A null key gives a null.
+        For an Arrow array of binary or text the result is an Arrow array of binary, of the same
+        library if that is pyarrow or arro3. A null key gives a null.
+
+        :raises TypeError: if `keys` is a single key, or an element is not a key; the text names its
+            row.
         """
         answer = self._handle._begin_get_many(keys)
         if isinstance(answer, Pending):
@@ -74,12 +82,12 @@ class _Reads:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[tuple[bytes, bytes]]:
-        """Iterates (``async for``) over keys and values of `[start, end)`, or of the keys with
-        `prefix`, as they are now.
+        """Iterates (``async for``) over the keys and values of `[start, end)`, or of the keys with
+        `prefix`, in the state at the time of the call.
 
-        :param reverse: from the greatest key down.
-        :param limit: at most so many rows.
-        :raises Invalid: `prefix` together with a bound; a negative limit.
+        :param reverse: iterate from the greatest key to the smallest.
+        :param limit: maximum number of rows.
+        :raises Invalid: if `prefix` is given together with a bound, or `limit` is negative.
         """
         return Scan(self._handle, "items", start, end, prefix, reverse, limit)
 
@@ -104,7 +112,7 @@ class _Reads:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[bytes]:
-        """As `scan`, of the keys alone."""
+        """As `scan`, but yields only the keys."""
         return Scan(self._handle, "keys", start, end, prefix, reverse, limit)
 
     def values(
@@ -116,7 +124,7 @@ class _Reads:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[bytes]:
-        """As `scan`, of the values alone."""
+        """As `scan`, but yields only the values."""
         return Scan(self._handle, "values", start, end, prefix, reverse, limit)
 
     async def approximate_size(
@@ -126,19 +134,19 @@ class _Reads:
         *,
         prefix: _Bytes | None = None,
     ) -> Size:
-        """About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
-        block is read. A table at an edge of the range costs one request where its index is
+        """Estimates the stored size of `[start, end)`, or of the keys with `prefix`, from metadata
+        alone: no block is read. A table at an edge of the range costs one request if its index is
         not in memory.
 
-        It is what is stored that counts: older versions, what was deleted or has expired,
-        until a compaction drops them, and in memory what came after a snapshot. Bytes are
-        those of blocks, as they are compressed, and of memtables: at most two blocks a
-        layer (`read_amplification` of `stats()` counts layers) too many, never too few.
-        Rows of a table at an edge are taken as spread evenly over its bytes; all others are
-        exact.
+        The estimate counts stored data: it includes older versions and deleted or expired rows
+        until a compaction drops them and, in memory, writes after a snapshot. Bytes are the
+        compressed bytes of blocks, and the bytes of memtables. The estimate is never too low, and
+        too high by at most two blocks for each layer (`read_amplification` of `stats()` is the
+        number of layers). The rows of a table at an edge are estimated in proportion to its bytes;
+        all other rows are exact.
 
-        :raises Invalid: `prefix` together with a bound.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+        :raises Invalid: if `prefix` is given together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
         """
         answer: Size | Pending[Size] = self._handle._begin_size(start, end, prefix)
         if isinstance(answer, Pending):
@@ -146,7 +154,7 @@ class _Reads:
         return answer
 
     async def close(self) -> None:
-        """Ends the handle. Doing it twice is fine."""
+        """Closes the handle. `close()` is idempotent."""
         pending = self._handle._begin_close()
         if pending is not None:
             await pending
@@ -166,7 +174,7 @@ class _Reads:
         return repr(self._handle).replace("<siltstone.", "<siltstone.aio.", 1)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; None where the text does."""
+        """HTML for notebooks, or None if there is only a text form."""
         shown = getattr(self._handle, "_repr_html_", None)
         return shown() if shown else None
 

@@ -1,4 +1,4 @@
-"""Scans that are awaited: batches of rows, and of Arrow rows."""
+"""Scans for asyncio: batches of rows, and of Arrow rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Row = TypeVar("_Row", bytes, tuple[bytes, bytes])
 
 
 class _Scans(Protocol):
-    """What a scan is begun with."""
+    """A handle that can begin a scan."""
 
     def _begin_scan(
         self,
@@ -34,11 +34,12 @@ class _Scans(Protocol):
 
 @final
 class Scan(AsyncIterator[_Row]):
-    """A one-shot iteration, pinned when it was made: ``async for row in db.scan()``. Rows come from
-    the store in batches that grow, up to 1,024 rows or 1 MiB. One task at a time.
+    """An iterator that can be used once, over the state at the time of its creation: ``async for
+    row in db.scan()``. Rows are fetched in batches that grow up to 1,024 rows or 1 MiB. Use it in
+    one task at a time.
 
-    One that is left early holds what it reads until it is closed or forgotten; ``async with``
-    closes it.
+    A scan that is not read to the end keeps its data until it is closed or collected by Python;
+    ``async with`` closes it.
     """
 
     __slots__ = ("__weakref__", "_rows", "_scan", "_waits")
@@ -73,12 +74,12 @@ class Scan(AsyncIterator[_Row]):
         raise StopAsyncIteration
 
     async def seek(self, key: _Bytes) -> None:
-        """Passes over the rows that come before `key` in the scan's direction: the next row is the
-        first at or behind it that was not given yet. A scan never goes back, so a key that it has
-        passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
-        but for what was read ahead.
+        """Skips the rows before `key` in the direction of the scan: the next row is the first
+        remaining row at or after it. A scan never goes back: a key that it has passed has no
+        effect, and a key beyond its range ends the scan. Skipped rows are not read, except those
+        that were read ahead.
 
-        :raises Invalid: a scan with a limit.
+        :raises Invalid: if the scan has a limit.
         """
         with _Alone(self):
             rows = list(self._rows)
@@ -89,18 +90,19 @@ class Scan(AsyncIterator[_Row]):
         self._rows = iter(rows[len(rows) - left :])
 
     def to_arrow(self, batch_rows: int | None = None) -> RecordBatches:
-        """The rows not yet iterated, as Arrow record batches with the columns `key` and `value`,
+        """Returns the remaining rows as Arrow record batches with the columns `key` and `value`,
         one by one (``async for``).
 
-        :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
-        :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
+        :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
+            at 64 MiB.
+        :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
         """
         if length_hint(self._rows):
             raise Invalid("rows of this scan were iterated already; begin another scan for Arrow")
         return RecordBatches(self, batch_rows)
 
     async def close(self) -> None:
-        """Lets go of what the scan holds; it yields nothing more."""
+        """Releases the data that the scan keeps. The scan yields no more rows."""
         self._rows = iter(())
         pending = self._scan.begin_close()
         if pending is not None:
@@ -122,7 +124,7 @@ class Scan(AsyncIterator[_Row]):
 
 
 class _Alone:
-    """Refuses a second task while one waits for a scan."""
+    """Refuses a second task while a task waits for the scan."""
 
     __slots__ = ("_scan",)
 
@@ -140,8 +142,9 @@ class _Alone:
 
 @final
 class RecordBatches(AsyncIterator[ArrowArray]):
-    """The rows of a scan as Arrow record batches: each is an array of structs that whatever speaks
-    the Arrow PyCapsule interface takes as a record batch, as `pyarrow.record_batch(batch)` does."""
+    """The rows of a scan as Arrow record batches. Each is an array of structs. Any library with the
+    Arrow PyCapsule interface reads it as a record batch, for example with
+    `pyarrow.record_batch(batch)`."""
 
     __slots__ = ("_batch_rows", "_scan")
 

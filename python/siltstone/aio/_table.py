@@ -1,4 +1,4 @@
-"""Tables that are awaited: `db.table` of the handles of `siltstone.aio`."""
+"""Tables for asyncio: `db.table` of the handles of `siltstone.aio`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ __all__ = ["Table", "TableBatches"]
 
 @final
 class TableBatches(AsyncIterator["ArrowArray"]):
-    """The rows of a scan of a table as Arrow record batches (``async for``): each is what whatever
-    speaks the Arrow PyCapsule interface takes as one, as `pyarrow.record_batch(batch)` does."""
+    """The rows of a scan of a table as Arrow record batches (``async for``). Any library with the
+    Arrow PyCapsule interface reads each as a record batch, for example with
+    `pyarrow.record_batch(batch)`."""
 
     __slots__ = ("_batches", "_columns", "_schema")
 
@@ -53,7 +54,7 @@ class TableBatches(AsyncIterator["ArrowArray"]):
 
 @final
 class Table(_Known):
-    """The rows of a handle by columns: from `db.table`. Keep it where many calls are made."""
+    """The typed view of a handle, from `db.table`. Keep the object if you make many calls."""
 
     __slots__ = ("_of",)
 
@@ -96,7 +97,7 @@ class Table(_Known):
         limit: int | None = None,
         batch_rows: int = 65536,
     ) -> TableBatches:
-        """As `siltstone.table.Table.scan`, one record batch after the other (``async for``)."""
+        """As `siltstone.table.Table.scan`, but yields record batches (``async for``)."""
         begin, stop = self._now().range(None if where is None else dict(where), start, end)
         scan: Scan[Any] = self._of.scan(begin, stop, reverse=reverse, limit=limit)
         return TableBatches(scan.to_arrow(batch_rows), self._now(), columns)

@@ -1,4 +1,4 @@
-"""Transactions that are run again when another commit came between, awaited."""
+"""`retry` for asyncio: runs a transaction again after a conflict."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ async def retry(
     *,
     isolation: Literal["serializable", "snapshot"] = "serializable",
 ) -> _T:
-    """As `siltstone.retry`, with a function that is awaited.
+    """As `siltstone.retry`, with an awaitable function.
 
-    :param attempts: how many times at most.
-    :raises Conflict: the last attempt was overtaken too.
-    :raises Invalid: fewer than one attempt.
+    :param attempts: maximum number of attempts.
+    :param isolation: as for `siltstone.Database.transaction`.
+    :raises Conflict: if the last attempt conflicts too.
+    :raises Invalid: if `attempts` is below 1.
     """
     for pause in pauses(attempts):
         if pause:

@@ -1,5 +1,5 @@
-"""Calls that read what Python brings, and so cannot run where nothing of Python's does: each in a
-thread of its own, without the loop's executor, whose threads may all be taken."""
+"""Runs calls that read Python objects, and so cannot run in a thread of the engine. Each call runs
+in its own thread, because the threads of the executor of the loop may all be busy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _T = TypeVar("_T")
 
 
 async def in_thread(call: Callable[[], _T]) -> _T:
-    """What `call` gives, or raises. Cancelling the wait does not end the call."""
+    """Returns the result of `call`, or raises its exception. Cancelling the wait does not end the
+    call."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[_T] = loop.create_future()
 
@@ -26,12 +27,12 @@ async def in_thread(call: Callable[[], _T]) -> _T:
             outcome.set_exception(error)
 
     def work() -> None:
-        # A loop that is closed has nobody who waits.
+        # A closed loop raises RuntimeError, and no task waits.
         with contextlib.suppress(RuntimeError):
             try:
                 given = call()
             except BaseException as error:  # noqa: BLE001
-                # Kept nowhere else: its frames hold what the call was given.
+                # No other reference is kept, because its frames hold the arguments of the call.
                 loop.call_soon_threadsafe(failed, error)
             else:
                 loop.call_soon_threadsafe(result, given)
