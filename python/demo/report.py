@@ -1,4 +1,4 @@
-"""What the demo tells while it runs: phases with their times, and what did not come out right."""
+"""The report of the demo: phases with their times, and failed checks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["DemoError", "Phase", "Report", "check"]
 
 
 class DemoError(Exception):
-    """Something did not come out right; the text says what."""
+    """A failed check; the text describes it."""
 
 
 def check(holds: bool, text: str) -> None:
-    """Raises `DemoError` unless `holds`. Unlike `assert`, it is there under ``python -O`` too."""
+    """Raises `DemoError` unless `holds`. Unlike `assert` it also works with ``python -O``."""
     if not holds:
         raise DemoError(text)
 
 
 @dataclass
 class Phase:
-    """One line of the closing table."""
+    """One line of the final table."""
 
     name: str
     rows: int = 0
@@ -37,7 +37,7 @@ class Phase:
     show: Callable[[str], None] = field(default=lambda _: None, repr=False)
 
     def progress(self, done: int, of: int) -> None:
-        """Shows how far the phase is, on a terminal."""
+        """Shows the progress of the phase on a terminal."""
         self.show(f"{self.name}: {done:,} of {of:,}")
 
 
@@ -50,7 +50,7 @@ class Report:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
-        """Times the block and keeps its line."""
+        """Measures the time of the block and records the phase."""
         phase = Phase(name)
         start = time.perf_counter()
         if self.console.is_terminal:
@@ -66,11 +66,11 @@ class Report:
         self.say(f"{name}:{counted} {phase.seconds:.1f} s{note}")
 
     def say(self, text: str) -> None:
-        """One plain line, not wrapped."""
+        """Prints one line without wrapping."""
         self.console.print(text, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """The table of all phases, and the total."""
+        """Prints the table of all phases and the total."""
         total = sum(phase.seconds for phase in self.phases)
         if self.console.is_terminal:
             table = Table("phase", title="flights, from Spark to Siltstone and back")
