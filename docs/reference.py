@@ -232,7 +232,7 @@ def section(module: ModuleType, name: str) -> str:
 
 
 def class_text(module: ModuleType, name: str, node: ast.ClassDef) -> str | None:
-    """Returns the docstring of a class as written. The docstring of Options is extended at import."""
+    """Returns the docstring of a class as written; that of Options is extended at import."""
     return ast.get_docstring(node) or inspect.getdoc(getattr(module, name))
 
 

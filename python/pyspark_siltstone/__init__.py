@@ -57,7 +57,7 @@ class DefaultSource(DataSource):
         if self._follows:
             from siltstone.spark.streams import followed  # noqa: PLC0415
 
-            # The stream keeps the columns of this moment, even if the table changes during the query.
+            # The stream keeps the present columns, even if the table changes during the query.
             self._followed = followed(options)
         elif not _writes(options):
             # The state is pinned here, because Spark does not call `schema` if the user gives one,
