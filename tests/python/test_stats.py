@@ -256,7 +256,7 @@ def test_prometheus_reads_every_figure(db) -> None:
         assert sample == full + r'{database="a \"quoted\"\\\n",role="writer"}'
         assert float(value) == getattr(stats, name)
     assert "siltstone_epoch 1\n" in stats.to_prometheus()
-    with pytest.raises(ValueError, match="no name of a label"):
+    with pytest.raises(ValueError, match="not a valid label name"):
         db.stats().to_prometheus({"a b": "c"})
 
 
