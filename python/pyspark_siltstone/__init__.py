@@ -1,9 +1,9 @@
 """The data source `format("siltstone")` of Spark 4.0 and newer.
 
-When a data source written in Python is first asked for, Spark imports every top-level module whose
-name begins with `pyspark_` and takes its `DefaultSource`: so this one needs no registration.
-Nothing of `siltstone` is imported before a database is named, since sessions that never read one
-load this, too.
+On the first use of a Python data source, Spark imports every top-level module whose name begins
+with `pyspark_` and takes its `DefaultSource`, so this source needs no registration. Every session
+with a Python data source loads this module, so it imports no module of `siltstone` until a database
+is named.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ WRITES_ALONE = (
     "timeout",
     "takeover",
 )
-"""Options that no frame which is read has."""
+"""Options that only writes have."""
 
 
 class DefaultSource(DataSource):
-    """``format("siltstone")``: a database read at one checkpoint, or written into."""
+    """``format("siltstone")``: reads a database at one checkpoint, or writes to it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -57,23 +57,23 @@ class DefaultSource(DataSource):
         if self._follows:
             from siltstone.spark.streams import followed  # noqa: PLC0415
 
-            # Its columns are those of now, whatever the table gets while the query runs.
+            # The stream keeps the present columns, even if the table changes during the query.
             self._followed = followed(options)
         elif not _writes(options):
-            # Here and nowhere later: `schema` is not asked for where the user gives one, and all
-            # that comes from this frame reads what is pinned now.
+            # The state is pinned here, because Spark does not call `schema` if the user gives one,
+            # and all uses of the DataFrame must read the state of its creation.
             from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
 
             self._planned = planned(options)
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name of the format."""
         return "siltstone"
 
     def schema(self) -> StructType | str:
-        """The columns of a table; both of a database of bytes; those of changes where they are
-        read."""
+        """Returns the columns: those of a table, `key` and `value` of a database without columns,
+        or those of the change feed."""
         if self._followed is not None:
             from siltstone.spark import feeds  # noqa: PLC0415
 
@@ -85,9 +85,9 @@ class DefaultSource(DataSource):
         return columns_of(self._planned)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads the columns of `schema`.
+        """Returns a reader of the columns of `schema`.
 
-        :raises Invalid: no database was named, or it has no such columns.
+        :raises Invalid: if no database is named, or it lacks a column.
         """
         from siltstone.exceptions import Invalid  # noqa: PLC0415
         from siltstone.spark.source import planned, reader_for  # noqa: PLC0415
@@ -104,9 +104,9 @@ class DefaultSource(DataSource):
         return reader_for(reads, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """What reads the change feed as a stream.
+        """Returns a reader of the change feed as a stream.
 
-        :raises Invalid: as `reader`; `readChangeFeed` was not asked for.
+        :raises Invalid: as for `reader`, or without the option `readChangeFeed`.
         :raises Unsupported: before Spark 4.2.
         """
         from siltstone.exceptions import Invalid  # noqa: PLC0415
@@ -120,10 +120,9 @@ class DefaultSource(DataSource):
         return stream_reader(self._followed)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """What writes a frame: `append`, or `overwrite`, which deletes whatever else is there.
+        """Returns a writer of a DataFrame: `append`, or `overwrite`, which deletes all other rows.
 
-        :raises Invalid: no database was named; an option that there is not; columns that do not
-            fit.
+        :raises Invalid: if no database is named, an option is unknown, or the columns do not match.
         """
         from siltstone.spark.sinks import batch_writer  # noqa: PLC0415
 
@@ -132,9 +131,10 @@ class DefaultSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """What writes a stream's batches, each once, by the query's id and the batch's.
+        """Returns a writer of the batches of a stream. Each batch is written once, identified by
+        the id of the query and the number of the batch.
 
-        :raises Invalid: as `writer`.
+        :raises Invalid: as for `writer`.
         :raises Unsupported: before Spark 4.1.
         """
         from siltstone.spark.sinks import stream_writer  # noqa: PLC0415
@@ -143,8 +143,9 @@ class DefaultSource(DataSource):
 
 
 def _writes(options: Mapping[str, str]) -> bool:
-    """Whether it is made to write. A batch's writers are made in a process of their own; what says
-    that a stream is written is where it keeps its checkpoints, or an option of writing alone."""
+    """Whether the source is created for a write. Spark creates the writer of a batch in a separate
+    process. A write of a stream has a checkpoint location, or another option that only writes have.
+    """
     if "pyspark.sql.worker.write_into_data_source" in sys.modules:
         return True
     return any(name.casefold() in WRITES_ALONE for name in options)

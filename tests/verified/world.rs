@@ -232,7 +232,7 @@ impl World {
 }
 
 async fn read(env: Env, at: Option<&str>) -> Result<Pairs> {
-    let options = Options { reader_checkpoint: false, ..options() };
+    let options = Options { reader_lease: false, ..options() };
     let at = at.map(|name| ReadAt::Checkpoint(CheckpointName::Name(name.to_owned())));
     let how = ReaderOptions { options, at, ..ReaderOptions::default() };
     rest(Reader::open(env, how).await?.scan(ScanRange::all())?).await

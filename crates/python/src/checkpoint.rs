@@ -32,7 +32,7 @@ pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
 
 /// A `siltstone.Checkpoint`.
 pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<Bound<'py, PyAny>> {
-    let class = CHECKPOINT.import(py, "siltstone.checkpoints", "Checkpoint")?;
+    let class = CHECKPOINT.import(py, "siltstone._checkpoints", "Checkpoint")?;
     let metadata = PyDict::new(py);
     for (name, value) in &checkpoint.metadata {
         metadata.set_item(name, value)?;
@@ -54,7 +54,8 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
 
 /// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
-    let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
+    let text =
+        object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }
 
@@ -108,24 +109,24 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
 
 #[pymethods]
 impl Database {
-    /// Makes a checkpoint: a state of the database that any process can read, with
-    /// `open_reader(url, checkpoint=…)`, while this one writes on, until the checkpoint is deleted
-    /// or its time is over. No table is copied.
+    /// Creates a checkpoint: a state of the database that any process can read with
+    /// `open_reader(url, checkpoint=…)`, until the checkpoint is deleted or expires. The writer
+    /// continues to write. No table is copied.
     ///
-    /// :param scope: "all": with every write that was accepted before the call; "durable": with
-    ///     those that are durable by now, which is quicker.
-    /// :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
-    ///     until `flush_interval` has done it.
-    /// :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
-    ///     "2h"); None: it lives until it is deleted.
-    /// :param source: another checkpoint, whose state this one is to keep as well, instead of the
-    ///     present one.
-    /// :param name: to find it by; unique in the database.
-    /// :param metadata: facts to attach, of text.
-    /// :raises Expired: the source is gone, or its time is over.
-    /// :raises Conflict: another checkpoint has the name.
-    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
-    ///     outcome is not known they name the id.
+    /// :param scope: "all": include every write that was accepted before the call. "durable":
+    ///     include only writes that are already durable, which is faster.
+    /// :param force_flush: with scope "all", whether to make pending writes durable at once, or to
+    ///     wait for the next `flush_interval`.
+    /// :param lifetime: time after which the checkpoint may be collected (a timedelta, seconds, or
+    ///     text such as "2h"). None: it lives until it is deleted.
+    /// :param source: another checkpoint. The new one keeps the state of that checkpoint instead of
+    ///     the current state.
+    /// :param name: name of the checkpoint, unique in the database.
+    /// :param metadata: text values to attach, by name.
+    /// :raises Expired: if the source has expired or does not exist.
+    /// :raises Conflict: if another checkpoint has the name.
+    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: see `siltstone.exceptions`. If the
+    ///     outcome is unknown, the error names the id of the checkpoint.
     #[pyo3(signature = (*, scope = "all", force_flush = true, lifetime = None, source = None,
         name = None, metadata = None))]
     #[expect(clippy::too_many_arguments, reason = "the surface's names")]

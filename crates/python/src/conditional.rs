@@ -62,10 +62,11 @@ impl Database {
 
 #[pymethods]
 impl Database {
-    /// Deletes `key` and gives what was there: of several callers at once one gets it.
+    /// Deletes `key` and returns its value. If several callers pop the key concurrently, one of
+    /// them gets the value.
     ///
-    /// :param default: for a key that is absent; without one that is a KeyError.
-    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    /// :param default: result for an absent key; without it an absent key raises KeyError.
+    /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[pyo3(
         signature = (key, default=PopDefault::Raises),
         text_signature = "($self, key, default=...)"

@@ -156,11 +156,11 @@ impl Drop for Opened {
     }
 }
 
-/// The one writer of a database, from `siltstone.open`.
+/// The writer of a database, from `siltstone.open`. A database has one writer.
 ///
-/// Its own reads see what it has accepted, durable or not. As a context manager it closes at the
-/// end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
-/// child every call raises Closed.
+/// Its own reads see every accepted write, durable or not. As a context manager it closes at the
+/// end of the block. An interpreter that exits normally closes open handles. A Database cannot be
+/// pickled. In a forked child every call raises Closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
@@ -237,9 +237,10 @@ reads!(Database);
 
 #[pymethods]
 impl Database {
-    /// Returns when every write issued before it is durable.
+    /// Returns when every earlier write is durable.
     ///
-    /// :param memtable: also in tables, so that the next opening has nothing to replay.
+    /// :param memtable: also write the memtable to tables, so that the next opening has nothing to
+    ///     replay.
     #[pyo3(signature = (*, memtable=false))]
     fn flush(&self, py: Python<'_>, memtable: bool) -> PyResult<()> {
         let held = self.held();
@@ -250,7 +251,7 @@ impl Database {
         wait(py, held.process(), engine.flush())
     }
 
-    /// Why the handle is closed: the exception that its calls raise. None while it is open.
+    /// The exception that calls of a closed handle raise. None while the handle is open.
     #[getter]
     fn closed_by(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let held = self.held();
@@ -261,38 +262,38 @@ impl Database {
         why.map(|why| why.into_value(py).into_any())
     }
 
-    /// Merges everything into one sorted run, and returns when that is done: a major compaction.
-    /// What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
-    /// still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+    /// Runs a major compaction: merges all tables into one sorted run, and returns when that is
+    /// done. The new tables contain no overwritten, deleted or expired rows, except those that a
+    /// snapshot needs. An interrupted compaction loses no work: the next compaction resumes it.
     ///
-    /// :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
+    /// :raises Fenced: if another compactor has taken over. This handle can still read and write.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held();
         let engine = held.get(py)?.clone();
         wait(py, held.process(), async move { engine.compact().await.map(|_| ()) })
     }
 
-    /// A fixed view of the database as it is now.
+    /// Returns a fixed view of the current state of the database.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let held = self.held();
         let snapshot = held.get(py)?.snapshot().raise(py)?;
         Ok(Snapshot::new(held.process(), snapshot))
     }
 
-    /// A batch for a `with` block: committed when the block ends well, discarded on an
-    /// exception. Then `batch.commit` is the Commit.
+    /// Returns a batch for a `with` block. The batch is committed at the end of the block, and
+    /// discarded if the block raises. Afterwards `batch.commit` is the Commit.
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
     }
 
-    /// The database as a `MutableMapping`, for whatever takes a `dict`: `shelve.Shelf` does. Its
-    /// `len` counts, by a scan of all keys.
+    /// Returns the database as a `MutableMapping`, for code that takes a `dict`, like
+    /// `shelve.Shelf`. Its `len` scans and counts all keys.
     ///
-    /// :param key: what keys are: `bytes`, `str` (UTF-8), or two functions, to bytes and back. The
-    ///     order of iteration is that of the bytes.
-    /// :param value: what values are, likewise.
-    /// :raises TypeError: what is no codec.
+    /// :param key: codec of the keys: `bytes`, `str` (UTF-8), or a pair of functions (encode to
+    ///     bytes, decode from bytes). The order of iteration is the order of the bytes.
+    /// :param value: codec of the values, likewise.
+    /// :raises TypeError: if a codec is none of these.
     #[pyo3(signature = (*, key=None, value=None))]
     fn mapping<'py>(
         slf: Bound<'py, Self>,
@@ -306,10 +307,10 @@ impl Database {
         py.import("siltstone.mapping")?.getattr("Mapping")?.call1((slf, key, value))
     }
 
-    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-    /// store; cheap enough for every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child (a reader: when it was closed).
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
@@ -318,18 +319,20 @@ impl Database {
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Once begun it goes
-    /// on, also where the wait is interrupted. Doing it twice is fine: every close of a handle
-    /// waits for the same end and tells the same.
+    /// Makes all writes durable, records a clean close, and ends the handle. A close that has
+    /// begun continues even if the wait is interrupted. `close()` is idempotent: repeated calls
+    /// wait for the same close, and return or raise the same result.
     ///
-    /// :raises Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what
-    ///     was acknowledged is durable; the next opening recovers the rest as far as it can.
+    /// :raises Fenced, Timeout, Denied, Unavailable: if the close failed. The handle is closed
+    ///     anyway. Acknowledged writes are durable, and the next opening recovers as many of the
+    ///     other writes as possible.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
@@ -359,14 +362,14 @@ impl Database {
         Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.opened.place)?, self.state()))
     }
 
-    /// What a notebook shows: where it is, in which state, and its first figures.
+    /// HTML for notebooks: the place, the state, and the key figures.
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, database) = (slf.py(), slf.get());
         let figures = match database.held().peek() {
             Some(_) => database.stats(py)?,
             None => py.None().into_bound(py),
         };
-        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        let shown = py.import("siltstone._display")?.getattr("database")?;
         shown.call1((&database.opened.place, database.state(), figures))
     }
 

@@ -161,7 +161,7 @@ fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, Ch
 
 #[pymethods]
 impl Feed {
-    /// The next changes as an array of structs; None where there are none.
+    /// Returns the next changes as an array of structs; None if there are none.
     fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
         let next = self.next(py, (rows, bytes), Arc::default())?;
         let next = next.map(|read| read.and_then(as_arrow));
@@ -207,7 +207,7 @@ impl Feed {
         }))
     }
 
-    /// What was dealt with is not held any more.
+    /// Acknowledges changes, so that the log before them is no longer retained.
     #[pyo3(signature = (token = None))]
     fn acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let work = self.dealt_with(py, token)?;
@@ -220,25 +220,25 @@ impl Feed {
         Ok(Pending::running(self.process, work, |py, ()| Ok(py.None())))
     }
 
-    /// Where it stands.
+    /// The token of the current position.
     #[getter]
     fn token(&self) -> String {
         self.place().to_string()
     }
 
-    /// The last sequence number that it has passed on whole.
+    /// The last sequence number that was returned completely.
     #[getter]
     fn seq(&self) -> u64 {
         self.place().seq.get()
     }
 
-    /// The checkpoint that it goes on from.
+    /// The checkpoint from which the feed continues.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.checkpoint.as_ref().map(|checkpoint| shown(py, checkpoint)).transpose()
     }
 
-    /// The name of its consumer.
+    /// The name of the consumer.
     #[getter]
     fn consumer(&self) -> Option<String> {
         self.consumer.clone()
@@ -382,9 +382,9 @@ macro_rules! feeds {
 
         #[pymethods]
         impl $class {
-            /// The change feed: what was committed, in the order of its commits, as far as it is
-            /// durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
-            /// Arguments and errors are those of `siltstone.changes.begin`.
+            /// Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
+            /// commit order, as an iterator over Arrow record batches. Arguments and errors are
+            /// those of `siltstone.changes.begin`.
             #[pyo3(signature=(*,since=None,consumer=None,until=None,lifetime=None,most_bytes=None))]
             fn changes<'py>(
                 slf: &Bound<'py, Self>,

@@ -264,9 +264,11 @@ impl RowSink for PartWriter {
     }
 }
 
-/// Stages one part of an ingest job, in any process: from `Job.writer`. One thread at a time.
+/// Stages one part of an ingest job, in any process; from `Job.writer`. Use it in one thread at
+/// a time.
 ///
-/// A context manager: leaving it completes the part, leaving it by an exception discards it.
+/// As a context manager it completes the part at the end of the block, and discards it if the block
+/// raises.
 #[pyclass(frozen, weakref, name = "PartWriter", module = "siltstone.ingest")]
 pub(crate) struct JobPartWriter {
     job: IngestJob,
@@ -339,12 +341,12 @@ impl JobPartWriter {
 
 #[pymethods]
 impl JobPartWriter {
-    /// Adds a row, in any order.
+    /// Adds a row. Rows can be added in any order.
     ///
-    /// :param ttl: the row is gone after this long, counted from now.
-    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-    /// :raises Invalid: an empty or oversized key or value. The writer is as before then.
-    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
+    /// :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -361,17 +363,18 @@ impl JobPartWriter {
         })
     }
 
-    /// Adds a tombstone: a row that says that `key` is gone.
+    /// Adds a tombstone: the ingest deletes `key`.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.with_writer(py, |process, writer| {
             push_row(py, process, writer, (Kind::Delete, key.as_ref(), &[]), None)
         })
     }
 
-    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-    ///     some of the rows added the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the part can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -386,11 +389,11 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Adds every key with the value beside it, and a tombstone where that is null: two Arrow
-    /// arrays of byte strings.
+    /// Adds each key with the value at the same position, and a tombstone for a null value. Keys
+    /// and values are two Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
-    ///     some of the rows added the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or a key is null; as for `add`. After an error that
+    ///     was raised when some rows were added, the part can only be discarded.
     fn put_or_delete_many<'py>(
         &self,
         py: Python<'py>,
@@ -401,22 +404,23 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
     }
 
-    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
     /// `value`.
     ///
-    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-    ///     that came with some of the rows added the part can only be discarded.
-    /// :raises TypeError: no Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the part
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Completes the part: its tables are sorted, whole and durable. The answer is small, and
-    /// pickles; who closes the job needs it. Doing it twice is fine.
+    /// Completes the part: its tables are sorted, complete and durable. The result is small and
+    /// can be pickled; `Job.commit` needs it. Repeated calls return the same result.
     ///
-    /// :raises Invalid: rows with one key, naming both, counted from 0, unless `duplicates` is
-    ///     "last".
-    /// :raises Denied, Unavailable: as their texts say. There is no part then.
+    /// :raises Invalid: if rows have equal keys and `duplicates` is not "last"; the text names both
+    ///     rows, counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no part.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let Some(mut state) = self.state.try_lock() else {
             return Err(error::invalid(py, "a part's writer is used by one thread at a time"));
@@ -436,8 +440,7 @@ impl JobPartWriter {
         told
     }
 
-    /// Gives the part up, unless it is finished. What was uploaded of it is collected with the
-    /// job.
+    /// Discards the part, unless it is finished. Uploaded tables are collected with the job.
     fn discard(&self) {
         if let Some(mut state) = self.state.try_lock()
             && matches!(*state, PartState::Writing(_))
@@ -446,7 +449,7 @@ impl JobPartWriter {
         }
     }
 
-    /// How many rows were added.
+    /// Number of added rows.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match self.state.try_lock().as_deref() {
@@ -491,16 +494,18 @@ impl JobPartWriter {
 
 #[pymethods]
 impl Database {
-    /// Makes an ingest job part of the database: all of its rows at once, at one place of the
-    /// history, visible to this handle's reads when this returns and durable with the Commit.
-    /// Asked again it answers the same.
+    /// Adopts an ingest job: all of its rows in one commit, at one position in the history. The
+    /// rows are visible to this handle when the call returns, and durable with the Commit. Repeated
+    /// calls for the same job return the same result.
     ///
-    /// :param request: what `siltstone.ingest.Job.commit` gave, in whatever process.
-    /// :raises Conflict: the job is for another database or a state that a restore has undone; its
-    ///     deadline is over; it was aborted; a later version of its application was taken in.
-    /// :raises Invalid: tables of it are missing.
-    /// :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
-    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    /// :param request: the result of `siltstone.ingest.Job.commit`, from any process.
+    /// :raises Conflict: if the job is for another database or for a state that a restore has
+    ///     undone, if its deadline has passed, if it was aborted, or if a later version of its
+    ///     application was adopted.
+    /// :raises Invalid: if tables of the job are missing.
+    /// :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
+    ///     writer, or the next, adopts it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     fn ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Commit> {
         let request = asked(request)?;
         let held = self.held();

@@ -58,27 +58,29 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prefix_range, module)?)
 }
 
-/// Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
-/// `unpack` gives the parts back.
+/// Packs `parts` into a key. Keys have the order of their tuples, part by part, and `unpack`
+/// returns the parts.
 ///
 /// =====================  ===============================================================
 /// ``None``               before everything else
 /// ``bool``               False, True
-/// ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
-/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
-/// ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+/// ``int``                by value; up to 255 bytes, so below 2 ** 2040 in magnitude
+/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are equal
+/// ``Decimal``            by value, so 1.5 equals 1.50; NaN is the largest
 /// ``date``               by day
 /// ``datetime``           by instant, to the microsecond; it must be aware
 /// ``str``                by code points
-/// ``bytes``              by their bytes; a bytearray or a memoryview will do
+/// ``bytes``              by their bytes; a bytearray or a memoryview is accepted too
 /// ``UUID``               by its bytes
 /// =====================  ===============================================================
 ///
-/// Types come before values, in this order: every int before every float. So ``1``, ``1.0``,
-/// ``True`` and ``Decimal(1)`` are four parts; give a place of your keys one type.
+/// Types are ordered before values, in the order of this table: every int sorts before every float.
+/// ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are therefore four different parts; use one type for
+/// each position of your keys.
 ///
-/// :raises Invalid: no parts, more than 65,535 bytes, a signalling NaN, an int that is too large.
-/// :raises TypeError: a part of another type; a datetime without a time zone.
+/// :raises Invalid: if there are no parts, the key is longer than 65,535 bytes, a part is a
+///     signalling NaN, or an int is too large.
+/// :raises TypeError: if a part has another type, or a datetime has no time zone.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
 fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyBytes>> {
@@ -87,11 +89,11 @@ fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py
     Ok(PyBytes::new(py, &key))
 }
 
-/// The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
-/// as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
-/// an int or a float.
+/// Returns the parts from which `pack` made `key`. They are equal to the packed parts, but not
+/// always identical: a Decimal is normalized as by `Decimal.normalize`, a datetime is in UTC, a
+/// bytearray becomes bytes, and a NumPy number becomes an int or a float.
 ///
-/// :raises Corruption: a key that `pack` never makes.
+/// :raises Corruption: if `key` was not made by `pack`.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
 fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
@@ -100,12 +102,14 @@ fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTupl
     PyTuple::new(py, values?)
 }
 
-/// Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
-/// `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
+/// Returns the first key and the exclusive end of all keys that begin with `parts`, for `start`
+/// and `end` of `scan`, `delete_range` and `approximate_size`. Without parts the range covers all
+/// keys that `pack` makes.
 ///
-/// A part is whole: ``prefix_range("DE")`` has ``("DE", 7)`` and ``("DE",)``, and not ``("DEN",)``.
+/// Only whole parts match: ``prefix_range("DE")`` covers ``("DE", 7)`` and ``("DE",)``, but not
+/// ``("DEN",)``.
 ///
-/// :raises Invalid, TypeError: as `pack`.
+/// :raises Invalid, TypeError: as for `pack`.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
 fn prefix_range<'py>(

@@ -86,7 +86,7 @@ pub(crate) fn register() {
 /// Has Python's thread run.
 pub(crate) fn start(py: Python<'_>) {
     // Without it nothing is lost but lines.
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("start"));
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("start"));
 }
 
 /// No more lines come; waits until Python's thread has told those that are there.
@@ -94,7 +94,7 @@ pub(crate) fn end(py: Python<'_>) {
     let Some(queue) = queue() else { return };
     queue.waiting.lock().over = true;
     queue.arrived.notify_all();
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("stop"));
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("stop"));
 }
 
 /// The lines that wait: those there are, or the next ones to come. `None` when there will be none.

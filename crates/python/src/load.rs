@@ -394,28 +394,32 @@ pub(crate) fn ingest_load<'py>(
 
 #[pymethods]
 impl Database {
-    /// Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
-    /// once, at one place of the history. When this returns it is durable.
+    /// Loads any amount of Arrow data: sorts it, builds tables on all cores, and makes all rows
+    /// visible and durable in one commit, at one position in the history.
     ///
-    /// :param data: what has `__arrow_c_stream__` or `__arrow_c_array__`, with the columns `key`
-    ///     and `value` of binary or text: a pyarrow table or reader, a data frame of polars or
-    ///     pandas, a relation of duckdb; or an iterable of such data, or of pairs of Arrow arrays.
-    /// :param sorted: rows come in ascending order of their keys. Otherwise they are sorted.
-    /// :param duplicates: "error", or "last": of rows with one key the one that came last counts.
-    /// :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
-    ///     holds itself; what is more is sorted through files in `scratch`.
+    /// :param data: an object with `__arrow_c_stream__` or `__arrow_c_array__` and the columns
+    ///     `key` and `value` of binary or text, such as a pyarrow table or reader, a data frame of
+    ///     polars or pandas, or a relation of duckdb; or an iterable of such data, or of pairs of
+    ///     Arrow arrays.
+    /// :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
+    /// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+    ///     them.
+    /// :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
+    ///     memory of `data` itself. Larger data is sorted through files in `scratch`.
     /// :param scratch: an existing local folder (by default that of `tempfile`).
-    /// :param progress: called a few times a second with bytes done and bytes to do, as far as is
-    ///     known: each row counts when it is read, and when it is in a table; and at the end,
-    ///     when all is done. What it raises before that ends the load.
-    /// :return: `LoadResult`. What was there before stays where the rows have other keys.
-    /// :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
-    ///     rows with one key, naming the key and both rows. Nothing is loaded then.
-    /// :raises TypeError: data or columns of another kind.
-    /// :raises Timeout: all is uploaded; this writer, or the next, makes it visible.
-    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    /// :param on_progress: called a few times a second, and at the end, with the bytes done and the
+    ///     bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
+    ///     a table. An exception that it raises before the end ends the load.
+    /// :return: `LoadResult`. Existing rows with other keys are kept.
+    /// :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
+    ///     names the row, counted from 0), or rows have equal keys (the text names the key and both
+    ///     rows). No row is loaded.
+    /// :raises TypeError: if the data or a column has an unsupported type.
+    /// :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
+    ///     or the next, completes it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     #[pyo3(signature = (data, *, sorted=false, duplicates="error", memory_bytes=None,
-        scratch=None, progress=None))]
+        scratch=None, on_progress=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     fn load<'py>(
         &self,
@@ -425,7 +429,7 @@ impl Database {
         duplicates: &str,
         memory_bytes: Option<Bound<'py, PyAny>>,
         scratch: Option<Bound<'py, PyAny>>,
-        progress: Option<&Bound<'py, PyAny>>,
+        on_progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let engine = held.get(py)?.clone();
@@ -435,12 +439,12 @@ impl Database {
         let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
         let loader = error::Raise::raise(load.loader(), py)?;
         let done = Arc::clone(loader.progress());
-        pump(py, process, feed, (loader, progress))?;
-        let report = wait_watched(py, process, load.finish(), (&done, progress))?;
-        tell_the_end(py, &done, progress);
+        pump(py, process, feed, (loader, on_progress))?;
+        let report = wait_watched(py, process, load.finish(), (&done, on_progress))?;
+        tell_the_end(py, &done, on_progress);
         let seconds = seconds(py, report.phases, Some(report.commit))?;
         let seq = report.seq.map(siltstone::Seq::get);
-        let class = py.import("siltstone.loading")?.getattr("LoadResult")?;
+        let class = py.import("siltstone._load_result")?.getattr("LoadResult")?;
         class.call1((report.rows, report.bytes, report.tables, seq, seconds))
     }
 }

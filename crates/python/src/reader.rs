@@ -41,11 +41,12 @@ impl Place {
     }
 }
 
-/// A reader, from `siltstone.open_reader`: sees whole writes in commit order, as far as they are
-/// durable.
+/// A reader, from `siltstone.open_reader`. It sees whole writes in commit order, as soon as they
+/// are durable.
 ///
-/// It pickles, and opens itself anew after a fork. URL and options travel; store options come from
-/// the environment at the other end, or from the provider that it was opened with.
+/// A reader can be pickled, and reopens itself after a fork. The pickle carries the URL and the
+/// options. Store options come from the environment where it is unpickled, or from the provider
+/// that the reader was opened with.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Reader {
     place: Place,
@@ -117,14 +118,14 @@ reads!(Reader);
 
 #[pymethods]
 impl Reader {
-    /// Looks for newer data now, rather than at the next `manifest_poll_interval`.
+    /// Looks for newer data now, without waiting for the next `manifest_poll_interval`.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held(py)?;
         wait(py, held.process(), held.get(py)?.refresh())
     }
 
-    /// The checkpoint that it was opened at; None for one that follows, or stays at a
-    /// version.
+    /// The checkpoint that the reader was opened at; None for a following reader and for a
+    /// reader at a version.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match &self.place.at {
@@ -133,10 +134,10 @@ impl Reader {
         }
     }
 
-    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-    /// store; cheap enough for every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child (a reader: when it was closed).
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held(py)?;
         let engine = held.get(py)?;
@@ -145,13 +146,14 @@ impl Reader {
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held(py)?.get(py)?.stats())
     }
 
-    /// Ends the handle. Doing it twice is fine.
+    /// Closes the handle. `close()` is idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
             // What is not given back after the exit hook expires by itself.
@@ -186,7 +188,7 @@ impl Reader {
     /// URL, options, the checkpoint and the name of a provider travel; store options do not: they
     /// come from the environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
+        let reduced = py.import("siltstone._open")?.getattr("reduced_reader")?;
         let Place { url, provider, at, described, .. } = &self.place;
         let at = travelling(py, at.as_ref())?;
         reduced.call1((shown(url), self.named.bind(py), provider, at, described))

@@ -105,7 +105,8 @@ impl Pull {
     }
 }
 
-/// A one-shot iteration, pinned when it was made. One thread at a time.
+/// An iterator that can be used once, over the state at the time of its creation. Use it in one
+/// thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
     yields: ScanItems,
@@ -397,20 +398,21 @@ impl Scan {
         state.take(py, self.yields)
     }
 
-    /// Passes over the rows that come before `key` in the scan's direction: the next row is the
-    /// first at or behind it that was not given yet. A scan never goes back, so a key that it has
-    /// passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
-    /// but for what was read ahead.
+    /// Skips the rows before `key` in the direction of the scan: the next row is the first
+    /// remaining row at or after it. A scan never goes back: a key that it has passed has no
+    /// effect, and a key beyond its range ends the scan. Skipped rows are not read, except those
+    /// that were read ahead.
     ///
-    /// :raises Invalid: a scan with a limit.
+    /// :raises Invalid: if the scan has a limit.
     fn seek(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.lock(py)?.seek(py, self.yields, key.as_ref())
     }
 
-    /// The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.
+    /// Returns the remaining rows as Arrow record batches with the columns `key` and `value`.
     ///
-    /// :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
-    /// :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
+    /// :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
+    ///     at 64 MiB.
+    /// :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
     #[pyo3(signature = (batch_rows=None))]
     pub(crate) fn to_arrow(
         &self,
@@ -433,7 +435,7 @@ impl Scan {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of what the scan holds; it yields nothing more.
+    /// Releases the data that the scan keeps. The scan yields no more rows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         state.end();

@@ -73,11 +73,11 @@ macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
         impl $class {
-            /// The value of `key`, or `default`.
+            /// Returns the value of `key`, or `default` if the key is absent.
             ///
-            /// :raises Invalid: an empty or oversized key.
-            /// :raises Closed, Fenced: the handle is of no use any more.
-            /// :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
+            /// :raises Invalid: if the key is empty or too long.
+            /// :raises Closed, Fenced: if the handle can no longer be used.
+            /// :raises Unavailable, Timeout, Denied, Corruption: see `siltstone.exceptions`.
             #[pyo3(signature = (key, default=None))]
             fn get<'py>(
                 &self,
@@ -105,13 +105,14 @@ macro_rules! lookups {
                 $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
             }
 
-            /// The values of `keys`, in their order, all of one moment; None where a key is
-            /// absent.
+            /// Returns the values of `keys`, in the order of `keys`, all from one state of the
+            /// database; None for an absent key.
             ///
-            /// An Arrow array of binary or text gives an Arrow array of binary, of the same
-            /// library where that is pyarrow or arro3. A null key gives a null.
+            /// For an Arrow array of binary or text the result is an Arrow array of binary, of the
+            /// same library if that is pyarrow or arro3. A null key gives a null.
             ///
-            /// :raises TypeError: one key in place of a list; what is no key, naming its row.
+            /// :raises TypeError: if `keys` is a single key, or an element is not a key; the text
+            ///     names its row.
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
@@ -120,12 +121,12 @@ macro_rules! lookups {
                 $crate::get_many::get_many(py, self, keys)
             }
 
-            /// Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
-            /// as they are now.
+            /// Iterates over the keys and values of `[start, end)`, or of the keys with `prefix`,
+            /// in the state at the time of the call.
             ///
-            /// :param reverse: from the greatest key down.
-            /// :param limit: at most so many rows.
-            /// :raises Invalid: `prefix` together with a bound; a negative limit.
+            /// :param reverse: iterate from the greatest key to the smallest.
+            /// :param limit: maximum number of rows.
+            /// :raises Invalid: if `prefix` is given together with a bound, or `limit` is negative.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn scan(
                 &self,
@@ -155,7 +156,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
-            /// As `scan`, of the keys alone.
+            /// As `scan`, but yields only the keys.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn keys(
                 &self,
@@ -170,7 +171,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::ScanItems::Keys)
             }
 
-            /// As `scan`, of the values alone.
+            /// As `scan`, but yields only the values.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn values(
                 &self,

@@ -26,8 +26,8 @@ pub(crate) const DEFAULT_BATCH_ROWS: u64 = 65_536;
 /// enough that a batch stays in memory with room for others.
 pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
-/// The rows of a scan as a stream of Arrow record batches. It can be read once, by whatever
-/// understands the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
+/// The rows of a scan as a stream of Arrow record batches. It can be read once, by any library
+/// with the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct ArrowStream {
     batches: Mutex<Option<Batches>>,

@@ -21,18 +21,21 @@ impl Database {
     /// Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
     /// one atomic batch.
     ///
-    /// :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+    /// :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
+    ///     `max_batch_bytes`.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
         with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
-    /// Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
-    /// Arrow arrays of binary or text.
+    /// Sets each key to the value at the same position, in one atomic batch. Keys and values are
+    /// sequences of bytes, or two Arrow arrays of binary or text.
     ///
-    /// :param ttl: as for `put`, of all of them.
-    /// :param expire_at: as for `put`.
-    /// :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
-    /// :raises TypeError: one key or value in place of a list; what is none, naming its row.
+    /// :param ttl: as for `put`, for all rows.
+    /// :param expire_at: as for `put`, for all rows.
+    /// :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
+    ///     `max_batch_bytes`; as for `put`.
+    /// :raises TypeError: if an argument is a single key or value, or an element has the wrong
+    ///     type; the text names its row.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import siltstone
 from siltstone import ingest
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._calls import application, numbered
 from siltstone.spark.columns import schema_of, spelled_where

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import lsm
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments
 from siltstone.spark.frames import RANGE_BYTES, slots
 from siltstone.spark.pins import pinned
 from siltstone.spark.staging import MESSAGE

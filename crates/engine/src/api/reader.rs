@@ -38,7 +38,7 @@ pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
     /// A state to stay at, as it is: nothing is written and nothing newer is seen. Without one the
-    /// reader follows the writer, and shares a lease on what it reads unless `reader_checkpoint` is
+    /// reader follows the writer, and shares a lease on what it reads unless `reader_lease` is
     /// off.
     pub at: Option<ReadAt>,
     /// The merge operator that the database records; a built-in one needs not be brought.
@@ -101,7 +101,7 @@ impl fmt::Debug for Reader {
 
 impl Reader {
     /// Opens the database for reading. Joins a lease on what is newest, or writes one to the
-    /// manifest where there is none, unless it stays at a checkpoint or `reader_checkpoint` is off.
+    /// manifest where there is none, unless it stays at a checkpoint or `reader_lease` is off.
     ///
     /// # Errors
     /// NotFound where there is none, and for a version that is not kept; Expired for a checkpoint
@@ -127,7 +127,7 @@ impl Reader {
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
-        let own = how.at.is_none() && how.options.reader_checkpoint;
+        let own = how.at.is_none() && how.options.reader_lease;
         let began = env.clock.elapsed();
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);

@@ -87,7 +87,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
     ) -> Result<(Follower, ReaderView)> {
-        let lease = options.reader_checkpoint.then(|| ReaderLease::new(options.lease_lifetimes()));
+        let lease = options.reader_lease.then(|| ReaderLease::new(options.lease_lifetimes()));
         Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
 
@@ -357,7 +357,7 @@ impl Follower {
             "event=reader_without_lease: this reader may not write a lease, and reads without one; \
              a scan ends with Expired once a collector deletes what it reads; allow it to create \
              objects under manifest/, read at a checkpoint, or open it with \
-             reader_checkpoint=False: {error}"
+             reader_lease=False: {error}"
         );
     }
 

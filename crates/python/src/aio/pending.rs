@@ -56,8 +56,8 @@ enum PendingState {
     Over,
 }
 
-/// A call of `siltstone.aio` that waits. Awaited once; `asyncio.create_task` takes it too.
-/// Dropping it, as a cancelled task does, ends the wait.
+/// A call of `siltstone.aio` that waits. It can be awaited once; `asyncio.create_task` accepts
+/// it too. Dropping it, as a cancelled task does, ends the wait.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct Pending {
     process: &'static Process,

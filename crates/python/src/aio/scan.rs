@@ -242,7 +242,7 @@ impl AsyncScan {
         Ok(Py::new(py, Pending::running(self.process, seek, left))?.into_any())
     }
 
-    /// Rows of a record batch, where the caller asks for `wanted`.
+    /// Number of rows in a record batch, if the caller asks for `wanted`.
     #[pyo3(signature = (wanted))]
     fn batch_rows(&self, wanted: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
         wanted.map_or(Ok(DEFAULT_BATCH_ROWS), |rows| count(&rows, "batch_rows", 1))

@@ -12,13 +12,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::tables::{MergeInput, Merged};
 
-/// Reads several tables and memtables as one, in key order. Of a key that is in more than one
-/// the reader that was named first counts: name the newest first.
+/// Reads several tables and memtables as one, in key order. If several readers have a key, the
+/// first reader in the list wins: list the newest first.
 ///
-/// :param tombstones: give keys that were deleted, or have expired, with None for their value;
-///     otherwise they are left out. In Arrow such a value is null.
-/// :raises Unsupported: tables that hold merge operands.
-/// :raises Corruption, Unavailable, Timeout, Denied: while it is read.
+/// :param tombstones: also yield deleted and expired keys, with None as the value (null in Arrow).
+///     Otherwise they are left out.
+/// :raises Unsupported: if a table has merge operands.
+/// :raises Corruption, Unavailable, Timeout, Denied: while the rows are read.
 #[pyfunction]
 #[pyo3(signature = (readers, *, start=None, end=None, prefix=None, limit=None, tombstones=false))]
 pub(crate) fn merge_sorted(

@@ -18,18 +18,18 @@ use siltstone::tables::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 
-/// Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
-/// Opening it reads its length, its filter and its index.
+/// Reads a table in a file, made by `SstWriter` or by a database. It can be used from any
+/// thread. Opening it reads its length, its filter and its index.
 ///
-/// It pickles (URL and options travel, store options come from the environment or the provider at
-/// the other end), and opens itself anew after a fork.
+/// It can be pickled, and reopens itself after a fork. The pickle carries the URL and the options.
+/// Store options come from the environment where it is unpickled, or from the provider.
 ///
-/// :param source: a path, a URL whose path is the object's, or the file's bytes.
-/// :param options: `block_cache_bytes` and `deadline`; the others have no effect.
-/// :param store_options: what the store is reached with.
-/// :raises NotFound: there is no such file.
-/// :raises Corruption: it is no table, or a damaged one.
-/// :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
+/// :param source: a path, a URL whose path is the object, or the bytes of the file.
+/// :param options: `block_cache_bytes` and `deadline`. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :raises NotFound: if the file does not exist.
+/// :raises Corruption: if the file is not a table, or is damaged.
+/// :raises Unsupported, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
     place: TableSource,
@@ -107,13 +107,13 @@ impl SstReader {
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
 
-    /// What the table says of itself.
+    /// The description of the table.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         info(py, self.place.shown().as_deref(), &self.table_info(py)?)
     }
 
-    /// Entries of all kinds and versions, tombstones included.
+    /// Number of entries of all kinds and versions, including tombstones.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.table_info(py)?.entries)
@@ -143,9 +143,9 @@ impl SstReader {
         ))
     }
 
-    /// Reads every byte and checks all of it; answers how many bytes there were.
+    /// Reads and checks every byte. Returns the number of bytes.
     ///
-    /// :raises Corruption: saying what is wrong.
+    /// :raises Corruption: if the table is damaged; the text describes the damage.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         let held = self.held(py)?;
         let table = held.get(py)?;
@@ -158,7 +158,7 @@ impl SstReader {
         wait(py, held.process(), verified)
     }
 
-    /// All rows as Arrow record batches, as `Scan.to_arrow`.
+    /// All rows as Arrow record batches, like `Scan.to_arrow`.
     #[pyo3(signature = (batch_rows=None))]
     fn to_arrow(
         &self,
@@ -177,7 +177,7 @@ impl SstReader {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of the table. Scans that it made go on.
+    /// Closes the table. Open scans of the table continue.
     fn close(&self) {
         drop(self.held.lock().take());
     }

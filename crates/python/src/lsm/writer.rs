@@ -32,24 +32,27 @@ const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
 /// Rows of sequences between two looks for signals.
 const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 
-/// Writes one sorted table into a file of its own. One thread at a time.
+/// Writes a sorted table to a file. Use it in one thread at a time.
 ///
-/// A context manager: leaving it completes the table, leaving it by an exception discards it. What
-/// is at the target stays until then, and is replaced whole; nothing half-written is left there.
+/// As a context manager it completes the table at the end of the block, and discards it if the
+/// block raises. The target is replaced atomically when the table is complete; until then it is
+/// unchanged.
 ///
-/// :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
-///     binary file object, which keeps what a discarded table wrote to it, and stays open.
-/// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
-///     `siltstone.Options` or a dict; the others have no effect.
-/// :param store_options: what the store is reached with.
-/// :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
-/// :param duplicates: "error", or "last": of rows with one key the one added last counts.
-/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
-///     is more goes through files in `scratch`, and takes its size there once more.
+/// :param target: a path, a URL whose path is the object (`s3://bucket/rows.sst`), or a binary file
+///     object. A file object stays open, and keeps the bytes of a discarded table.
+/// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as `siltstone.Options`
+///     or a dict. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :param sort: accept rows in any order. Otherwise they must be in ascending order, and take no
+///     memory.
+/// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+///     them.
+/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
+///     is sorted through files in `scratch`, which take the size of the data once more.
 /// :param scratch: an existing local folder (by default that of `tempfile`).
-/// :raises NotFound: the folder of the file does not exist.
-/// :raises Invalid: a target or an option.
-/// :raises Denied, Unavailable: as their texts say.
+/// :raises NotFound: if the folder of the file does not exist.
+/// :raises Invalid: if the target or an option is not valid.
+/// :raises Denied, Unavailable: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstWriter {
     url: Option<String>,
@@ -124,7 +127,7 @@ pub(crate) trait RowSink: Send {
     ) -> siltstone::Result<PushResult>;
     /// Moves what is in memory to where there is room.
     fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
-    /// How many rows were added.
+    /// Number of added rows.
     fn rows(&self) -> u64;
     /// Has every later call fail.
     fn give_up(&mut self);
@@ -325,12 +328,12 @@ impl SstWriter {
 
     /// Adds a row.
     ///
-    /// :param ttl: the row is gone after this long, counted from now.
-    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
-    ///     naming both rows, counted from 0. The writer is as before then.
-    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+    ///     is out of order (the text names both rows, counted from 0). The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -344,15 +347,16 @@ impl SstWriter {
         self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Adds a tombstone: a row that says that `key` is gone, wherever the table is merged.
+    /// Adds a tombstone: the table deletes `key` wherever it is merged.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.push(py, Kind::Delete, key.as_ref(), &[], None)
     }
 
-    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-    ///     some of the rows added the table can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the table can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -367,20 +371,22 @@ impl SstWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
     /// `value`.
     ///
-    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-    ///     that came with some of the rows added the table can only be discarded.
-    /// :raises TypeError: no Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the table
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Completes the table, and answers what it is. Doing it twice is fine.
+    /// Completes the table and returns its description. Repeated calls return the same result.
     ///
-    /// :raises Invalid: no rows; rows with one key, naming both, counted from 0.
-    /// :raises Denied, Unavailable: as their texts say. There is no table then.
+    /// :raises Invalid: if there are no rows, or rows have equal keys; the text names both rows,
+    ///     counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no table.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.lock(py)?;
         if let WriterState::Finished(table) = &*state {
@@ -399,7 +405,7 @@ impl SstWriter {
         told
     }
 
-    /// Gives the table up, unless it is finished.
+    /// Discards the table, unless it is finished.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         if matches!(*state, WriterState::Finished(_)) {
@@ -415,7 +421,7 @@ impl SstWriter {
         }
     }
 
-    /// How many rows were added; once it is finished, how many are in the table.
+    /// Number of added rows; after `finish`, number of rows in the table.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match &*self.lock(py)? {

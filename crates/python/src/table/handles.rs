@@ -35,10 +35,10 @@ macro_rules! tables {
     ($($class:ident: $known:expr;)+) => {$(
         #[pymethods]
         impl $class {
-            /// The rows by columns, for a database that `siltstone.table.create` made.
+            /// The typed view of the rows, for a database that `siltstone.table.create` made.
             ///
-            /// :raises Invalid: a database of bytes, without columns.
-            /// :raises Closed, Fenced: as their texts say.
+            /// :raises Invalid: if the database has no columns.
+            /// :raises Closed, Fenced: see `siltstone.exceptions`.
             #[getter]
             fn table<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
                 table(slf.as_any())

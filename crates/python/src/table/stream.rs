@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What comes out, a batch at a time.
 pub(crate) type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowError>> + Send>;
 
-/// Record batches that can be read once, by whatever understands the Arrow PyCapsule interface:
+/// Record batches that can be read once, by any library with the Arrow PyCapsule interface:
 /// pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone.table", name = "TableStream")]
 pub(crate) struct TableStream {
