@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from siltstone.spark.source import Planned
-    from siltstone.spark.streams import Followed
+    from siltstone.spark._source import Planned
+    from siltstone.spark._stream import Followed
 
 __all__ = ["DefaultSource"]
 
@@ -55,14 +55,14 @@ class DefaultSource(DataSource):
         self._follows = any(name.casefold() == "readchangefeed" for name in options)
         self._followed: Followed | None = None
         if self._follows:
-            from siltstone.spark.streams import followed  # noqa: PLC0415
+            from siltstone.spark._stream import followed  # noqa: PLC0415
 
             # Its columns are those of now, whatever the table gets while the query runs.
             self._followed = followed(options)
         elif not _writes(options):
             # Here and nowhere later: `schema` is not asked for where the user gives one, and all
             # that comes from this frame reads what is pinned now.
-            from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
+            from siltstone.spark._source import planned  # noqa: PLC0415 - not before it is used
 
             self._planned = planned(options)
 
@@ -75,10 +75,10 @@ class DefaultSource(DataSource):
         """The columns of a table; both of a database of bytes; those of changes where they are
         read."""
         if self._followed is not None:
-            from siltstone.spark import feeds  # noqa: PLC0415
+            from siltstone.spark import _changes  # noqa: PLC0415
 
-            return feeds.columns_of(self._followed.table)
-        from siltstone.spark.source import columns_at, columns_of  # noqa: PLC0415
+            return _changes.columns_of(self._followed.table)
+        from siltstone.spark._source import columns_at, columns_of  # noqa: PLC0415
 
         if self._planned is None:
             return columns_at(self.options)
@@ -90,7 +90,7 @@ class DefaultSource(DataSource):
         :raises Invalid: no database was named, or it has no such columns.
         """
         from siltstone.exceptions import Invalid  # noqa: PLC0415
-        from siltstone.spark.source import planned, reader_for  # noqa: PLC0415
+        from siltstone.spark._source import planned, reader_for  # noqa: PLC0415
 
         if self._follows:
             raise Invalid(
@@ -98,7 +98,7 @@ class DefaultSource(DataSource):
             )
         reads = self._planned or planned(self.options)
         if reads is None:
-            from siltstone.spark.options import WAY  # noqa: PLC0415
+            from siltstone.spark._options import WAY  # noqa: PLC0415
 
             raise Invalid(f'which database? .load("s3://bucket/db"), or option("path", …). {WAY}')
         return reader_for(reads, schema)
@@ -110,7 +110,7 @@ class DefaultSource(DataSource):
         :raises Unsupported: before Spark 4.2.
         """
         from siltstone.exceptions import Invalid  # noqa: PLC0415
-        from siltstone.spark.streams import stream_reader  # noqa: PLC0415
+        from siltstone.spark._stream import stream_reader  # noqa: PLC0415
 
         if self._followed is None:
             raise Invalid(
@@ -125,7 +125,7 @@ class DefaultSource(DataSource):
         :raises Invalid: no database was named; an option that there is not; columns that do not
             fit.
         """
-        from siltstone.spark.sinks import batch_writer  # noqa: PLC0415
+        from siltstone.spark._sink import batch_writer  # noqa: PLC0415
 
         return batch_writer(self.options, schema, overwrite)
 
@@ -137,7 +137,7 @@ class DefaultSource(DataSource):
         :raises Invalid: as `writer`.
         :raises Unsupported: before Spark 4.1.
         """
-        from siltstone.spark.sinks import stream_writer  # noqa: PLC0415
+        from siltstone.spark._sink import stream_writer  # noqa: PLC0415
 
         return stream_writer(self.options, schema, overwrite)
 

@@ -20,9 +20,8 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid, NotFound, Unsupported
-from siltstone.spark.columns import match, schema_of
-from siltstone.spark.fitting import check_columns, is_key, table_at, table_made
-from siltstone.spark.loading import (
+from siltstone.spark._columns import match, schema_of
+from siltstone.spark._load import (
     PATIENCE,
     asked,
     closed,
@@ -30,8 +29,9 @@ from siltstone.spark.loading import (
     new_job,
     recorded,
 )
-from siltstone.spark.options import WAY, flag, number, range_between, span, understood
-from siltstone.spark.staging import Staged, Staging, staged
+from siltstone.spark._matching import check_columns, is_key, table_at, table_made
+from siltstone.spark._options import WAY, flag, number, range_between, span, understood
+from siltstone.spark._staging import Staged, Staging, staged
 
 __all__ = ["Message", "batch_writer", "stream_writer"]
 

@@ -20,14 +20,14 @@ from pyspark.sql.types import BinaryType, StructType
 
 import siltstone
 from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark._columns import COLUMNS, like_sparks, match, spark_types, struct_of, text_of
 from siltstone.spark._history import Place, at_time, at_version
-from siltstone.spark.columns import COLUMNS, like_sparks, match, spark_types, struct_of, text_of
-from siltstone.spark.fitting import table_at
-from siltstone.spark.frames import bounds, fields_of, split
-from siltstone.spark.options import flag, key_of, number, range_between, span, understood
-from siltstone.spark.pins import SMALL, pin
-from siltstone.spark.ranges import Range
-from siltstone.spark.workers import reader_of, rows, table_rows
+from siltstone.spark._matching import table_at
+from siltstone.spark._options import flag, key_of, number, range_between, span, understood
+from siltstone.spark._pins import SMALL, pin
+from siltstone.spark._ranges import Range
+from siltstone.spark._scan import bounds, fields_of, split
+from siltstone.spark._tasks import reader_of, rows, table_rows
 
 __all__ = ["OPTIONS", "Planned", "columns_at", "columns_of", "planned", "reader_for"]
 

@@ -18,8 +18,8 @@ from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._calls import application, numbered
-from siltstone.spark.columns import schema_of, spelled_where
-from siltstone.spark.fitting import (
+from siltstone.spark._columns import schema_of, spelled_where
+from siltstone.spark._matching import (
     Duplicates,
     Fitted,
     Key,
@@ -30,7 +30,7 @@ from siltstone.spark.fitting import (
     table_at,
     table_made,
 )
-from siltstone.spark.staging import MESSAGE, Staged, Staging, check_disjoint, stage
+from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,8 +16,7 @@ from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
-from siltstone.spark._estimates import numbers, row_bytes
-from siltstone.spark.columns import (
+from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
     like_sparks,
@@ -27,10 +26,11 @@ from siltstone.spark.columns import (
     struct_of,
     text_of,
 )
-from siltstone.spark.fitting import Key, check_pairs
-from siltstone.spark.pins import reading
-from siltstone.spark.ranges import Range, cuts, ranges
-from siltstone.spark.workers import (
+from siltstone.spark._estimates import numbers, row_bytes
+from siltstone.spark._matching import Key, check_pairs
+from siltstone.spark._pins import reading
+from siltstone.spark._ranges import Range, cuts, ranges
+from siltstone.spark._tasks import (
     look_up,
     look_up_rows,
     read_ranges,

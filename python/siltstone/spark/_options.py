@@ -8,8 +8,8 @@ from typing import Any
 
 from siltstone import _native
 from siltstone.exceptions import Invalid
-from siltstone.spark.columns import HEX, schema_of, value_of
-from siltstone.spark.ranges import Range
+from siltstone.spark._columns import HEX, schema_of, value_of
+from siltstone.spark._ranges import Range
 
 __all__ = ["WAY", "flag", "key_of", "number", "range_between", "span", "understood"]
 

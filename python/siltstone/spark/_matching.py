@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.opening import StoreOptionsSource, Url, _open_for_a_moment
-from siltstone.spark.columns import (
+from siltstone.spark._columns import (
     arrow_fields,
     arrow_type,
     match,
