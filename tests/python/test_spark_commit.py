@@ -18,7 +18,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python: fr
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from siltstone.spark import _load, _sink, _staging
+from siltstone.spark import _commit, _sink, _staging
 
 pytestmark = pytest.mark.slow
 
@@ -190,4 +190,4 @@ def test_a_streams_batches(closed, task) -> None:
     assert content(closed) == {b"a": b"1", b"b": b"0"}
     with pytest.raises(siltstone.Invalid, match="txnVersion is for frames"):
         _sink.stream_writer({"path": closed, "txnVersion": "1"}, SCHEMA, False)
-    assert _load.recorded(closed, ("q", 1), None) is not None
+    assert _commit.recorded(closed, ("q", 1), None) is not None

@@ -14,12 +14,14 @@ function that `store_options` names: none travels with a job.
 from __future__ import annotations
 
 from siltstone.spark._changes import changes
+from siltstone.spark._commit import LoadResult
 from siltstone.spark._compaction import CompactionResult, compact
 from siltstone.spark._doctor import Doctor, Slot, doctor
-from siltstone.spark._load import LoadResult, bulk_load, delete, upsert
+from siltstone.spark._load import bulk_load, delete
 from siltstone.spark._pins import release
 from siltstone.spark._registration import register
 from siltstone.spark._scan import get, lookup, scan
+from siltstone.spark._upsert import upsert
 from siltstone.spark._verify import TableProblem, Verified, verify
 
 __all__ = [

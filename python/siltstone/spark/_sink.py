@@ -1,8 +1,8 @@
-"""Writing by the data source `format("siltstone")`: what its options mean, and its writers.
+"""Writing by the data source `format("siltstone")`: its options and its writers.
 
-Spark makes a batch's writer once, in a process of its own, and sends that to the tasks and to the
-process that commits or aborts: so its job is the same for all of them. A stream's it makes anew for
-each batch, and once more to commit it: there the job comes with the messages.
+Spark makes the writer of a batch once, in a process of its own. It sends that writer to the tasks
+and to the process that commits or aborts, so all of them have the same job. Spark makes the writer
+of a stream again for each batch, and again to commit it, so the job travels in the messages there.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from siltstone import ingest
-from siltstone.exceptions import Invalid, NotFound, Unsupported
-from siltstone.spark._columns import match, schema_of
-from siltstone.spark._load import (
-    PATIENCE,
-    asked,
-    closed,
-    duplicates_of,
-    new_job,
-    recorded,
-)
+from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
+from siltstone.spark._columns import case_sensitivity, match, schema_of
+from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
 from siltstone.spark._matching import check_columns, is_key, table_at, table_made
-from siltstone.spark._options import WAY, flag, number, range_between, span, understood
+from siltstone.spark._options import CREATE_VIEW, flag, number, range_between, span, understood
 from siltstone.spark._staging import Staged, Staging, staged
 
-__all__ = ["Message", "batch_writer", "stream_writer"]
+__all__ = ["OPTIONS", "Message", "batch_writer", "stream_writer"]
 
 OPTIONS = {
-    "path": "the database",
-    "keyColumn": "the column of keys; key. Where no database stands, the columns of a table's key: "
+    "path": "URL of the database",
+    "keyColumn": "the key column; key. If there is no database, the columns of a new table's key: "
     "country, day desc",
-    "valueColumn": "the column of values; value",
-    "opColumn": "the column that says put or delete of each row; none",
-    "layout": "runs, or presorted: partitions are ranges of keys, as after repartitionByRange",
-    "duplicates": "error or any, of rows with one key; any with layout runs",
-    "replaceStart": "the first key of a range of which nothing else stays; of a table a value of "
+    "valueColumn": "the value column; value",
+    "opColumn": "the column that says put or delete for each row; none",
+    "saveMode": "append; errorifexists or ignore: write only if there is no database",
+    "layout": "runs; presorted: the partitions are key ranges, as after repartitionByRange",
+    "duplicates": "error or any, for rows with the same key; any for layout runs",
+    "replaceStart": "the first key of a range whose other rows are deleted; for a table a value of "
     "the key's first column",
-    "replaceEnd": "the key before which that range stops; of a table likewise",
-    "targetSstBytes": "bytes of rows from which on a task begins another table",
-    "txnAppId": "the application that this is a version of",
-    "txnVersion": "the version: one that the database has adds nothing; of a stream the batch's id",
+    "replaceEnd": "the exclusive end of that range; for a table likewise",
+    "targetSstBytes": "bytes of rows after which a task starts another table",
+    "txnAppId": "the application that this write is a version of",
+    "txnVersion": "the version: one that the database has adds nothing; a stream's is the batch id",
     "asBytes": "true: keys and values of a table are encoded already",
+    "caseSensitive": "true: column names are compared with their case",
     "timeout": "seconds to wait for the writer",
     "takeOver": "true: end a writer that did not close, and take the rows in from here",
     "storeOptions": "the function that gives store options, as module:function",
 }
-"""By the names that users write; Spark lowers them on the way."""
+"""The options by the names that users write. Spark converts them to lower case."""
 LOG = logging.getLogger("siltstone.spark")
-SPARKS_OWN = ("checkpointLocation", "queryName")
-"""What a stream's options hold for Spark itself."""
+RESERVED_OPTIONS = ("checkpointLocation", "queryName")
+"""Options of a stream that are Spark's own."""
+SAVE_MODES = ("append", "errorifexists", "error", "ignore")
+COMMITS_STREAMS = "pyspark.sql.worker.python_streaming_sink_runner"
+"""The main module of the process in which Spark commits the batches of a stream (4.1 to 4.3). It is
+not documented. In a process of another version the writer begins a job that it does not use; the
+job expires, and nothing else differs."""
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
 else:
-    # Of Spark 4.1.
+    # Since Spark 4.1.
     _StreamBase = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 
 @dataclass(frozen=True)
 class Sink:
-    """What is written where: plain values, for the process that plans and those that work."""
+    """What is written, and where: plain values, for the processes that plan and the tasks."""
 
     url: str
     columns: Mapping[str, str]
@@ -85,105 +85,142 @@ class Sink:
     table: str | None
     """The schema of the table whose columns are written; None: keys and values."""
     brought: Mapping[str, str]
-    """The frame's columns by the names that `staged` knows: of a table its own."""
+    """The frame's columns by the names that `staged` uses: for a table its own."""
+    skips: bool = False
+    """Whether nothing is written, because there is a database and the save mode is "ignore"."""
 
     @property
     def mode(self) -> str:
-        """As `bulk_load` calls it."""
+        """The mode as `bulk_load` names it."""
         if self.replace is not None:
             return "replace_range"
         return "overwrite" if self.overwrite else "append"
 
     def job(self, txn: tuple[str, int] | None) -> ingest.Job:
-        """A job for it."""
+        """Begins a job."""
         return new_job(self.url, self.mode, self.replace, txn, self.store_options)
 
     def staging(self, job: ingest.Job) -> Staging:
-        """What its tasks need."""
+        """The description of its tasks."""
         kept = "error" if self.duplicates == "error" else "last"
         return Staging(job, kept, self.target_sst_bytes, {}, self.columns, self.table)
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task tells whoever commits; None: all of it was written before."""
+    """What a task sends to the process that commits. `staged` is None if nothing was written."""
 
     staged: Staged | None
     job: ingest.Job | None = None
 
 
 def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Sink:
-    """What these options say.
+    """The sink that the options describe.
 
-    :raises Invalid: an option that there is not, or what it does not take; a frame that does not
-        fit.
+    :raises Invalid: an unknown option or value; columns that do not match.
+    :raises Conflict: there is a database, and the save mode is "errorifexists".
     """
-    asked_for = understood(options, OPTIONS, "a frame is written", SPARKS_OWN)
-    if "path" not in asked_for:
-        raise Invalid(f'into which database? .save("s3://bucket/db"), or option("path", …). {WAY}')
-    layout = asked_for.get("layout", "runs")
+    given = understood(options, OPTIONS, "a frame is written", RESERVED_OPTIONS)
+    if "path" not in given:
+        raise Invalid(
+            f'no database is named: .save("s3://bucket/db"), or option("path", …). {CREATE_VIEW}'
+        )
+    layout = given.get("layout", "runs")
     if layout == "range":
         raise Invalid(
             "a data source cannot shuffle: df.repartitionByRange(n, key) and layout 'presorted', "
             "or siltstone.spark.bulk_load, which does both"
         )
-    duplicates = duplicates_of(asked_for.get("duplicates"), layout)
-    version = number(asked_for, "txnVersion", int, least=0)
-    size = number(asked_for, "targetSstBytes", int, least=1)
-    timeout = span(asked_for, "timeout") or PATIENCE.total_seconds()
-    take_over = flag(asked_for, "takeOver") or None
-    bounded = {"replaceStart", "replaceEnd"} & set(asked_for)
+    duplicates = duplicates_of(given.get("duplicates"), layout)
+    version = number(given, "txnVersion", int, least=0)
+    size = number(given, "targetSstBytes", int, least=1)
+    timeout = span(given, "timeout") or PATIENCE.total_seconds()
+    take_over = flag(given, "takeOver") or None
+    bounded = {"replaceStart", "replaceEnd"} & set(given)
     if overwrite and bounded:
         raise Invalid(
             "mode overwrite replaces all there is; with replaceStart and replaceEnd it is append"
         )
-    table, columns, brought = _columns(asked_for, schema)
-    replaced = range_between(asked_for, "replaceStart", "replaceEnd", table) if bounded else None
+    skips = _is_skipped(given, overwrite)
+    with case_sensitivity(flag(given, "caseSensitive")):
+        table, columns, brought = (None, {}, {}) if skips else _columns(given, schema)
+    replaced = range_between(given, "replaceStart", "replaceEnd", table) if bounded else None
     return Sink(
-        asked_for["path"],
+        given["path"],
         columns,
         layout,
         str(duplicates),
         size,
-        asked_for.get("txnAppId"),
+        given.get("txnAppId"),
         version,
         timeout,
         take_over,
-        asked_for.get("storeOptions"),
+        given.get("storeOptions"),
         overwrite,
         replaced,
         table,
         brought,
+        skips,
+    )
+
+
+def _is_skipped(given: Mapping[str, str], overwrite: bool) -> bool:
+    """Whether the save mode is "ignore", and there is a database.
+
+    :raises Invalid: an unknown save mode, or one beside mode overwrite.
+    :raises Conflict: there is a database, and the save mode is "errorifexists".
+    """
+    mode = given.get("saveMode", "append").casefold()
+    if mode not in SAVE_MODES:
+        raise Invalid(f"saveMode is {mode!r}: one of {', '.join(SAVE_MODES)}")
+    if mode == "append":
+        return False
+    if overwrite:
+        raise Invalid(f"saveMode is {mode!r}, and the mode is overwrite: give one of them")
+    url, provider = given["path"], given.get("storeOptions")
+    try:
+        table_at(url, None, False, provider)
+    except NotFound:
+        return False
+    if mode == "ignore":
+        return True
+    app, version = given.get("txnAppId"), number(given, "txnVersion", int, least=0)
+    if app is not None and version is not None and recorded(url, (app, version), provider):
+        # This write created the database.
+        return True
+    raise Conflict(
+        f"there is a database at {url} already, and saveMode is {mode!r}: mode append adds to it, "
+        "mode overwrite replaces what it holds"
     )
 
 
 def _columns(
-    asked_for: Mapping[str, str], schema: StructType
+    given: Mapping[str, str], schema: StructType
 ) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
-    """The table whose rows come, what its columns are for, and the frame's columns by the names
-    that `staged` knows. Where no database stands, one is created.
+    """The schema of the table, the roles of its columns, and the frame's columns by the names that
+    `staged` uses. If there is no database, it is created.
 
-    :raises Invalid: they do not fit.
+    :raises Invalid: the columns do not match.
     """
-    place, as_bytes = asked_for["path"], flag(asked_for, "asBytes")
-    provider, op = asked_for.get("storeOptions"), asked_for.get("opColumn")
-    key = [name.strip() for name in asked_for.get("keyColumn", "key").split(",")]
+    place, as_bytes = given["path"], flag(given, "asBytes")
+    provider, op = given.get("storeOptions"), given.get("opColumn")
+    key = [name.strip() for name in given.get("keyColumn", "key").split(",")]
     try:
         table = table_at(place, None, as_bytes, provider)
     except NotFound:
-        if len(key) == 1 and "keyColumn" not in asked_for:
-            # Without the words for a table's key the rows are keys and values, or nothing is made.
-            _bytes_columns(asked_for, schema)
+        if len(key) == 1 and "keyColumn" not in given:
+            # Without keyColumn only a database of bytes is created.
+            _bytes_columns(given, schema)
         spoken = key[0] if len(key) == 1 else key
-        value = asked_for.get("valueColumn")
+        value = given.get("valueColumn")
         table = table_made(schema, place, spoken, value, (op,), as_bytes, provider)
     if table is None:
-        columns = _bytes_columns(asked_for, schema)
+        columns = _bytes_columns(given, schema)
         return None, columns, columns
-    if "valueColumn" in asked_for or ("keyColumn" in asked_for and not is_key(table, key)):
+    if "valueColumn" in given or ("keyColumn" in given and not is_key(table, key)):
         raise Invalid(
-            "keyColumn and valueColumn are of databases of bytes: a table's columns are written by "
-            f"their names, and its key is {', '.join(schema_of(table).key)}"
+            "keyColumn and valueColumn are for databases of bytes: a table's columns are written "
+            f"by their names, and its key is {', '.join(schema_of(table).key)}"
         )
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     brought = check_columns(table, kinds, op)
@@ -195,16 +232,16 @@ def _columns(
     return table, columns, brought
 
 
-def _bytes_columns(asked_for: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The columns of keys, values and operations, as the frame spells them.
+def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The key, value and operation columns, as the frame spells them.
 
-    :raises Invalid: there are none; others are there, too; one is of another type.
+    :raises Invalid: one is missing or of another type; the frame has other columns.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     named = {
-        "key": asked_for.get("keyColumn", "key"),
-        "value": asked_for.get("valueColumn", "value"),
-        **({"op": asked_for["opColumn"]} if "opColumn" in asked_for else {}),
+        "key": given.get("keyColumn", "key"),
+        "value": given.get("valueColumn", "value"),
+        **({"op": given["opColumn"]} if "opColumn" in given else {}),
     }
     columns: dict[str, str] = {}
     for role, spoken in named.items():
@@ -212,7 +249,8 @@ def _bytes_columns(asked_for: Mapping[str, str], schema: StructType) -> Mapping[
         if name is None:
             raise Invalid(
                 f"there is no column {spoken!r} for {role}; there are {', '.join(kinds)}. "
-                "keyColumn, valueColumn and opColumn name others"
+                "keyColumn, valueColumn and opColumn name others; if there is no database, "
+                "keyColumn also names the key of a table that is created"
             )
         columns[role] = name
         wanted = (StringType,) if role == "op" else (BinaryType, StringType)
@@ -224,21 +262,22 @@ def _bytes_columns(asked_for: Mapping[str, str], schema: StructType) -> Mapping[
     others = sorted(set(kinds) - set(columns.values()))
     if others:
         raise Invalid(
-            f"nothing becomes of the columns {', '.join(others)}: a database without a schema has "
-            "keys and values; select these two, or make a table by siltstone.table.create"
+            f"the columns {', '.join(others)} cannot be stored: a database without a schema has "
+            "keys and values. Select these two, or create a table: name its key by keyColumn at a "
+            "new path, or call siltstone.table.create"
         )
     return columns
 
 
 def renamed(batches: Iterator[pa.RecordBatch], sink: Sink) -> Iterator[pa.RecordBatch]:
-    """The batches with the names that `staged` knows."""
+    """The batches with the column names that `staged` uses."""
     for batch in batches:
         arrays = [batch.column(name) for name in sink.brought.values()]
         yield pa.RecordBatch.from_arrays(arrays, names=list(sink.brought))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One ingest job."""
+    """Writes a frame as one ingest job. There is no job if nothing is to be written."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -247,16 +286,16 @@ class BatchWriter(DataSourceArrowWriter):
         txn = None if sink.app is None or sink.version is None else (sink.app, sink.version)
         known = txn is not None and recorded(sink.url, txn, sink.store_options) is not None
         if txn is not None and known:
-            # Right for a program that is run again, and a mistake for a second INSERT of one view.
+            # Correct for a program that is run again; a mistake for a second INSERT into one view.
             LOG.warning(
                 "txnVersion %s of %r is part of %s already: nothing is written",
                 *txn[::-1],
                 sink.url,
             )
-        self.job = None if known else sink.job(txn)
+        self.job = None if known or sink.skips else sink.job(txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        """In a task: stages its rows."""
+        """Stages the rows of a task."""
         if self.job is None:
             for _ in iterator:
                 pass
@@ -265,48 +304,49 @@ class BatchWriter(DataSourceArrowWriter):
         return Message(staged(rows, self.sink.staging(self.job)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Closes the job and asks for it. Where this fails Spark calls `abort`, with the same
-        messages, although the job may be asked for by then."""
+        """Closes and submits the job. If this fails, Spark calls `abort` with the same messages,
+        although the job may be submitted by then."""
         if self.job is not None:
-            _take_in(self.sink, self.job, _told(messages))
+            _submit(self.sink, self.job, _results(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Gives the job up, unless it was asked for: the manifest says which."""
+        """Aborts the job, unless the manifest shows that it was submitted."""
         if self.job is not None:
             self.job.abort()
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [one.staged for one in messages if isinstance(one, Message) and one.staged is not None]
 
 
-def _take_in(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> None:
+def _submit(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> None:
     request = closed(job, found, sink.layout, sink.mode)
     if request is not None:
-        asked(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
+        submitted(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """What writes a frame.
+    """The writer of a frame.
 
     :raises Invalid: the options, or the frame's columns.
-    :raises Conflict: a higher version of the application is part of the database.
-    :raises Unsupported, NotFound, Denied, Unavailable: as their texts say.
+    :raises Conflict: the database has a higher version of the application; there is a database,
+        and the save mode is "errorifexists".
+    :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
     """
     return BatchWriter(sink_of(options, schema, overwrite))
 
 
 class StreamWriter(_StreamBase):
-    """One ingest job a batch."""
+    """Writes each batch of a stream as one ingest job."""
 
     def __init__(self, sink: Sink, job: ingest.Job | None) -> None:
         self.sink = sink
         self.job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        """In a task: stages its rows."""
+        """Stages the rows of a task."""
         if self.job is None:
-            raise Invalid("the writer that commits is not the one that writes")
+            raise Invalid("this writer was made to commit a batch, and it cannot write one")
         rows = renamed(iterator, self.sink)
         return Message(staged(rows, self.sink.staging(self.job)), self.job)
 
@@ -315,28 +355,28 @@ class StreamWriter(_StreamBase):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Closes the batch's job and asks for it, as the query's version."""
+        """Closes the batch's job and submits it as a version of the query."""
         job, query = _batch_of(messages)
         if job is None:
             return
         app = self.sink.app or query
         if app is None:
             raise Invalid("no task of the batch knows its query: name it by txnAppId")
-        _take_in(self.sink, job.for_txn((app, batchId)), _told(messages))
+        _submit(self.sink, job.for_txn((app, batchId)), _results(messages))
 
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """Gives the batch's job up, unless it was asked for."""
+        """Aborts the batch's job, unless it was submitted."""
         job, _ = _batch_of(messages)
         if job is not None:
             job.abort()
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """What writes the batches of a stream: from Spark 4.1 on.
+    """The writer of the batches of a stream, since Spark 4.1.
 
     :raises Invalid, Unsupported, NotFound, Denied, Unavailable: as `batch_writer`.
     """
@@ -345,20 +385,21 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
             "format('siltstone') writes streams from Spark 4.1 on; before that "
             "foreachBatch(siltstone.spark.upsert(url, key=…)) does"
         )
+    if any(name.casefold() == "savemode" for name in options):
+        raise Invalid("saveMode is for frames: a stream always appends")
     sink = sink_of(options, schema, overwrite)
     if sink.version is not None:
         raise Invalid("the version of a stream's batch is its id: txnVersion is for frames")
-    # One writer is made for the tasks, another one, in another process, to commit.
-    commits = "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
-    job = None if commits else sink.job(None)
+    # Spark makes one writer for the tasks, and another one, in another process, to commit.
+    job = None if COMMITS_STREAMS in sys.modules else sink.job(None)
     return StreamWriter(sink, job)
 
 
 def _batch_of(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[ingest.Job | None, str | None]:
-    """The job and the query of a batch, as its tasks knew them."""
-    told = [one for one in messages if isinstance(one, Message)]
-    job = next((one.job for one in told if one.job is not None), None)
-    query = next((one.staged.query for one in told if one.staged and one.staged.query), None)
+    """The job and the query of a batch, from the messages of its tasks."""
+    sent = [one for one in messages if isinstance(one, Message)]
+    job = next((one.job for one in sent if one.job is not None), None)
+    query = next((one.staged.query for one in sent if one.staged and one.staged.query), None)
     return job, query
