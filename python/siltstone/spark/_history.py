@@ -14,7 +14,7 @@ from typing import Any
 from siltstone import admin
 from siltstone._checkpoints import Checkpoint
 from siltstone.exceptions import Expired, Invalid, NotFound
-from siltstone.spark.pins import pin
+from siltstone.spark._pins import pin
 
 __all__ = ["Place", "at_time", "at_version"]
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.exceptions import Conflict, Invalid, NotFound
-from siltstone.spark.columns import (
+from siltstone.spark._columns import (
     arrow_fields,
     arrow_type,
+    explained_absence,
     match,
     schema_of,
     schema_text,
@@ -105,7 +106,8 @@ def table_at(
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
     reachable(url)
-    found = schema_text(url, store_options)
+    with explained_absence():
+        found = schema_text(url, store_options)
     text = None if as_bytes else found
     if text is None and key is not None and not isinstance(key, str) and len(key) != 1:
         raise Invalid(

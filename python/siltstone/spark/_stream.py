@@ -12,10 +12,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from siltstone import changes as feed
 from siltstone.exceptions import Expired, Internal, Invalid, Unsupported
-from siltstone.spark.feeds import batches
-from siltstone.spark.fitting import table_at
-from siltstone.spark.options import flag, number, span, understood
-from siltstone.spark.starting import (
+from siltstone.spark._changes import batches
+from siltstone.spark._matching import table_at
+from siltstone.spark._offsets import (
     Offset,
     before_snapshot,
     ends,
@@ -24,6 +23,7 @@ from siltstone.spark.starting import (
     snapshot_of,
     snapshot_ranges,
 )
+from siltstone.spark._options import flag, number, span, understood
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import datasource as limits

@@ -8,16 +8,16 @@ from typing import Any
 
 from siltstone import _native
 from siltstone.exceptions import Invalid
-from siltstone.spark.columns import HEX, schema_of, value_of
-from siltstone.spark.ranges import Range
+from siltstone.spark._columns import HEX, schema_of, value_of
+from siltstone.spark._ranges import Range
 
-__all__ = ["WAY", "flag", "key_of", "number", "range_between", "span", "understood"]
+__all__ = ["CREATE_VIEW", "flag", "key_of", "number", "range_between", "span", "understood"]
 
-WAY = (
+CREATE_VIEW = (
     "In SQL: CREATE TEMPORARY VIEW name USING siltstone OPTIONS (path '…'). CREATE TABLE does not "
-    "work, because Spark hands no option of a table to a data source in Python"
+    "work, because Spark passes no option of a table to a data source in Python"
 )
-"""What to do where there is no path."""
+"""How to name a database in SQL."""
 
 
 def understood(

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid
-from siltstone.spark.columns import encoded, packed, schema_of, spread
+from siltstone.spark._columns import encoded, packed, schema_of, spread
 
 __all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
 

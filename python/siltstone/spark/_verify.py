@@ -13,12 +13,12 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import lsm
-from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
+from siltstone.checkpoints import CheckpointLike
 from siltstone.exceptions import Corruption, Error, NotFound
-from siltstone.spark.frames import RANGE_BYTES, slots
-from siltstone.spark.pins import pinned
-from siltstone.spark.staging import MESSAGE
+from siltstone.spark._pins import pinned
+from siltstone.spark._scan import RANGE_BYTES, slots
+from siltstone.spark._staging import MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options, named_options
+from siltstone.spark._columns import explained_absence
 from siltstone.spark._driver import driver_name
 
 __all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
@@ -155,17 +156,18 @@ def pinned(
             "or a bucket that all of them reach"
         )
     at = checkpoint
-    if at is None:
-        made = pin(url, store_options, LIFETIME)
-        _keeper.keep(_Kept(url, made, store_options))
-        at = made
-    reader = siltstone.open_reader(
-        url,
-        checkpoint=at,
-        options={**SMALL, **named_options(options)},
-        store_options=store_options,
-        merge_operator=merge_operator,
-    )
+    with explained_absence():
+        if at is None:
+            made = pin(url, store_options, LIFETIME)
+            _keeper.keep(_Kept(url, made, store_options))
+            at = made
+        reader = siltstone.open_reader(
+            url,
+            checkpoint=at,
+            options={**SMALL, **named_options(options)},
+            store_options=store_options,
+            merge_operator=merge_operator,
+        )
     held = reader.checkpoint
     if held is None:
         raise Invalid(f"the reader is at no checkpoint, although it was opened at {at}")

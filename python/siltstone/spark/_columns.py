@@ -7,7 +7,9 @@ its types are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -18,10 +20,11 @@ import pyarrow.compute as pc
 
 import siltstone
 from siltstone._open import StoreOptionsSource, Url
-from siltstone.exceptions import Invalid, Unsupported
+from siltstone.exceptions import Invalid, NotFound, Unsupported
 from siltstone.table import TableSchema, _schema_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = [
@@ -29,11 +32,15 @@ __all__ = [
     "arrow_fields",
     "arrow_type",
     "asked",
+    "case_sensitivity",
     "decoded",
     "encoded",
+    "explained_absence",
+    "folded",
     "like_sparks",
     "match",
     "packed",
+    "resolving_as",
     "schema_of",
     "schema_text",
     "spark_types",
@@ -75,21 +82,65 @@ LARGER = {
 """Spark has no unsigned numbers: the least type that holds all of one."""
 
 
+_case_sensitive: ContextVar[bool] = ContextVar("case_sensitive", default=False)
+
+
+@contextmanager
+def case_sensitivity(exact: bool) -> Iterator[None]:
+    """Makes `match` compare names with their case (True), or without it, for the block."""
+    token = _case_sensitive.set(exact)
+    try:
+        yield
+    finally:
+        _case_sensitive.reset(token)
+
+
+def resolving_as(spark: SparkSession) -> AbstractContextManager[None]:
+    """Makes `match` resolve names as the session does: by `spark.sql.caseSensitive`."""
+    text = spark.conf.get("spark.sql.caseSensitive", "false")
+    return case_sensitivity(str(text).casefold() == "true")
+
+
+def folded(name: str) -> str:
+    """The form of a name in which two names are compared."""
+    return name if _case_sensitive.get() else name.casefold()
+
+
 def match(name: str, names: Iterable[str]) -> str | None:
-    """The name among `names` that `name` stands for, as Spark resolves names: itself, or the only
-    one that differs from it in case alone. None: there is none.
+    """The name among `names` that `name` resolves to, as Spark resolves names: the equal one, or
+    the only one that differs from it in case alone, unless case is significant. None if there is
+    none.
 
     :raises Invalid: several names differ from it in case alone.
     """
-    folded: list[str] = []
+    exact = _case_sensitive.get()
+    others: list[str] = []
     for one in names:
         if one == name:
             return one
-        if one.casefold() == name.casefold():
-            folded.append(one)
-    if len(folded) > 1:
-        raise Invalid(f"{name!r} is ambiguous: there are {', '.join(folded)}")
-    return folded[0] if folded else None
+        if not exact and one.casefold() == name.casefold():
+            others.append(one)
+    if len(others) > 1:
+        raise Invalid(f"{name!r} is ambiguous: there are {', '.join(others)}")
+    return others[0] if others else None
+
+
+ABSENT = (
+    "A write creates the database: siltstone.spark.bulk_load(df, url, key=…), "
+    "df.write.format('siltstone').mode('append').save(url), or siltstone.open(url)"
+)
+
+
+@contextmanager
+def explained_absence() -> Iterator[None]:
+    """Adds to the error for a missing database how to create it."""
+    try:
+        yield
+    except NotFound as error:
+        # The other reason for NotFound is a manifest that is not kept.
+        if "manifest" not in (getattr(error, "context", None) or {}):
+            error.args = (f"{error}. {ABSENT}",)
+        raise
 
 
 def schema_text(url: Url, store_options: StoreOptionsSource | None) -> str | None:

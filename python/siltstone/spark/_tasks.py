@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import siltstone
 from siltstone.exceptions import Invalid
-from siltstone.spark.columns import (
+from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
     asked,
@@ -24,7 +24,7 @@ from siltstone.spark.columns import (
     schema_of,
     spread,
 )
-from siltstone.spark.ranges import Range
+from siltstone.spark._ranges import Range
 
 __all__ = [
     "look_up",

@@ -22,10 +22,10 @@ import pyarrow as pa
 import siltstone
 from siltstone import changes as feed
 from siltstone.exceptions import Error, Invalid
-from siltstone.spark.feeds import SCHEMA
-from siltstone.spark.frames import split
-from siltstone.spark.pins import SMALL
-from siltstone.spark.workers import reader_of, rows
+from siltstone.spark._changes import SCHEMA
+from siltstone.spark._pins import SMALL
+from siltstone.spark._scan import split
+from siltstone.spark._tasks import reader_of, rows
 
 __all__ = [
     "Offset",

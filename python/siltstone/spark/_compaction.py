@@ -26,8 +26,8 @@ from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
-from siltstone.spark.frames import slots
-from siltstone.spark.staging import MESSAGE
+from siltstone.spark._scan import slots
+from siltstone.spark._staging import MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -84,7 +84,7 @@ def doctor(
     :param url: a database that each of them opens and reads one row of; None: none.
     :param store_options: what it is reached with; a dict stays here, as for `scan`.
     """
-    from siltstone.spark.frames import slots  # noqa: PLC0415 - pyspark is an extra
+    from siltstone.spark._scan import slots  # noqa: PLC0415 - pyspark is an extra
 
     place = None if url is None else str(url)
     provider = None if isinstance(store_options, Mapping) else store_options

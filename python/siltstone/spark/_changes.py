@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from siltstone import changes as feed
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
 from siltstone.spark._estimates import UNKNOWN, numbers
-from siltstone.spark.columns import decoded, like_sparks, schema_of, spread, struct_of
-from siltstone.spark.fitting import table_at
+from siltstone.spark._matching import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

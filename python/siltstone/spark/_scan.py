@@ -16,21 +16,23 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
-from siltstone.spark._estimates import numbers, row_bytes
-from siltstone.spark.columns import (
+from siltstone.spark._bounds import key_range
+from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
+    folded,
     like_sparks,
     match,
+    resolving_as,
     schema_of,
-    spelled_where,
     struct_of,
     text_of,
 )
-from siltstone.spark.fitting import Key, check_pairs
-from siltstone.spark.pins import reading
-from siltstone.spark.ranges import Range, cuts, ranges
-from siltstone.spark.workers import (
+from siltstone.spark._estimates import numbers, row_bytes
+from siltstone.spark._matching import Key, check_pairs
+from siltstone.spark._pins import reading
+from siltstone.spark._ranges import Range, cuts, ranges
+from siltstone.spark._tasks import (
     look_up,
     look_up_rows,
     read_ranges,
@@ -98,9 +100,9 @@ def scan(
     if partitions is not None and partitions < 1:
         raise Invalid(f"partitions is {partitions}, and at least one task reads")
     state = reading(url, checkpoint, options, store_options, merge_operator)
-    with state as (reader, held):
+    with resolving_as(spark), state as (reader, held):
         table = None if as_bytes else text_of(reader)
-        first, last = within(table, where, start, end, prefix)
+        first, last = key_range(table, where, start, end, prefix)
         fields = fields_of(table, columns)
         pieces = split(reader, first, last, partitions or (lambda: slots(spark)))
         size = estimated(reader, first, last, fields, table)
@@ -122,25 +124,6 @@ def estimated(
     return max(whole.bytes * share, whole.rows * ROW_BYTES)
 
 
-def within(
-    table: str | None, where: Mapping[str, Any] | None, start: Any, end: Any, prefix: bytes | None
-) -> Range:
-    """The range of keys that is meant.
-
-    :raises Invalid: what only a table has, or what it has not.
-    """
-    if table is None:
-        if where is not None:
-            raise Invalid(f"where is {where!r}, and the database has no columns, only bytes")
-        return bounds(start, end, prefix)
-    if prefix is not None:
-        raise Invalid(
-            "prefix is of keys that are bytes: where says what a table's first columns are equal to"
-        )
-    equal = None if where is None else spelled_where(table, where)
-    return schema_of(table).range(equal, start, end)
-
-
 def fields_of(table: str | None, columns: Sequence[str] | None) -> pa.Schema:
     """The columns that are read.
 
@@ -149,22 +132,6 @@ def fields_of(table: str | None, columns: Sequence[str] | None) -> pa.Schema:
     if table is not None:
         return like_sparks(table, columns)
     return pa.schema([pa.field(name, pa.binary()) for name in _columns(columns)])
-
-
-def bounds(
-    start: bytes | None, end: bytes | None, prefix: bytes | None
-) -> tuple[bytes | None, bytes | None]:
-    """A prefix as a range.
-
-    :raises Invalid: both are given.
-    """
-    if prefix is None:
-        return start, end
-    if start is not None or end is not None:
-        raise Invalid("prefix and start or end exclude each other")
-    # The next text of its length: what ends in 0xFF goes up one byte before.
-    kept = prefix.rstrip(b"\xff")
-    return prefix, kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def split(
@@ -246,7 +213,7 @@ def lookup(
     if how not in ("left", "inner"):
         raise Invalid(f'how is {how!r}: "left" or "inner"')
     state = reading(url, checkpoint, options, store_options, merge_operator)
-    with state as (reader, held):
+    with resolving_as(df.sparkSession), state as (reader, held):
         table = None if as_bytes else text_of(reader)
         if table is None:
             fields, names = pa.schema([pa.field("value", pa.binary())]), [_selected(select)]
@@ -269,14 +236,14 @@ def lookup(
 
 def _check_new(df: DataFrame, names: Sequence[str]) -> None:
     """Columns that are added are no others'."""
-    there = {name.casefold() for name in df.columns}
+    there = {folded(name) for name in df.columns}
     for name in names:
-        if name.casefold() in there:
+        if folded(name) in there:
             raise Invalid(
                 f"there is a column {name!r} already; name the new one, as in "
                 f"select={{{name!r}: 'found'}}"
             )
-        there.add(name.casefold())
+        there.add(folded(name))
 
 
 def _byte_key(df: DataFrame, key: Key) -> list[str]:

@@ -1,8 +1,7 @@
-"""Behind the data source `format("siltstone")` (`pyspark_siltstone`): what its options mean, and
-what reads.
+"""Reading by the data source `format("siltstone")`: its options and its reader.
 
-Spark builds a source once for a DataFrame, at `load()`, in a process of its own, sends it to other
-such processes for planning, and its reader to the workers. So whatever they need is a plain value.
+Spark makes one source for a DataFrame, at `load()`, in a process of its own. It pickles the source
+for other processes that plan, and sends its reader to the workers. So all state is plain values.
 """
 
 from __future__ import annotations
@@ -19,67 +18,91 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 import siltstone
-from siltstone.exceptions import Invalid, Unsupported
+from siltstone.exceptions import Invalid, NotFound, Unsupported
+from siltstone.spark import _sink
+from siltstone.spark._bounds import bounds
+from siltstone.spark._columns import (
+    COLUMNS,
+    case_sensitivity,
+    explained_absence,
+    like_sparks,
+    match,
+    spark_types,
+    struct_of,
+    text_of,
+)
 from siltstone.spark._history import Place, at_time, at_version
-from siltstone.spark.columns import COLUMNS, like_sparks, match, spark_types, struct_of, text_of
-from siltstone.spark.fitting import table_at
-from siltstone.spark.frames import bounds, fields_of, split
-from siltstone.spark.options import flag, key_of, number, range_between, span, understood
-from siltstone.spark.pins import SMALL, pin
-from siltstone.spark.ranges import Range
-from siltstone.spark.workers import reader_of, rows, table_rows
+from siltstone.spark._matching import table_at
+from siltstone.spark._options import flag, key_of, number, range_between, span, understood
+from siltstone.spark._pins import SMALL, pin
+from siltstone.spark._ranges import Range
+from siltstone.spark._scan import fields_of, split
+from siltstone.spark._tasks import reader_of, rows, table_rows
 
-__all__ = ["OPTIONS", "Planned", "columns_at", "columns_of", "planned", "reader_for"]
+__all__ = [
+    "OPTIONS",
+    "Planned",
+    "columns_at",
+    "columns_of",
+    "planned",
+    "planned_if_there",
+    "reader_for",
+]
 
 OPTIONS = {
-    "path": "the database",
-    "checkpoint": "an id or a name to read at",
-    "versionAsOf": "the number of a manifest that is still kept",
-    "timestampAsOf": "a time, ISO 8601 with its zone: all that was committed by then",
-    "prefix": "what keys begin with",
-    "start": "the first key; of a table a value of the first column of its key",
-    "end": "the key before which to stop; of a table likewise",
-    "numPartitions": "tasks to read with",
-    "checkpointLifetime": "seconds that a checkpoint made here lives after the last action",
+    "path": "URL of the database",
+    "checkpoint": "id or name of the checkpoint to read at",
+    "versionAsOf": "number of a manifest that is still kept",
+    "timestampAsOf": "a time, ISO 8601 with its zone: all rows that were committed by then",
+    "prefix": "prefix of the keys",
+    "start": "the first key; for a table a value of the first column of its key",
+    "end": "the exclusive end of the keys; for a table likewise",
+    "numPartitions": "number of tasks",
+    "checkpointLifetime": "seconds that the pinned checkpoint lives after the last action",
     "asBytes": "true: keys and values of a table as they are stored",
-    "filterPushdown": "false: true is refused, since Spark gives wrong rows with it",
+    "caseSensitive": "true: column names are compared with their case",
+    "filterPushdown": "false: true is refused, because Spark returns wrong rows with it",
     "storeOptions": "the function that gives store options, as module:function",
 }
-"""By the names that users write; Spark lowers them on the way."""
+"""The options by the names that users write. Spark converts them to lower case."""
+WRITE_OPTIONS = tuple(name for name in _sink.OPTIONS if name not in OPTIONS)
+"""Options that only writing has. A view that is also inserted into may have them."""
 LIFETIME = 86_400.0
-"""Of a checkpoint that is made here: nobody refreshes it while no action plans."""
+"""Seconds that a checkpoint made here lives. Nothing refreshes it between actions."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is read: plain values, for the processes that plan and for the workers."""
+    """What is read: plain values, for the processes that plan and the workers."""
 
     url: str
     store_options: str | None
     reader: bytes
     """A pickled `siltstone.Reader` at one state."""
     refreshed: tuple[str, float] | None
-    """The checkpoint that was made for it, and its lifetime; None: it is somebody else's."""
+    """The checkpoint that was made for this frame, and its lifetime. None: the user's own."""
     start: bytes | None
     end: bytes | None
     partitions: int | None
     table: str | None
     """The schema of a table whose columns are read; None: keys and values."""
+    exact: bool = False
+    """Whether names are compared with their case."""
 
 
 def columns_of(planned: Planned) -> StructType:
-    """The columns that there are.
+    """The columns of the database.
 
-    :raises Unsupported: one that Spark cannot hold.
+    :raises Unsupported: Spark cannot hold one of them.
     """
     return struct_of(fields_of(planned.table, None))
 
 
 def columns_at(options: Mapping[str, str]) -> StructType:
-    """The columns of the database that options of writing name: a view that is inserted into has
-    those of its table. Without a path, or without a database, key and value.
+    """The columns of the database that the options of a write name, for a view that is inserted
+    into. Without a path, or without a database, they are key and value.
 
-    :raises Denied, Unavailable: as their texts say.
+    :raises Denied, Unavailable: as `siltstone.admin.manifest`.
     """
     asked = {name.casefold(): value for name, value in options.items()}
     table = None
@@ -91,26 +114,30 @@ def columns_at(options: Mapping[str, str]) -> StructType:
 
 
 def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
-    """Reads the columns of `schema`, which are some of those that there are.
+    """The reader of the columns of `schema`. It decodes no others.
 
-    :raises Invalid: it asks for another one, or another type.
+    :raises Invalid: the database has no such column, or it has another type.
     """
+    with case_sensitivity(planned.exact):
+        return RangeReader(planned, _asked_fields(planned, schema))
+
+
+def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
     if planned.table is not None:
-        return RangeReader(planned, _fields(planned.table, schema))
+        return _fields(planned.table, schema)
     for field in schema.fields:
         if match(field.name, COLUMNS) is None or not isinstance(field.dataType, BinaryType):
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
                 "key and value, both binary"
             )
-    named = [pa.field(field.name, pa.binary(), field.nullable) for field in schema.fields]
-    return RangeReader(planned, pa.schema(named))
+    return pa.schema([pa.field(one.name, pa.binary(), one.nullable) for one in schema.fields])
 
 
 def _fields(table: str, schema: StructType) -> pa.Schema:
-    """Columns of a table, as the schema that is asked for has them.
+    """The columns of a table with the names and nullability of `schema`.
 
-    :raises Invalid: there is no such one, or it is of another type.
+    :raises Invalid: the table has no such column, or it has another type.
     """
     fields = []
     for field in schema.fields:
@@ -126,10 +153,10 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
 
 
 class RangeReader(DataSourceReader):
-    """Reads ranges of one state.
+    """Reads key ranges of one state.
 
-    It takes no filters. Spark 4.3 keeps what a query pushed with the frame, and gives it to the
-    next query that pushes nothing: that one would miss rows.
+    It takes no filters. Spark 4.3 keeps the filters that one query pushed with the frame, and
+    applies them to the next query that pushes none. That query would miss rows.
     """
 
     def __init__(self, planned: Planned, fields: pa.Schema) -> None:
@@ -137,7 +164,8 @@ class RangeReader(DataSourceReader):
         self.fields = fields
 
     def partitions(self) -> list[InputPartition]:
-        """One range a task. Called for each action, so it also keeps the checkpoint alive."""
+        """One range for each task. Spark calls this for each action, so it also refreshes the
+        checkpoint."""
         planned = self.planned
         if planned.refreshed is not None:
             checkpoint, lifetime = planned.refreshed
@@ -148,7 +176,6 @@ class RangeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-
         start, end = partition.value
         reader, table = reader_of(self.planned.reader), self.planned.table
         if table is None:
@@ -156,15 +183,22 @@ class RangeReader(DataSourceReader):
         return table_rows(reader, start, end, table, self.fields)
 
 
-def planned(options: Mapping[str, str]) -> Planned | None:
-    """What a frame with these options reads, at a state that is pinned now; None without a path,
-    which is said when something is read, and where the options are those of a frame that is
-    written.
+def planned_if_there(options: Mapping[str, str]) -> Planned | None:
+    """As `planned`. None also if there is no database: the first write may create it, and a reader
+    raises NotFound."""
+    with suppress(NotFound):
+        return planned(options)
+    return None
 
-    :raises Invalid: an option that there is not, or what it does not take.
+
+def planned(options: Mapping[str, str]) -> Planned | None:
+    """What a frame with these options reads, at a state that is pinned now. None without a path;
+    the reader raises the error for that.
+
+    :raises Invalid: an unknown option or value.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
-    asked = understood(options, OPTIONS, "a frame is read")
+    asked = understood(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
     if "path" not in asked:
         return None
     url, provider = asked["path"], asked.get("storeOptions")
@@ -184,18 +218,21 @@ def planned(options: Mapping[str, str]) -> Planned | None:
         )
     count = number(asked, "numPartitions", int)
     lifetime = span(asked, "checkpointLifetime") or LIFETIME
-    at, refreshed = _state(asked, lifetime)
-    with siltstone.open_reader(url, **at, options=SMALL, store_options=provider) as reader:
+    with explained_absence():
+        at, refreshed = _state(asked, lifetime)
+        opened = siltstone.open_reader(url, **at, options=SMALL, store_options=provider)
+    exact = flag(asked, "caseSensitive")
+    with opened as reader:
         table = None if flag(asked, "asBytes") else text_of(reader)
         start, end = _range(asked, table)
         state = pickle.dumps(reader)
-        return Planned(url, provider, state, refreshed, start, end, count, table)
+        return Planned(url, provider, state, refreshed, start, end, count, table, exact)
 
 
 def _state(
     asked: Mapping[str, str], lifetime: float
 ) -> tuple[dict[str, Any], tuple[str, float] | None]:
-    """Where the reader is opened, and the checkpoint that was made for it."""
+    """The state at which the reader is opened, and the checkpoint that was made for it."""
     url, provider = asked["path"], asked.get("storeOptions")
     if "checkpoint" in asked:
         return {"checkpoint": asked["checkpoint"]}, None
@@ -215,11 +252,11 @@ def _state(
 def _range(asked: Mapping[str, str], table: str | None) -> Range:
     """The range of keys that the options name.
 
-    :raises Invalid: a prefix of a table, or beside a bound; a bound that is no value of the column.
+    :raises Invalid: a prefix for a table or beside a bound; a bound of another type.
     """
     if table is not None and "prefix" in asked:
         raise Invalid(
-            "prefix is of keys that are bytes, and the database is a table: filter its "
+            "prefix is for keys that are bytes, and the database is a table: filter its "
             "columns, or read it with asBytes"
         )
     start, end = range_between(asked, "start", "end", table)
@@ -227,5 +264,5 @@ def _range(asked: Mapping[str, str], table: str | None) -> Range:
 
 
 def _processors() -> int:
-    """Planning sees no session: as many tasks as this machine has processors."""
+    """The default number of tasks: that of the processors here. Planning has no session to ask."""
     return os.cpu_count() or 1
