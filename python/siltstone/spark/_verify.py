@@ -13,8 +13,8 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import lsm
-from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
 from siltstone.spark._pins import pinned
 from siltstone.spark._scan import RANGE_BYTES, slots
