@@ -178,7 +178,7 @@ impl Pending {
         }
     }
 
-    /// One step of the wait.
+    /// Runs one step of the wait.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)
     }

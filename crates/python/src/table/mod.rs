@@ -335,7 +335,7 @@ impl TableColumns {
     /// Encodes rows to a stream of record batches with the columns `key` and `value`. The stream
     /// can be read once.
     ///
-    /// :param data: Arrow data, which may be a stream, or a list of dicts.
+    /// :param data: Arrow data, including a stream, or a list of dicts.
     fn encode_stream(&self, data: &Bound<'_, PyAny>) -> PyResult<TableStream> {
         if is_arrow(data)? {
             return Ok(TableStream::encoding(&self.schema, batches_of(data)?));
