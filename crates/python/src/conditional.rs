@@ -1,4 +1,4 @@
-//! `put` and `delete` on a condition, and `pop`: one key, read and written at once.
+//! `put` and `delete` with a condition, and `pop`: one key, read and written atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
-/// What `pop` answers for a key that is absent.
+/// The result of `pop` for an absent key.
 pub(crate) enum Otherwise<'py> {
-    /// KeyError.
+    /// Raise KeyError.
     Raises,
     Gives(Bound<'py, PyAny>),
 }
@@ -25,10 +25,10 @@ impl<'py> FromPyObject<'_, 'py> for Otherwise<'py> {
     }
 }
 
-/// The condition that the arguments say; `None` where they say none.
+/// The condition given by the arguments; `None` if there is none.
 ///
 /// # Errors
-/// Invalid for two of them.
+/// Invalid if two conditions are given.
 pub(crate) fn condition(
     py: Python<'_>,
     if_absent: bool,
@@ -45,7 +45,7 @@ pub(crate) fn condition(
 }
 
 impl Database {
-    /// Makes a write whose condition is to hold; waits where it must.
+    /// Makes a conditional write; waits if the engine has to read the key from the store.
     pub(crate) fn on_condition(
         &self,
         py: Python<'_>,
@@ -62,10 +62,12 @@ impl Database {
 
 #[pymethods]
 impl Database {
-    /// Deletes `key` and gives what was there: of several callers at once one gets it.
+    /// Delete `key` and return its value. If several callers pop the same key at once, only one
+    /// receives the value.
     ///
-    /// :param default: for a key that is absent; without one that is a KeyError.
-    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    /// :param default: returned if the key is absent; without it an absent key raises KeyError.
+    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
     #[pyo3(
         signature = (key, default=Otherwise::Raises),
         text_signature = "($self, key, default=...)"

@@ -1,4 +1,4 @@
-//! `get_entry`: a value, when it ends, and the number of its write.
+//! `get_entry`: a value with its expiry and the sequence number of its write.
 
 use crate::aio::pending::Pending;
 use crate::bytes::BytesArg;
@@ -11,11 +11,14 @@ use siltstone::{Answer, KeyEntry};
 
 #[pymethods]
 impl Database {
-    /// The value of `key`, when it ends, and the sequence number of its write where that is
-    /// still known; None where the key is absent.
+    /// Return the value of `key`, its expiry, and the sequence number of its write if it is still
+    /// known; None if the key is absent.
     ///
-    /// :raises Invalid: an empty or oversized key.
-    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+    /// :raises Invalid: the key is empty or oversized.
+    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+    /// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
+    /// :raises Denied: the store refuses the credentials.
+    /// :raises Corruption: a table is damaged.
     fn get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -29,7 +32,7 @@ impl Database {
         entry.map(|entry| object(py, key.as_ref(), &entry)).transpose()
     }
 
-    /// `get_entry`: the entry, or a Pending for it. Not public: `siltstone.aio` calls it.
+    /// `get_entry`: the entry, or a Pending. Private: called by `siltstone.aio`.
     fn _begin_get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -51,7 +54,7 @@ impl Database {
     }
 }
 
-/// `siltstone.Entry`.
+/// Makes a `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
     let made = py.import("siltstone.entries")?.getattr("made")?;
     let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));

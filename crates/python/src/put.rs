@@ -1,5 +1,5 @@
-//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted with the
-//! interpreter lock held.
+//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted while
+//! the interpreter lock is held.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -14,17 +14,20 @@ use siltstone::Accept;
 
 #[pymethods]
 impl Database {
-    /// Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
-    /// or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
+    /// Set `key` to `value`. The write is visible to this handle at once, and durable within
+    /// `flush_interval` or when a caller waits for the Commit. Waits only while
+    /// `max_memtable_bytes` are unflushed.
     ///
-    /// :param ttl: the key is gone after this long, rounded up to milliseconds.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :param if_absent: only where the key is absent.
-    /// :param if_value: only where the key has this value.
-    /// :raises Conflict: it is not so; `context["key"]` names the key.
-    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    /// :param ttl: time until the key expires, rounded up to milliseconds.
+    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
+    ///     the past hides the previous value.
+    /// :param if_absent: write only if the key is absent.
+    /// :param if_value: write only if the key has this value.
+    /// :raises Conflict: the condition does not hold; `context["key"]` is the key.
+    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    ///     finite.
+    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=None))]
     fn put(
@@ -48,10 +51,10 @@ impl Database {
         })
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Delete `key`. Deleting an absent key is not an error.
     ///
-    /// :param if_value: only where the key has this value.
-    /// :raises Conflict: it has not; `context["key"]` names the key.
+    /// :param if_value: delete only if the key has this value.
+    /// :raises Conflict: the key has another value or is absent; `context["key"]` is the key.
     #[pyo3(signature = (key, *, if_value=None))]
     fn delete(
         &self,
@@ -65,12 +68,13 @@ impl Database {
         self.accept(py, |database| database.delete(key.as_ref()))
     }
 
-    /// Adds a merge operand to `key`: reads fold it into the value by the merge operator that
-    /// the database was opened with.
+    /// Add a merge operand to `key`. Reads fold the operands into the value with the merge operator
+    /// that the database was opened with.
     ///
-    /// :param ttl: after this long the operand is gone, and with it what it was added to.
+    /// :param ttl: time until the operand expires, together with the value that it was added to.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+    /// :raises Invalid: the database was opened without a merge operator, or the operator rejects
+    ///     the operand; otherwise as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -86,12 +90,13 @@ impl Database {
         })
     }
 
-    /// Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
-    /// many there are: what is written later stays. Without a start it begins with the first key,
-    /// without an end it goes on to the last. Compactions leave tables that it covers unread.
+    /// Delete every key in `[start, end)`, or every key with `prefix`, with a single entry,
+    /// independent of the number of keys. Later writes are not affected. Without `start` the range
+    /// begins at the first key; without `end` it extends to the last key. Compactions drop tables
+    /// that the deletion covers without reading them.
     ///
-    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-    ///     prefix, a start that is not below the end.
+    /// :raises Invalid: no argument is given, `prefix` is given together with a bound, a bound or
+    ///     the prefix is empty or oversized, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -114,7 +119,7 @@ impl Database {
 }
 
 impl Database {
-    /// Makes the write until it is accepted; waits where the engine answers with pressure.
+    /// Repeats the write until the engine accepts it; waits while the engine reports pressure.
     pub(crate) fn accept(
         &self,
         py: Python<'_>,

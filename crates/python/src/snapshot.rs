@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use siltstone::{Result, ScanRange};
 use std::sync::Arc;
 
-/// A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
-/// after the database is closed.
+/// A fixed view of the database of a writer. It retains the data that it reads until it is closed,
+/// and stays usable after the database is closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,
-    /// `None` once closed. The lock is never held while anything waits.
+    /// `None` once closed. The lock is never held across a wait.
     held: Mutex<Option<Arc<Held<siltstone::Snapshot>>>>,
 }
 
@@ -42,13 +42,13 @@ reads!(Snapshot);
 
 #[pymethods]
 impl Snapshot {
-    /// The last sequence number it sees.
+    /// The last sequence number that the snapshot sees.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Lets go of what it holds. Scans that it made go on.
+    /// Close the snapshot and release the data that it retains. Scans that it began continue.
     fn close(&self) {
         let held = self.held.lock().take();
         drop(held);

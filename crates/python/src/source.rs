@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use siltstone::{Answer, Keys, Result, ScanRange, Value};
 use std::ops::Deref;
 
-/// What the engine's readable handles have in common.
+/// The interface shared by the readable handles of the engine.
 pub(crate) trait Readable: Send + Sync + 'static {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
-    /// The values of `keys`, in their order.
+    /// The values of `keys`, in the order of `keys`.
     fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>>;
 }
 
@@ -30,11 +30,11 @@ macro_rules! readable {
 
 readable!(Database, Reader, Snapshot, Transaction);
 
-/// A Python class that reads.
+/// A Python class with read methods.
 pub(crate) trait Source {
-    /// The engine's handle behind it.
+    /// The engine handle behind it.
     type Engine: Readable;
-    /// Access to it: a plain reference where the handle never changes.
+    /// Access to the engine handle: a plain reference if the handle never changes.
     type Guard<'a>: Deref<Target = Held<Self::Engine>>
     where
         Self: 'a;
@@ -42,13 +42,13 @@ pub(crate) trait Source {
     /// The handle.
     ///
     /// # Errors
-    /// Closed; for a reader in a forked child, what opening it anew gives.
+    /// Closed; for a reader in a forked child, the errors of reopening it.
     fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>>;
 
-    /// What comes before a scan: a reader may be older than it is to be.
+    /// Refreshes the handle before a scan, if it is older than its maximum staleness.
     ///
     /// # Errors
-    /// Closed; those of a look.
+    /// Closed; the errors of a refresh.
     fn fresh(_engine: &Self::Engine) -> Result<Answer<()>> {
         Ok(Answer::Ready(()))
     }
@@ -59,7 +59,7 @@ pub(crate) trait Source {
     /// Closed, Fenced.
     fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
 
-    /// The same behind [`Source::fresh`].
+    /// Begins a scan after [`Source::fresh`].
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -68,16 +68,18 @@ pub(crate) trait Source {
     }
 }
 
-/// The read methods of one class, but for its length.
+/// The read methods of one class, without `__len__`.
 macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
         impl $class {
-            /// The value of `key`, or `default`.
+            /// Return the value of `key`, or `default` if the key is absent.
             ///
-            /// :raises Invalid: an empty or oversized key.
-            /// :raises Closed, Fenced: the handle is of no use any more.
-            /// :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
+            /// :raises Invalid: the key is empty or oversized.
+            /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+            /// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
+            /// :raises Denied: the store refuses the credentials.
+            /// :raises Corruption: a table is damaged.
             #[pyo3(signature = (key, default=None))]
             fn get<'py>(
                 &self,
@@ -105,13 +107,14 @@ macro_rules! lookups {
                 $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
             }
 
-            /// The values of `keys`, in their order, all of one moment; None where a key is
-            /// absent.
+            /// Return the values of `keys`, in the order of `keys` and all of one moment, with None
+            /// for an absent key.
             ///
-            /// An Arrow array of binary or text gives an Arrow array of binary, of the same
-            /// library where that is pyarrow or arro3. A null key gives a null.
+            /// For an Arrow array of binary or text, return an Arrow array of binary, of the same
+            /// library if that is pyarrow or arro3. A null key gives a null.
             ///
-            /// :raises TypeError: one key in place of a list; what is no key, naming its row.
+            /// :raises TypeError: a single key is given instead of a list, or an element is not a
+            ///     key; the message contains its position.
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
@@ -120,12 +123,12 @@ macro_rules! lookups {
                 $crate::get_many::get_many(py, self, keys)
             }
 
-            /// Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
-            /// as they are now.
+            /// Iterate over the keys and values in `[start, end)`, or of the keys with `prefix`, as
+            /// of the time of the call.
             ///
-            /// :param reverse: from the greatest key down.
-            /// :param limit: at most so many rows.
-            /// :raises Invalid: `prefix` together with a bound; a negative limit.
+            /// :param reverse: iterate in descending order.
+            /// :param limit: maximum number of rows.
+            /// :raises Invalid: `prefix` is given together with a bound, or `limit` is negative.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn scan(
                 &self,
@@ -140,7 +143,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
             }
 
-            /// As `scan`.
+            /// Same as `scan`.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn items(
                 &self,
@@ -155,7 +158,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
             }
 
-            /// As `scan`, of the keys alone.
+            /// Like `scan`, but yields only the keys.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn keys(
                 &self,
@@ -170,7 +173,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
             }
 
-            /// As `scan`, of the values alone.
+            /// Like `scan`, but yields only the values.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn values(
                 &self,
@@ -198,7 +201,7 @@ macro_rules! lookups {
 }
 pub(crate) use lookups;
 
-/// The read methods of a class that has no length.
+/// The read methods of a class without a length.
 macro_rules! reads {
     ($class:ident) => {
         $crate::source::lookups!($class);
@@ -213,7 +216,7 @@ macro_rules! reads {
 }
 pub(crate) use reads;
 
-/// Why there is no `len`.
+/// The error text for `len()`.
 pub(crate) const NO_LENGTH: &str = "a database has no len(): counting means reading every key, \
      since older versions and deletions lie in several layers; use sum(1 for _ in db), or the \
      estimate in stats().table_rows";

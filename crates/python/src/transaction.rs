@@ -1,4 +1,4 @@
-//! `Transaction`: reads at one moment and writes of one batch, committed together or not at all.
+//! `Transaction`: reads from one snapshot and writes of one batch, committed atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -15,19 +15,20 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use siltstone::{Accept, Isolation, Result, ScanRange};
 
-/// A transaction, from `Database.transaction`. Its reads see the database as it was when it
-/// began, under its own writes; nobody else sees these until it commits, all at once. It waits for
-/// nobody: where another commit came between it raises Conflict, and is over. As a context manager
-/// it commits when the block ends well, and rolls back on an exception.
+/// A transaction, returned by `Database.transaction`. Its reads see the database as of its begin,
+/// plus its own writes. Other readers see these writes only after the commit, all at once. A
+/// transaction takes no locks: if another commit conflicts with it, its commit raises Conflict and
+/// the transaction is over. Used as a context manager, it commits if the block ends normally and
+/// rolls back if the block raises.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Transaction {
     held: Held<siltstone::Transaction>,
     committed: Mutex<Option<Py<Commit>>>,
-    /// What would be closed if nobody held it.
+    /// Keeps the database open: an unreferenced database is closed.
     _database: Py<Database>,
 }
 
-/// A moment of a transaction that `rollback_to` goes back to.
+/// A savepoint of a transaction, for `rollback_to`.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Savepoint(siltstone::Savepoint);
 
@@ -59,10 +60,10 @@ impl Source for Transaction {
 
 reads!(Transaction);
 
-/// One try of a commit; gives the interpreter lock up where it may take long.
+/// Tries to commit once; releases the interpreter lock if this may take long.
 ///
 /// # Errors
-/// Conflict, and what a write raises.
+/// Conflict, and the errors of a write.
 pub(crate) fn try_commit(
     py: Python<'_>,
     engine: &siltstone::Transaction,
@@ -75,30 +76,31 @@ pub(crate) fn try_commit(
 
 #[pymethods]
 impl Transaction {
-    /// The last sequence number of others that it sees.
+    /// The last sequence number of other writers that the transaction sees.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.seq().get())
     }
 
-    /// What its commit depends on: "serializable" or "snapshot".
+    /// The isolation level: "serializable" or "snapshot".
     #[getter]
     fn isolation(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(name(self.held.get(py)?.isolation()))
     }
 
-    /// The Commit, once it was committed and had written something.
+    /// The Commit, if the transaction was committed and had written something; otherwise None.
     #[getter]
     fn committed(&self, py: Python<'_>) -> Option<Py<Commit>> {
         self.committed.lock().as_ref().map(|commit| commit.clone_ref(py))
     }
 
-    /// Sets `key` to `value`.
+    /// Set `key` to `value`.
     ///
-    /// :param ttl: the key is gone after this long, counted from now.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+    /// :param ttl: time until the key expires, counted from now.
+    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
+    ///     the past hides the previous value.
+    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    ///     finite.
     /// :raises Closed: the transaction is over.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
@@ -114,11 +116,12 @@ impl Transaction {
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
 
-    /// Adds a merge operand to `key`.
+    /// Add a merge operand to `key`.
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+    /// :raises Invalid: the database was opened without a merge operator, or the operator rejects
+    ///     the operand; otherwise as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -133,17 +136,17 @@ impl Transaction {
         engine.merge(key.as_ref(), operand.as_ref(), expires_at).raise(py)
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Delete `key`. Deleting an absent key is not an error.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.held.get(py)?.delete(key.as_ref()).raise(py)
     }
 
-    /// Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
-    /// does after it stays. Without a start it begins with the first key, without an end it goes
-    /// on to the last, and counts as two operations.
+    /// Delete every key in `[start, end)`, or every key with `prefix`. Later writes of the
+    /// transaction are not affected. Without `start` the range begins at the first key; without
+    /// `end` it extends to the last key and counts as two operations.
     ///
-    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-    ///     prefix, a start that is not below the end.
+    /// :raises Invalid: no argument is given, `prefix` is given together with a bound, a bound or
+    ///     the prefix is empty or oversized, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -164,31 +167,34 @@ impl Transaction {
         self.delete(py, key)
     }
 
-    /// A moment that `rollback_to` can go back to.
+    /// Return a savepoint for `rollback_to`.
     ///
     /// :raises Closed: the transaction is over.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
         self.held.get(py)?.savepoint().raise(py).map(Savepoint)
     }
 
-    /// Forgets what was written since the savepoint. What was read since still counts: it may
-    /// have decided what is written now. The savepoint stays, later ones go.
+    /// Discard everything written since the savepoint. Reads since then still count for conflicts,
+    /// because they may have influenced later writes. The savepoint stays valid; later savepoints
+    /// are removed.
     ///
-    /// :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+    /// :raises Invalid: the savepoint belongs to another transaction, or was removed by an earlier
+    ///     `rollback_to`.
     fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
         self.held.get(py)?.rollback_to(&savepoint.0).raise(py)
     }
 
-    /// Commits: everything that was written becomes visible at once, and durable as after a put.
-    /// None where nothing was written. Waits only while `max_memtable_bytes` are unflushed; a wait
-    /// that is interrupted has committed nothing, and leaves the transaction open.
+    /// Commit: all writes become visible at once, and durable as after a put. Return None if
+    /// nothing was written. Waits only while `max_memtable_bytes` are unflushed. A wait that is
+    /// interrupted has committed nothing and leaves the transaction open.
     ///
-    /// :raises Conflict: another commit changed what it depends on; `context["key"]` names the key
-    ///     (escaped as in a bytes literal). The transaction is over: run it again, or have
-    ///     `siltstone.retry` do it.
+    /// :raises Conflict: another commit changed data that this transaction depends on;
+    ///     `context["key"]` is the key (escaped as in a bytes literal). The transaction is over:
+    ///     run it again, or use `siltstone.retry`.
     /// :raises Invalid: more than `max_batch_bytes` were written.
     /// :raises Closed: the transaction is over, or the database was closed.
-    /// :raises Fenced, Timeout, Unavailable: as their texts say.
+    /// :raises Fenced: another writer has taken over.
+    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         let (engine, process) = self.engine(py)?;
         loop {
@@ -204,14 +210,14 @@ impl Transaction {
         }
     }
 
-    /// Forgets everything that was written, and ends the transaction. Doing it twice, or after a
-    /// commit, changes nothing.
+    /// Discard all writes and end the transaction. Calling it again, or after a commit, has no
+    /// effect.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.held.get(py)?.rollback();
         Ok(())
     }
 
-    /// As `rollback`.
+    /// Same as `rollback`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.rollback(py)
     }
@@ -221,7 +227,7 @@ impl Transaction {
         Ok(slf)
     }
 
-    /// Commits when the block ended well, rolls back otherwise.
+    /// Commits if the block ended normally, rolls back otherwise.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -237,7 +243,7 @@ impl Transaction {
         if engine.ended().is_some() {
             return Ok(());
         }
-        // Open after a commit that failed: nobody will try again.
+        // After a failed commit the transaction is still open, and no caller will retry it.
         self.commit(py).map(drop).inspect_err(|_| engine.rollback())
     }
 
@@ -272,14 +278,15 @@ impl Savepoint {
 
 #[pymethods]
 impl Database {
-    /// Begins a transaction: for a `with` block, which commits it when it ends well.
+    /// Begin a transaction, for a `with` block, which commits it if the block ends normally.
     ///
-    /// :param isolation: "serializable": its commit is Conflict where anything that it has read was
-    ///     changed meanwhile, what it looked for and did not find included. "snapshot": where a key
-    ///     that it writes was written meanwhile; two transactions may each change what the other
-    ///     one has read (write skew).
-    /// :raises Invalid: another isolation.
-    /// :raises Closed, Fenced: the handle is of no use any more.
+    /// :param isolation: "serializable": the commit raises Conflict if any data that the
+    ///     transaction read has changed since, including keys that it looked for and did not find.
+    ///     "snapshot": the commit raises Conflict only if another commit has written a key that
+    ///     this transaction writes; two transactions may each change data that the other has read
+    ///     (write skew).
+    /// :raises Invalid: `isolation` is another value.
+    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
     #[pyo3(signature = (isolation="serializable"))]
     fn transaction(slf: Bound<'_, Self>, isolation: &str) -> PyResult<Transaction> {
         let py = slf.py();

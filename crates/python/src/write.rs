@@ -1,4 +1,4 @@
-//! `write` and `put_many`: many operations as one atomic batch.
+//! `write` and `put_many`: many operations in one atomic batch.
 
 use crate::batch::WriteBatch;
 use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
@@ -13,26 +13,29 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::{Batch, LargeWrite, UnixMillis};
 
-/// Batches up to so many bytes are accepted with the interpreter lock held.
+/// Batches up to this many bytes are accepted while the interpreter lock is held.
 pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
-    /// Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
-    /// one atomic batch.
+    /// Commit a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
+    /// as one atomic batch.
     ///
-    /// :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+    /// :raises Invalid: a column is missing, a key or value is null, or the batch exceeds
+    ///     `max_batch_bytes`.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
         with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
-    /// Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
-    /// Arrow arrays of binary or text.
+    /// Set every key to the value at the same position, in one atomic batch. Keys and values are
+    /// two sequences of bytes, or two Arrow arrays of binary or text.
     ///
-    /// :param ttl: as for `put`, of all of them.
+    /// :param ttl: as for `put`, for every key.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
-    /// :raises TypeError: one key or value in place of a list; what is none, naming its row.
+    /// :raises Invalid: the lengths differ, a key or value is null, or the batch exceeds
+    ///     `max_batch_bytes`; otherwise as for `put`.
+    /// :raises TypeError: a single key or value is given instead of a list, or an element is not a
+    ///     byte string; the message contains its position.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,
@@ -47,10 +50,11 @@ impl Database {
     }
 }
 
-/// Calls `work` with the batch that `data` is: a WriteBatch, or Arrow data with two columns.
+/// Calls `work` with the batch in `data`: a WriteBatch, or Arrow data with the columns `key` and
+/// `value`.
 ///
 /// # Errors
-/// TypeError for anything else; Invalid for missing columns, nulls, and too many bytes.
+/// TypeError for other types; Invalid for missing columns, nulls, and too many bytes.
 pub(crate) fn with_rows<T>(
     py: Python<'_>,
     database: &Database,
@@ -71,11 +75,11 @@ pub(crate) fn with_rows<T>(
     work(&growing.batch)
 }
 
-/// A batch that sets every key to the value beside it, for `life`.
+/// A batch that sets every key to the value at the same position, with the given lifetime.
 ///
 /// # Errors
-/// TypeError for what is neither two Arrow arrays nor two sequences of bytes; Invalid for lengths
-/// that differ, nulls, and too many bytes.
+/// TypeError if the arguments are neither two Arrow arrays nor two sequences of bytes; Invalid if
+/// the lengths differ, for nulls, and for too many bytes.
 pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
@@ -98,11 +102,11 @@ pub(crate) fn beside(
     Ok(growing.batch)
 }
 
-/// A batch under construction that refuses to outgrow what the database takes.
+/// A batch under construction that refuses to exceed the size limit of the database.
 struct Growing {
     batch: Batch,
     max_bytes: usize,
-    /// When what is put expires.
+    /// Expiry of the entries that are put.
     expires_at: Option<UnixMillis>,
 }
 
@@ -176,8 +180,8 @@ fn lengths_differ(py: Python<'_>, keys: usize, values: usize) -> PyErr {
     error::invalid(py, format!("there are {keys} keys and {values} values"))
 }
 
-/// Commits `batch`, by its upload where it skips the memtable; gives the interpreter lock up for a
-/// large one.
+/// Commits `batch`. A large batch that skips the memtable is uploaded. Releases the interpreter
+/// lock for a large batch.
 pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -> PyResult<Commit> {
     let held = database.held();
     let engine = held.get(py)?;
@@ -190,14 +194,14 @@ pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -
     database.accept(py, |engine| py.detach(|| engine.write(batch)))
 }
 
-/// The write of a batch that skips the memtable; `None` for one that does not.
+/// Begins the write of a batch that skips the memtable; `None` if the batch does not skip it.
 pub(crate) fn begin_large(
     py: Python<'_>,
     engine: &siltstone::Database,
     batch: &Batch,
 ) -> PyResult<Option<LargeWrite>> {
     let bytes = batch.as_bytes().len();
-    // Asked first: most batches are below the bound, and giving the lock up costs them.
+    // Checked first: most batches are below the bound, and releasing the lock costs time.
     if engine.options().writes.skip_memtable_bytes.is_none_or(|bound| bytes < bound) {
         return Ok(None);
     }

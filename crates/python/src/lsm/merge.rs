@@ -1,4 +1,4 @@
-//! `merge_sorted`: several parts as one.
+//! `merge_sorted`: merges several tables and memtables.
 
 use super::memtable::{MemTable, MemTableSnapshot};
 use super::reader::SstReader;
@@ -12,13 +12,15 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::tables::{MergeInput, Merged};
 
-/// Reads several tables and memtables as one, in key order. Of a key that is in more than one
-/// the reader that was named first counts: name the newest first.
+/// Read several tables and memtables as one, in key order. If a key is in several readers, the
+/// first of these readers wins: pass the newest first.
 ///
-/// :param tombstones: give keys that were deleted, or have expired, with None for their value;
-///     otherwise they are left out. In Arrow such a value is null.
-/// :raises Unsupported: tables that hold merge operands.
-/// :raises Corruption, Unavailable, Timeout, Denied: while it is read.
+/// :param tombstones: include deleted and expired keys, with None as value; otherwise they are
+///     omitted. In Arrow such a value is null.
+/// :raises Unsupported: a table contains merge operands.
+/// :raises Corruption: a table is damaged; raised while reading.
+/// :raises Unavailable, Timeout, Denied: the store cannot be reached, did not answer in time, or
+///     refuses the credentials; raised while reading.
 #[pyfunction]
 #[pyo3(signature = (readers, *, start=None, end=None, prefix=None, limit=None, tombstones=false))]
 pub(crate) fn merge_sorted(

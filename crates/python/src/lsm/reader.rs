@@ -1,4 +1,4 @@
-//! `SstReader`: a table in a file of its own.
+//! `SstReader`: reads a single table file.
 
 use super::info::info;
 use super::target::{TableSource, access, effects, options};
@@ -18,26 +18,29 @@ use siltstone::tables::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 
-/// Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
-/// Opening it reads its length, its filter and its index.
+/// Reads a single table file, written by `SstWriter` or by a database. It can be used from any
+/// thread. Opening it reads its length, its filter and its index.
 ///
-/// It pickles (URL and options travel, store options come from the environment or the provider at
-/// the other end), and opens itself anew after a fork.
+/// It can be pickled, and reopens itself after a fork. The URL and the options are pickled; store
+/// options come from the environment or the provider of the receiving process.
 ///
-/// :param source: a path, a URL whose path is the object's, or the file's bytes.
-/// :param options: `block_cache_bytes` and `deadline`; the others have no effect.
-/// :param store_options: what the store is reached with.
-/// :raises NotFound: there is no such file.
-/// :raises Corruption: it is no table, or a damaged one.
-/// :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
+/// :param source: a path, the URL of an object, or the bytes of the file.
+/// :param options: `block_cache_bytes` and `deadline`; other options have no effect.
+/// :param store_options: options of the store.
+/// :raises NotFound: the file does not exist.
+/// :raises Corruption: the file is not a table, or is damaged.
+/// :raises Unsupported: the table has a newer format.
+/// :raises Denied: the store refuses the credentials.
+/// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
     place: TableSource,
     options: Options,
-    /// The options as the caller named them, for pickling.
+    /// The options as the caller passed them, for pickling.
     named: Py<PyDict>,
-    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
-    /// never across giving it up, so a forked child finds it free.
+    /// Replaced after a fork; `None` once closed. The lock is taken only while the interpreter lock
+    /// is held, and is released before the interpreter lock is released, so a forked child finds it
+    /// unlocked.
     held: Mutex<Option<Arc<Held<TableFile>>>>,
 }
 
@@ -80,7 +83,7 @@ impl Source for SstReader {
 lookups!(SstReader);
 
 impl SstReader {
-    /// The engine's handle, to be shared with a merge.
+    /// The engine handle, to be shared with a merge.
     pub(super) fn file(&self, py: Python<'_>) -> PyResult<TableFile> {
         self.held(py)?.get(py).cloned()
     }
@@ -92,7 +95,7 @@ impl SstReader {
 
 #[pymethods]
 impl SstReader {
-    /// Opens the table at a path or URL, or in bytes.
+    /// Open the table at a path or URL, or in bytes.
     #[new]
     #[pyo3(signature = (source, *, options=None, store_options=None))]
     fn new<'py>(
@@ -107,13 +110,13 @@ impl SstReader {
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
 
-    /// What the table says of itself.
+    /// The properties of the table.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         info(py, self.place.shown().as_deref(), &self.table_info(py)?)
     }
 
-    /// Entries of all kinds and versions, tombstones included.
+    /// Number of entries of all kinds and versions, including tombstones.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.table_info(py)?.entries)
@@ -133,7 +136,7 @@ impl SstReader {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let table = self.table_info(py)?;
-        // One sequence number throughout: no key has a second version.
+        // All entries have the same sequence number: no key has a second version.
         if table.min_seq == table.max_seq && table.min_expiry.is_none() {
             return Ok(usize::try_from(table.entries - table.tombstones).unwrap_or(usize::MAX));
         }
@@ -143,9 +146,9 @@ impl SstReader {
         ))
     }
 
-    /// Reads every byte and checks all of it; answers how many bytes there were.
+    /// Read and check every byte of the file; return the number of bytes.
     ///
-    /// :raises Corruption: saying what is wrong.
+    /// :raises Corruption: the file is damaged; the message says where.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         let held = self.held(py)?;
         let table = held.get(py)?;
@@ -158,7 +161,7 @@ impl SstReader {
         wait(py, held.process(), verified)
     }
 
-    /// All rows as Arrow record batches, as `Scan.to_arrow`.
+    /// Return all rows as Arrow record batches, as `Scan.to_arrow`.
     #[pyo3(signature = (batch_rows=None))]
     fn to_arrow(
         &self,
@@ -177,7 +180,7 @@ impl SstReader {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of the table. Scans that it made go on.
+    /// Close the table. Scans that it began continue.
     fn close(&self) {
         drop(self.held.lock().take());
     }
@@ -205,8 +208,9 @@ impl SstReader {
         Ok(format!("<siltstone.lsm.SstReader {place}{closed}>"))
     }
 
-    /// URL (or bytes), options and the name of a provider travel; store options do not: they come
-    /// from the environment where the reader is opened again, or from the provider there.
+    /// Pickles the URL or the bytes, the options and the name of the provider. Store options are
+    /// not pickled: they come from the environment of the process that reopens the reader, or from
+    /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.lsm")?.getattr("_reduced_sst_reader")?;
         let source = match &self.place {
