@@ -28,8 +28,8 @@ use std::collections::HashSet;
 /// Maximum bytes above the last layer, relative to the bytes that the factor permits there.
 const SLACK: f64 = 1.2;
 /// Number of layers above the last one that never slow writers down: one that is being merged, and
-/// one that was flushed meanwhile. They exceed the factor if the last layer is less than eight times
-/// as large.
+/// one that was flushed meanwhile. They exceed the factor if the last layer is less than eight
+/// times as large.
 const LAYERS_AT_EASE: u64 = 2;
 
 /// The lazy-leveled scheduler.

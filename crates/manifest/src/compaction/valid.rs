@@ -7,7 +7,6 @@
 //! permits more: sources that are not neighbours, some tables of a run, and a destination run that
 //! keeps other tables.
 
-
 use super::plan::{Pick, Plan, Source};
 use crate::layer::Layer;
 use crate::span::{Span, first_passed};
