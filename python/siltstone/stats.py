@@ -9,80 +9,80 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siltstone import _native, showing
+from siltstone import _display, _native
 
 __all__ = ["Compaction", "Figure", "Size", "Stats"]
 
 
 class Size(NamedTuple):
-    """About how much a range holds, as it is stored: what `approximate_size` answers."""
+    """The estimated stored size of a range: the result of `approximate_size`."""
 
     bytes: int
-    """Bytes of blocks in tables, as they are compressed, and of memtables."""
+    """Compressed bytes of blocks in tables, and bytes of memtables."""
     rows: int
-    """Rows, older versions and tombstones included."""
+    """Number of rows, including older versions and tombstones."""
 
 
 class Figure(NamedTuple):
-    """One figure with what is to be known about it."""
+    """A figure with its unit and meaning."""
 
     name: str
-    """Field of `Stats`, and key of `metrics()`."""
+    """Name of the field of `Stats`, and key of `metrics()`."""
     group: str
-    """What it belongs to: history, following, memory, tables, back-pressure, compaction,
+    """Group of the figure: history, following, memory, tables, back-pressure, compaction,
     collection, caches, reads or store."""
     unit: str
-    """What is counted: bytes, rows, requests, seconds, …"""
+    """Unit: bytes, rows, requests, seconds, …"""
     meaning: str
-    """In a sentence."""
+    """Meaning, in one sentence."""
     value: float
-    """The figure."""
+    """Value."""
     grows: bool = False
-    """Whether it only grows while the handle is open, as a counter does."""
+    """Whether the figure is a counter, which only grows while the handle is open."""
 
     def shown(self) -> str:
-        """The value for people: thousands apart, bytes in binary units too."""
+        """Formats the value for people: thousands separators, and bytes also in binary units."""
         if self.unit == "seconds":
             return f"{self.value:,.1f}"
         if self.unit in _FRACTIONS:
             return f"{self.value:,.{_FRACTIONS[self.unit]}f}"
         if self.unit == "bytes" and self.value >= _KIB:
-            return f"{self.value:,} ({showing.binary(self.value)})"
+            return f"{self.value:,} ({_display.binary(self.value)})"
         return f"{self.value:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Compaction:
-    """One compaction that has ended, as the log has it."""
+    """A compaction that has ended, as in the log."""
 
     ended_at_ms: int
-    """When, in milliseconds since 1970."""
+    """Time of its end, in milliseconds since 1970."""
     plan: str
-    """Layers and destination: `L0:4, L0:3, 7 -> 7`."""
+    """Layers and destination, such as `L0:4, L0:3, 7 -> 7`."""
     why: str
-    """Why it was begun: `l0 count`, `runs of a level`, `space amplification`, `major`, …"""
+    """Reason: `l0 count`, `runs of a level`, `space amplification`, `major`, …"""
     tables_in: int
-    """Tables that were merged."""
+    """Number of merged tables."""
     rows_in: int
-    """Their rows, older versions and tombstones included."""
+    """Rows of the merged tables, including older versions and tombstones."""
     bytes_in: int
-    """Their bytes."""
+    """Size of the merged tables in bytes."""
     tables_out: int
-    """Tables that were written."""
+    """Number of written tables."""
     rows_out: int
-    """Their rows."""
+    """Rows of the written tables."""
     bytes_out: int
-    """Their bytes."""
+    """Size of the written tables in bytes."""
     moved: int
-    """Tables that came to the destination unread, as they were."""
+    """Number of tables that were moved to the destination without being read."""
     dropped: int
-    """Tables that went unread."""
+    """Number of tables that were dropped without being read."""
     seconds: float
-    """How long it took."""
+    """Duration in seconds."""
     error: str | None
-    """Why it did not succeed; it will be tried again."""
+    """Error of a failed compaction, which is tried again; None after success."""
     line: str
-    """All of it in a line: what the logger `siltstone.compaction` says."""
+    """All fields in one line, as in the logger `siltstone.compaction`."""
 
     def __repr__(self) -> str:
         return f"<siltstone.stats.Compaction {self.line}>"
@@ -90,14 +90,14 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stats:
-    """What a handle holds and has done. Counters count since it was opened.
+    """The state of a handle, and counts since it was opened.
 
-    Iterating gives a `Figure` each, with unit and meaning; printed and in notebooks it is a table.
-    `dataclasses.asdict` makes a dict of it. Taking it asks nothing of the store.
+    Iteration yields a `Figure` for each figure, with unit and meaning. `print` and notebooks show a
+    table. `dataclasses.asdict` converts it to a dict. Taking it makes no request to the store.
 
-        with siltstone.open("memory://figures") as db:
-            db[b"layer"] = b"stone"
-            assert db.stats().memtable_entries == 1
+            with siltstone.open("memory://figures") as db:
+                db[b"layer"] = b"stone"
+                assert db.stats().memtable_entries == 1
     """
 
     epoch: int
@@ -297,17 +297,17 @@ class Stats:
     storage_price_per_month: float
     """Price of keeping the tables for a month there."""
     compaction_log: tuple[Compaction, ...]
-    """The last compactions of this writer's process, oldest first: at most 64. No figure."""
+    """The last compactions in the process of this writer, oldest first: at most 64. No figure."""
     compaction_error: str | None
-    """Why this writer's process does not compact: what its last run failed with, or that another
-    compactor has taken over. No figure."""
+    """Reason why the process of this writer does not compact: the error of its last compaction, or
+    another compactor that has taken over. No figure."""
     gc_error: str | None
-    """What the last round of this writer's collector failed with; it is tried again. No figure."""
+    """Error of the last round of this writer's collector, which is tried again. No figure."""
     refresh_error: str | None
-    """What the last look of a following reader failed with; it is tried again. No figure."""
+    """Error of the last refresh of a following reader, which is tried again. No figure."""
     ended: str | None
-    """Why the handle has ended by itself: a writer that is fenced, a reader whose log has a hole or
-    whose database is gone. Every call raises it. No figure."""
+    """Reason why the handle has ended: the writer was fenced, the log of the reader has a hole, or
+    the database is gone. Every call raises it. No figure."""
 
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:
@@ -330,11 +330,11 @@ class Stats:
         )
 
     def to_prometheus(self, labels: Mapping[str, str] | None = None) -> str:
-        """The figures as Prometheus reads them: `siltstone_` and the name, with `_total` behind
-        what only grows.
+        """Returns the figures in the text format of Prometheus. A name is `siltstone_` and the name
+        of the figure, with the suffix `_total` for a counter.
 
-        :param labels: stand beside every figure, so that databases can be told apart.
-        :raises ValueError: a label's name is none.
+        :param labels: labels of every figure, for example to tell databases apart.
+        :raises ValueError: if a label has an invalid name.
         """
         beside = ",".join(f'{_label(name)}="{_escaped(text)}"' for name, text in _pairs(labels))
         beside = "{" + beside + "}" if beside else ""
@@ -349,8 +349,8 @@ class Stats:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
-        shown = showing.key_figures(self)
-        return showing.line("Stats", epoch=self.epoch, **shown)
+        shown = _display.key_figures(self)
+        return _display.line("Stats", epoch=self.epoch, **shown)
 
     def __str__(self) -> str:
         lines, group = ["<siltstone.Stats"], ""
@@ -362,7 +362,7 @@ class Stats:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; the meaning of a figure stands in its tool tip."""
+        """HTML for notebooks: a table in which the meaning of a figure is its tool tip."""
         rows, group = [], ""
         for figure in self:
             if figure.group != group:
@@ -380,7 +380,7 @@ _TABLE = _native.stat_table()
 _WIDTH = max(len(name) for name, *_ in _TABLE)
 _KIB = 1024
 _FRACTIONS = {"ratio": 2, "price": 6}
-"""Digits behind the point, by unit."""
+"""Number of decimal places, by unit."""
 
 
 def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
@@ -389,7 +389,9 @@ def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
 
 def _label(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
-        raise ValueError(f"{name!r} is no name of a label: letters, digits and _ alone")
+        raise ValueError(
+            f"{name!r} is not a valid label name: use letters, digits and _, and no digit first"
+        )
     return name
 
 

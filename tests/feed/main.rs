@@ -19,7 +19,7 @@ mod restored;
 
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
-use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
+use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
 use siltstone::{
     Accept, Batch, ChangeToken, Changed, CompactionOptions, Database, Env, Error, ErrorKind, Fill,
     Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
@@ -152,7 +152,7 @@ pub(crate) async fn job_with(
         },
     );
     for n in keys {
-        if writer.push(Kind::Put, &key(n), value, None)? == Pushed::Full {
+        if writer.push(Kind::Put, &key(n), value, None)? == PushResult::Full {
             writer.relieve().await?;
         }
     }

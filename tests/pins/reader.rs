@@ -133,7 +133,7 @@ fn what_a_reader_costs() {
         let db = world.open().await;
         load(&db, 0).await;
         world.pause(POLL * 5).await;
-        let without = Options { reader_checkpoint: false, ..lasting() };
+        let without = Options { reader_lease: false, ..lasting() };
         let opening = async { drop(world.try_reader(without, None).await.unwrap()) };
         let without = world.reader_requests_of(opening).await;
         assert_eq!(without.puts, 0);
@@ -332,7 +332,7 @@ fn a_reader_without_a_checkpoint_writes_nothing_and_starts_anew() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
-        let options = Options { reader_checkpoint: false, ..lasting() };
+        let options = Options { reader_lease: false, ..lasting() };
         let reader = world.try_reader(options, None).await.unwrap();
         let mut scan = reader.scan(ScanRange::all()).unwrap();
         let snapshot = world.manifest().await.id;
@@ -356,7 +356,7 @@ fn gets_that_miss_a_table_at_once_begin_again_once() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
-        let options = Options { reader_checkpoint: false, ..lasting() };
+        let options = Options { reader_lease: false, ..lasting() };
         let reader = world.try_reader(options, None).await.unwrap();
         world.sim.pause(world.reading);
         compact::everything(&world.env).await.unwrap();
@@ -387,7 +387,7 @@ fn a_lifetime_that_a_poll_could_miss_is_refused() {
         let text = error.to_string();
         assert!(text.contains("checkpoint_lifetime") && text.contains("manifest_poll_interval"));
         assert!(text.contains("longer"), "{text}");
-        let without = Options { reader_checkpoint: false, ..short };
+        let without = Options { reader_lease: false, ..short };
         world.try_reader(without, None).await.unwrap();
     });
 }

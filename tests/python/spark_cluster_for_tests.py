@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pyspark
 
+from spark_for_tests import worker_path
+
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 3
 PATIENCE = 300.0
@@ -100,7 +102,7 @@ class Cluster:
             "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(self.folder),
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": worker_path(),
         }
         log = self.folder / f"{name}-{len(list(self.folder.glob('*.log')))}.log"
         with log.open("w") as lines:

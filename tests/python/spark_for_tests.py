@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +17,12 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "OFF",
 }
+
+
+def worker_path() -> str:
+    """The value of PYTHONPATH for the workers: this folder, then the path of this process."""
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, folders))
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +44,8 @@ def spark(session_settings: dict[str, str], session_environment: dict[str, str])
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        # Workers import what the tests send them.
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        # Workers import what the tests send them, and the package that is under test.
+        patch.setenv("PYTHONPATH", worker_path())
         for name, value in session_environment.items():
             patch.setenv(name, value)
         session = begun({**SETTINGS, **session_settings})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import siltstone
 from pyspark_siltstone import DefaultSource
 from siltstone import ingest
-from siltstone.spark.sinks import BatchWriter, StreamWriter, batch_writer, stream_writer
+from siltstone.spark._sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 
 LIFETIME = 300.0
 """Seconds of the jobs."""

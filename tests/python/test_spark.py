@@ -12,7 +12,7 @@ import pytest
 import providers_for_tests
 import siltstone
 import siltstone.spark as kv
-from siltstone.spark import pins
+from siltstone.spark import _pins
 from spark_versions_for_tests import SOURCES, frame_of_table, tasks_of
 
 pytest_plugins = ["spark_for_tests"]
@@ -117,10 +117,10 @@ def kept(url: str):
 
 def processes(batches):
     """How many readers each worker keeps."""
-    from siltstone.spark import workers  # noqa: PLC0415 - that of the worker
+    from siltstone.spark import _tasks  # noqa: PLC0415 - that of the worker
 
     for _ in batches:
-        counted = {"process": [os.getpid()], "readers": [len(workers._readers)]}
+        counted = {"process": [os.getpid()], "readers": [len(_tasks._readers)]}
         yield pa.RecordBatch.from_pydict(counted)
 
 
@@ -149,12 +149,12 @@ def made_for_spark(url: str) -> int:
 def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written) -> None:
     db, url = written
     for _ in range(5):
-        pins.pinned(url, None)[0].close()
+        _pins.pinned(url, None)[0].close()
         assert spark.read.format("siltstone").load(url).count() == len(ROWS)
     assert made_for_spark(url) == 1
     for n in range(20):
         db.put(b"zz", b"%d" % n).wait()
-        pins.pinned(url, None)[0].close()
+        _pins.pinned(url, None)[0].close()
         assert made_for_spark(url) <= 16
     # The pin that `load()` shares lives for a day, and outlives these.
     assert kv.release() == 16
@@ -164,10 +164,10 @@ def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written
 def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")
-    pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
+    _pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
     # Another state, and so a pin of its own.
     written[0].put(b"zz", b"new").wait()
-    pins.pinned(url, None)[0].close()
+    _pins.pinned(url, None)[0].close()
     monkeypatch.delenv("TEST_PROVIDER")
     assert kv.release() == 2
     siltstone.admin.delete_checkpoint(url, kept(url))

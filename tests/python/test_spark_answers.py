@@ -13,7 +13,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
-from siltstone.spark import workers
+from siltstone.spark import _tasks
 from spark_versions_for_tests import CLASSIC, SOURCES
 
 pytest_plugins = ["spark_for_tests"]
@@ -93,7 +93,7 @@ def test_damage_is_corruption(spark, url, kind) -> None:
         with pytest.raises(Exception, match=r"siltstone\.exceptions\.Corruption"):
             frame.selectExpr(sums).collect()
     with siltstone.open_reader(url) as reader, pytest.raises(siltstone.Corruption):
-        list(workers.rows(reader, None, None, pa.schema([("key", pa.binary())])))
+        list(_tasks.rows(reader, None, None, pa.schema([("key", pa.binary())])))
 
 
 def test_rows_that_no_table_has_are_told_as_they_are(spark, url) -> None:
@@ -105,8 +105,8 @@ def test_rows_that_no_table_has_are_told_as_they_are(spark, url) -> None:
 
 
 def test_large_answers_come_in_pieces(monkeypatch, url) -> None:
-    monkeypatch.setattr(workers, "ANSWER_BYTES", 10_000)
-    monkeypatch.setattr(workers, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(_tasks, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(_tasks, "MOST_BYTES", 40_000)
     keys = [b"%04d" % n for n in range(2000)]
     sizes = [0 if n < 1000 else 3000 if n < 1500 else 10 for n in range(2000)]
     values = [b"x" * size for size in sizes]
@@ -120,7 +120,7 @@ def test_large_answers_come_in_pieces(monkeypatch, url) -> None:
     with siltstone.open_reader(url) as reader:
         pickled = pickle.dumps(reader)
         for keeps in (True, False):
-            found = list(workers.look_up(iter([batch, batch]), pickled, "k", "v", keeps))
+            found = list(_tasks.look_up(iter([batch, batch]), pickled, "k", "v", keeps))
             rows = [(n, v) for one in found for n, v in zip(one["n"], one["v"], strict=True)]
             wanted = [(n, v) for n, v in enumerate(expected) if keeps or v is not None] * 2
             assert [(n.as_py(), v.as_py()) for n, v in rows] == wanted
@@ -128,8 +128,8 @@ def test_large_answers_come_in_pieces(monkeypatch, url) -> None:
 
 
 def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
-    monkeypatch.setattr(workers, "ANSWER_BYTES", 10_000)
-    monkeypatch.setattr(workers, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(_tasks, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(_tasks, "MOST_BYTES", 40_000)
     fields = [pa.field("id", pa.int64(), nullable=False), ("v", pa.string())]
     with table.create(url, pa.schema(fields), key=["id"]) as db:
         db.table.put([{"id": n, "v": "x" * (n % 3000)} for n in range(3000)])
@@ -137,7 +137,7 @@ def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
         assert text is not None
     import pickle  # noqa: PLC0415
 
-    from siltstone.spark.columns import like_sparks, text_of  # noqa: PLC0415
+    from siltstone.spark._columns import like_sparks, text_of  # noqa: PLC0415
 
     asked = [*range(2990, 3010), None, *range(1000)]
     batch = pa.record_batch({"k": pa.array(asked, pa.int64())})
@@ -146,7 +146,7 @@ def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
         assert schema is not None
         found = (like_sparks(schema, ["v"], True), ["v"])
         answers = list(
-            workers.look_up_rows(iter([batch]), pickle.dumps(reader), schema, ["k"], found, True)
+            _tasks.look_up_rows(iter([batch]), pickle.dumps(reader), schema, ["k"], found, True)
         )
     rows = [(k, v) for one in answers for k, v in zip(*one.to_pydict().values(), strict=True)]
     wanted = [(k, None if k is None or k >= 3000 else "x" * (k % 3000)) for k in asked]
@@ -159,4 +159,4 @@ def test_a_function_of_a_column_says_what_is_too_large() -> None:
         pytest.skip("64 bits")
     large = pa.array([b"x" * (1 << 20)], pa.large_binary()).take(pa.array([0] * 2100))
     with pytest.raises(siltstone.Invalid, match=re.escape("siltstone.spark.lookup splits")):
-        workers.as_binary(large)
+        _tasks.as_binary(large)

@@ -99,7 +99,7 @@ def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) ->
 def test_the_first_batch_is_the_same_again(url) -> None:
     """Where a query begins is asked again after a crash, and "latest" is later then."""
     # Spark 3.5 has not what it stands on.
-    from siltstone.spark.streams import followed, stream_reader  # noqa: PLC0415
+    from siltstone.spark._stream import followed, stream_reader  # noqa: PLC0415
 
     asked = {"path": url, "readchangefeed": "true", "startingat": "latest", "consumer": "lake"}
 

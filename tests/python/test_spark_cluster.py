@@ -27,8 +27,8 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import ingest
-from siltstone.spark import loading
-from siltstone.spark.staging import stage
+from siltstone.spark import _commit
+from siltstone.spark._staging import stage
 from spark_cluster_for_tests import (
     HOSTS,
     SETTINGS,
@@ -161,7 +161,7 @@ class Story:
         )
 
     def content(self, url: str | None = None) -> dict[bytes, bytes]:
-        with siltstone.open_reader(url or self.url, options={"reader_checkpoint": False}) as reader:
+        with siltstone.open_reader(url or self.url, options={"reader_lease": False}) as reader:
             return dict(reader.scan())
 
     def settle(self, left: list[ingest.IngestRequest] | None = None) -> None:
@@ -222,7 +222,7 @@ class Story:
         # As many tasks as the frame has: of a single one Spark makes no copy.
         load = self.loading(rows, "none", layout="runs")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loading, "stage", partial(staging_late, marks=str(self.marks)))
+            patch.setattr(_commit, "stage", partial(staging_late, marks=str(self.marks)))
             assert load().rows == len(rows)
         self.model |= rows
         Path(self.marks, "go").touch()

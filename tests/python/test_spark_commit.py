@@ -18,7 +18,7 @@ pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python: fr
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from siltstone.spark import loading, sinks, staging
+from siltstone.spark import _commit, _sink, _staging
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def task(monkeypatch):
     """Runs a task of a partition, as another process would, and gives its message."""
 
     def run(writer, number: int, rows: dict[bytes, bytes], query: str | None = None):
-        monkeypatch.setattr(staging, "_task", lambda: (number, query))
+        monkeypatch.setattr(_staging, "_task", lambda: (number, query))
         batch = pa.RecordBatch.from_pydict({"key": list(rows), "value": list(rows.values())})
         there = pickle.loads(pickle.dumps(writer))
         return pickle.loads(pickle.dumps(there.write(iter([batch]))))
@@ -45,8 +45,8 @@ def task(monkeypatch):
     return run
 
 
-def made(url: str, **options: str) -> sinks.BatchWriter:
-    return sinks.batch_writer({"path": url, **options}, SCHEMA, False)
+def made(url: str, **options: str) -> _sink.BatchWriter:
+    return _sink.batch_writer({"path": url, **options}, SCHEMA, False)
 
 
 def sent(writer):
@@ -160,7 +160,7 @@ def test_no_rows(closed, task) -> None:
 
 def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
     writer = made(closed, layout="presorted")
-    twice = sinks.batch_writer({"path": closed, "layout": "presorted"}, SCHEMA, False)
+    twice = _sink.batch_writer({"path": closed, "layout": "presorted"}, SCHEMA, False)
     messages = [task(writer, 0, {b"a": b"1", b"c": b"1"}), task(writer, 1, {b"b": b"2"})]
     with pytest.raises(siltstone.Invalid, match="partition 1 begins at b'b'"):
         sent(writer).commit(messages)
@@ -173,10 +173,10 @@ def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
 @STREAM_SINKS
 def test_a_streams_batches(closed, task) -> None:
     def batch(number: int, rows: dict[bytes, bytes], query: str = "q") -> None:
-        planned = sinks.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)
+        planned = _sink.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)
         messages = [task(planned, 0, rows, query), task(planned, 1, {}, query)]
         # Another process makes it anew to commit.
-        committing = sinks.StreamWriter(planned.sink, None)
+        committing = _sink.StreamWriter(planned.sink, None)
         committing.commit(messages, number)
         committing.abort(messages, number)
 
@@ -189,5 +189,5 @@ def test_a_streams_batches(closed, task) -> None:
     batch(0, {b"b": b"0"}, "another query")
     assert content(closed) == {b"a": b"1", b"b": b"0"}
     with pytest.raises(siltstone.Invalid, match="txnVersion is for frames"):
-        sinks.stream_writer({"path": closed, "txnVersion": "1"}, SCHEMA, False)
-    assert loading.recorded(closed, ("q", 1), None) is not None
+        _sink.stream_writer({"path": closed, "txnVersion": "1"}, SCHEMA, False)
+    assert _commit.recorded(closed, ("q", 1), None) is not None

@@ -113,6 +113,83 @@ def test_readers_create_nothing(spark, url) -> None:
     assert not Path(url).exists()
 
 
+@SOURCES
+def test_a_reader_of_an_empty_path_says_how_to_create_it(spark, url) -> None:
+    for read in (
+        lambda: spark.read.format("siltstone").load(url).collect(),
+        lambda: kv.scan(spark, url),
+        lambda: kv.lookup(pairs(spark), url, key="key"),
+        lambda: kv.get(url),
+        lambda: kv.changes(spark, url),
+        lambda: kv.verify(spark, url),
+        lambda: kv.delete(pairs(spark), url, key="key"),
+    ):
+        with pytest.raises(Exception, match=r"NotFound|no database") as failed:
+            read()
+        assert "bulk_load" in str(failed.value)
+    assert not Path(url).exists()
+
+
+@SOURCES
+def test_insert_into_a_view_creates_a_database_of_bytes(spark, url) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW made USING siltstone OPTIONS (path '{url}')")
+    with pytest.raises(Exception, match="NotFound"):
+        spark.sql("SELECT * FROM made").collect()
+    assert not Path(url).exists()
+    spark.sql("INSERT INTO made VALUES (X'61', X'62')")
+    assert key_of(url) is None
+    assert [bytes(row.key) for row in spark.sql("SELECT * FROM made").collect()] == [b"a"]
+
+
+@SOURCES
+def test_insert_into_a_view_with_columns_creates_a_table(spark, url) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW made (country STRING, day INT, note STRING) "
+        f"USING siltstone OPTIONS (path '{url}', keyColumn 'country, day desc')"
+    )
+    for day in (1, 2):
+        spark.sql(f"INSERT INTO made VALUES ('DE', {day}, 'x')")
+    assert key_of(url) == ["country", "day"]
+    assert sorted(row.day for row in spark.sql("SELECT * FROM made").collect()) == [1, 2]
+
+
+def test_a_load_that_must_create_refuses_a_database(spark, url) -> None:
+    assert kv.bulk_load(pairs(spark), url, key="key", mode="errorifexists").rows == 10
+    more = pairs(spark, 20)
+    for mode in ("errorifexists", "error"):
+        with pytest.raises(siltstone.Conflict, match="append"):
+            kv.bulk_load(more, url, key="key", mode=mode)
+    assert kv.bulk_load(more, url, key="key", mode="ignore").rows == 0
+    assert count(url) == 10
+    assert kv.bulk_load(more, url + "-2", key="key", mode="ignore").rows == 20
+    named = {"key": "key", "mode": "errorifexists", "txn": ("app", 1)}
+    assert not kv.bulk_load(pairs(spark), url + "-3", **named).repeated
+    assert kv.bulk_load(pairs(spark), url + "-3", **named).repeated
+
+
+@SOURCES
+def test_saving_with_a_save_mode(spark, url) -> None:
+    # Spark refuses these modes for every data source in Python before it asks the source.
+    for mode in ("errorifexists", "ignore"):
+        with pytest.raises(Exception, match="SAVE_MODE"):
+            pairs(spark).write.format("siltstone").mode(mode).save(url)
+    assert not Path(url).exists()
+    for mode in ("errorifexists", "ignore"):
+        place = f"{url}-{mode}"
+        writer = pairs(spark).write.format("siltstone").mode("append").option("saveMode", mode)
+        writer.save(place)
+        assert count(place) == 10
+        more = pairs(spark, 20).write.format("siltstone").mode("append").option("saveMode", mode)
+        if mode == "ignore":
+            more.save(place)
+        else:
+            with pytest.raises(Exception, match="Conflict"):
+                more.save(place)
+        assert count(place) == 10
+    with pytest.raises(Exception, match="saveMode"):
+        writer.option("saveMode", "other").save(url)
+
+
 # --- names of columns -----------------------------------------------------------------------------
 
 
@@ -143,14 +220,9 @@ def test_columns_of_a_table_are_found_whatever_their_case(spark, orders) -> None
     kv.delete(row(6), orders, key=["COUNTRY", "id"])
     found = [note(orders, "DE", number) for number in range(8)]
     assert found == ["old", "new", "new", None, "new", "new", None, "old"]
+    twice = row(1).drop("Op").selectExpr("*", "note AS NOTE")
     with pytest.raises(siltstone.Invalid, match="both have the name"):
-        spark.conf.set("spark.sql.caseSensitive", "true")
-        try:
-            kv.bulk_load(
-                row(1).drop("Op").selectExpr("*", "note AS NOTE"), orders, key=["country", "id"]
-            )
-        finally:
-            spark.conf.unset("spark.sql.caseSensitive")
+        kv.bulk_load(twice, orders, key=["country", "id"])
 
 
 @SOURCES
@@ -195,6 +267,40 @@ def test_a_table_with_names_that_differ_in_case_alone(spark, url) -> None:
         assert kv.scan(spark, url).select("A").first()[0] == "large"
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_names_are_exact_in_a_session_that_distinguishes_case(spark, orders) -> None:
+    row = spark.sql("SELECT 'DE' AS country, 1L AS ID, 'new' AS Note")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(siltstone.Invalid, match="'ID'"):
+            kv.bulk_load(row, orders, key=["country", "id"])
+        with pytest.raises(siltstone.Invalid, match="note"):
+            kv.scan(spark, orders, columns=["note"])
+        with pytest.raises(siltstone.Invalid, match="'id'"):
+            kv.lookup(row, orders, key=["country", "id"])
+        with pytest.raises(siltstone.Invalid, match="'id'"):
+            kv.delete(row, orders, key=["country", "id"])
+        with pytest.raises(siltstone.Invalid, match="'ID'"):
+            kv.upsert(orders, key=["country", "id"], txn_app="x")(row, 1)
+        # A column that differs in case is another column.
+        found = kv.lookup(
+            row.drop("Note").selectExpr("country", "ID", "1 AS note"), orders, key=["country", "ID"]
+        )
+        assert found.columns == ["country", "ID", "note", "Note"]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+@SOURCES
+def test_the_format_takes_case_as_an_option(spark, orders) -> None:
+    row = spark.sql("SELECT 'DE' AS country, 1L AS ID, 'new' AS Note")
+    writer = row.write.format("siltstone").mode("append").option("caseSensitive", "true")
+    with pytest.raises(Exception, match="'ID'"):
+        writer.save(orders)
+    reader = spark.read.format("siltstone").schema("note string").option("caseSensitive", "true")
+    with pytest.raises(Exception, match="'note'"):
+        reader.load(orders).collect()
 
 
 # --- SQL ------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import siltstone
-from siltstone.spark.frames import bounds, split
-from siltstone.spark.ranges import cuts, ranges
+from siltstone.spark._bounds import bounds
+from siltstone.spark._ranges import cuts, ranges
+from siltstone.spark._scan import split
 
 KEYS = st.lists(st.binary(min_size=1, max_size=12), min_size=1, max_size=60, unique=True)
 

@@ -18,7 +18,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
-from siltstone.spark.columns import struct_of
+from siltstone.spark._columns import struct_of
 from spark_versions_for_tests import (
     SOURCES,
     STREAM_SINKS,

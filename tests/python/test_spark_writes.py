@@ -13,7 +13,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import compaction, ingest
-from siltstone.spark import compacting
+from siltstone.spark import _compaction
 from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
@@ -244,7 +244,7 @@ def test_tasks_are_killed(spark, closed, tmp_path, monkeypatch) -> None:
             os._exit(1)
         return made
 
-    monkeypatch.setattr(compacting, "merge_units", partial(merging_with, dies_once))
+    monkeypatch.setattr(_compaction, "merge_units", partial(merging_with, dies_once))
     done = kv.compact(spark, closed, unit_bytes=20_000)
     assert done.units > 3
     assert len(list(tmp_path.glob("[0-9]*"))) > 1, "tasks were killed"
@@ -276,7 +276,7 @@ def test_a_writer_and_its_compactor_go_on(spark, live) -> None:
 def merging_with(run, numbers, units):
     before, compaction.Unit.run = compaction.Unit.run, run
     try:
-        yield from compacting.merge_units(numbers, units)
+        yield from _compaction.merge_units(numbers, units)
     finally:
         compaction.Unit.run = before
 

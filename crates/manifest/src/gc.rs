@@ -11,12 +11,12 @@ pub mod fate;
 mod pinned;
 
 pub use allowance::Allowance;
-pub use fate::Fate;
+pub use fate::CollectDecision;
 use pinned::named_by_log;
 pub use pinned::{PinnedName, PinnedNames};
 
 use crate::compaction::record::JobReservation;
-use crate::edit::Overdrawn;
+use crate::edit::HoldExcess;
 use crate::ingest::{JobApp, has_ended, pending};
 use crate::rules::Rules;
 use crate::state::clone::named_ancestors;
@@ -230,7 +230,7 @@ pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId)
 }
 
 /// Holds of `state` that keep more bytes than they may, by a listing (rule W5).
-pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<Overdrawn> {
+pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<HoldExcess> {
     let bounded = state.holds.iter().filter(|hold| hold.most_bytes.is_some());
     if bounded.clone().next().is_none() {
         return Vec::new();
@@ -238,7 +238,7 @@ pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<Overdr
     let tree: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     let over =
         bounded.filter(|hold| Some(kept_bytes(listed, state, &tree, hold)) > hold.most_bytes);
-    let found = over.map(|hold| Overdrawn {
+    let found = over.map(|hold| HoldExcess {
         name: hold.name.clone(),
         generation: hold.generation,
         wal_from: hold.wal_from,
@@ -272,7 +272,7 @@ fn kept_bytes(
 #[must_use]
 pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     let fates = fate::of_all(evidence, rules);
-    let dead = fates.into_iter().filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
+    let dead = fates.into_iter().filter(|(_, fate)| matches!(fate, CollectDecision::Dead(_)));
     let mut deletes: Vec<ObjectName> = dead.map(|(object, _)| object.name).collect();
     deletes.sort_by_key(|name| (class(*name), *name));
     let last = |wanted: fn(&ObjectName) -> Option<u64>| {

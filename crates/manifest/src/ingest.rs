@@ -323,7 +323,7 @@ fn meets_one_of(table: &SstDescriptor, tables: &[SstDescriptor]) -> bool {
 
 /// How a job stands in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum JobStatus {
     /// Nobody has asked for it; somebody may.
     Open,
     /// It is asked for.
@@ -346,29 +346,29 @@ pub enum Standing {
 
 /// How `job` stands in `state`.
 #[must_use]
-pub fn standing(state: &Manifest, job: JobId) -> Standing {
+pub fn standing(state: &Manifest, job: JobId) -> JobStatus {
     if pending(state, job).is_some() {
-        return Standing::Pending;
+        return JobStatus::Pending;
     }
     if let Some(ended) = state.remembered_ingests.iter().find(|one| one.job == job) {
         return match ended.outcome {
-            IngestOutcome::Adopted(seq) => Standing::Adopted(seq),
-            IngestOutcome::Refused => Standing::Refused(ended.reason.clone().unwrap_or_default()),
-            IngestOutcome::Withdrawn => Standing::Withdrawn,
-            IngestOutcome::Other(_) => Standing::Ended,
+            IngestOutcome::Adopted(seq) => JobStatus::Adopted(seq),
+            IngestOutcome::Refused => JobStatus::Refused(ended.reason.clone().unwrap_or_default()),
+            IngestOutcome::Withdrawn => JobStatus::Withdrawn,
+            IngestOutcome::Other(_) => JobStatus::Ended,
         };
     }
     if let Some(app) = state.ingest_apps.iter().find(|one| one.job == job) {
-        return Standing::Adopted(app.seq);
+        return JobStatus::Adopted(app.seq);
     }
-    if deadline(job) < state.ingest_horizon { Standing::Forgotten } else { Standing::Open }
+    if deadline(job) < state.ingest_horizon { JobStatus::Forgotten } else { JobStatus::Open }
 }
 
 /// As [`standing`], of a job of which it is known whose version it is.
 #[must_use]
-pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> Standing {
+pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> JobStatus {
     match standing(state, job) {
-        Standing::Open if app.is_some_and(|app| is_passed(state, app)) => Standing::Forgotten,
+        JobStatus::Open if app.is_some_and(|app| is_passed(state, app)) => JobStatus::Forgotten,
         stands => stands,
     }
 }
@@ -380,16 +380,16 @@ pub fn standing_since(
     state: &Manifest,
     (job, app): (JobId, Option<&JobApp>),
     timeline: Option<TimelineId>,
-) -> Standing {
+) -> JobStatus {
     let stands = standing_as(state, job, app);
     let known = app.filter(|app| {
-        stands == Standing::Forgotten
+        stands == JobStatus::Forgotten
             && deadline(job) >= state.ingest_horizon
             && timeline == state.timelines.last().map(|one| one.id)
             && app.forgotten >= state.forgotten_apps.begins(&app.name)
     });
     let last = known.and_then(|app| state.ingest_apps.iter().find(|one| one.app == app.name));
-    last.map_or(stands, |last| Standing::AdoptedBefore(last.seq))
+    last.map_or(stands, |last| JobStatus::AdoptedBefore(last.seq))
 }
 
 /// Whether this version can never be asked for: it was, or a later one, by another job; or its

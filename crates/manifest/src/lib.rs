@@ -50,9 +50,9 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
-    FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldFrom,
-    IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix, LogPlace,
-    LogTables, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
+    FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldExcess,
+    HoldFrom, IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix,
+    LogPlace, LogTables, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release,
     RequestIngest, ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy,
     is_let_go, replay_point, to_let_go, with_layers,
 };
@@ -60,7 +60,7 @@ pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
     Ancestor, CLONE_AT, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
-    HISTORY_BEGINS, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion,
-    Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest, Settings,
-    SinceLease, SortedRun, Timeline, Undone, WalStore, WriterRecord, follow_each_other,
+    HISTORY_BEGINS, HistoryUndone, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease,
+    LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest,
+    Settings, SinceLease, SortedRun, Timeline, WalStore, WriterRecord, follow_each_other,
 };

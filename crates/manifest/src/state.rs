@@ -34,7 +34,7 @@ pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::{FedIngest, FedSource};
 pub use forgotten::{ForgottenApps, MOST_FORGOTTEN};
 pub(crate) use history::goes_on;
-pub use history::{Undone, follow_each_other};
+pub use history::{HistoryUndone, follow_each_other};
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,

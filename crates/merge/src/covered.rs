@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The range deletes of one source of a read, and which of them the read sees.
 #[derive(Clone, Debug)]
-pub struct SeenCover {
+pub struct VisibleDeletes {
     /// The range deletes.
     pub cover: Arc<Cover>,
     /// Those at or below this are passed over: they are in another source too.
@@ -26,17 +26,17 @@ pub struct SeenCover {
 
 /// The range deletes of all sources of a read, and the keys that it is about.
 #[derive(Clone, Debug)]
-pub struct SeenCovers {
-    covers: Vec<SeenCover>,
+pub struct VisibleDeleteSet {
+    covers: Vec<VisibleDeletes>,
     start: Option<Bytes>,
     end: Option<Bytes>,
 }
 
-impl SeenCovers {
+impl VisibleDeleteSet {
     /// Of a read of `[start, end)` (`None`: no bound): no seek goes past a bound.
     #[must_use]
-    pub fn new(covers: Vec<SeenCover>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
-        SeenCovers { covers, start, end }
+    pub fn new(covers: Vec<VisibleDeletes>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
+        VisibleDeleteSet { covers, start, end }
     }
 
     /// Whether the read is about `key`: what lies beyond is not looked into, and stays as it is.
@@ -134,7 +134,7 @@ impl Region {
 /// the key.
 pub struct Covered<C> {
     cursor: C,
-    covers: Arc<SeenCovers>,
+    covers: Arc<VisibleDeleteSet>,
     /// No entry of the cursor that the read sees is newer.
     newest: Seq,
     /// The region of the last key.
@@ -171,7 +171,7 @@ enum CoveredSide {
 impl<C: Cursor> Covered<C> {
     /// Over `cursor`, whose newest entry that the read sees is at or below `newest`.
     #[must_use]
-    pub fn new(cursor: C, covers: Arc<SeenCovers>, newest: Seq) -> Self {
+    pub fn new(cursor: C, covers: Arc<VisibleDeleteSet>, newest: Seq) -> Self {
         Covered { cursor, covers, newest, region: None, pending: Pending::Own }
     }
 

@@ -46,10 +46,10 @@ mod testing;
 mod tests;
 
 pub use builtin::{built_in, built_in_names};
-pub use covered::{Covered, SeenCover, SeenCovers};
+pub use covered::{Covered, VisibleDeleteSet, VisibleDeletes};
 pub use merge::{Direction, Merge};
-pub use resolve::{Flow, Newest, Resolve};
-pub use retain::{Retain, Visit};
+pub use resolve::{LookupStep, Newest, Resolve};
+pub use retain::{Retain, VisitControl};
 pub use retention::Retention;
 pub use run::{RunCursor, TableBounds};
 pub use stretches::{Plain, Stretches};

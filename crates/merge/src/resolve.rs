@@ -1,13 +1,13 @@
 //! One key's value, from its versions.
 
 use crate::effect::{Effect, effect_of};
-use crate::operands::{Met, Operands};
+use crate::operands::{OperandOrder, Operands};
 use crate::view::ReadView;
 use siltstone_base::{Entry, Result, Seq, UnixMillis};
 
 /// What a look-up does after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum LookupStep {
     /// Done: the value of the entry just pushed is the answer, as it lies. Nothing was copied.
     Value,
     /// Done: the key has no value.
@@ -83,9 +83,9 @@ impl<'a> Resolve<'a> {
     /// # Errors
     /// Invalid for an operand without an operator; Internal for a range delete; what the
     /// operator answers.
-    pub fn push(&mut self, entry: Entry<'_>) -> Result<Flow> {
+    pub fn push(&mut self, entry: Entry<'_>) -> Result<LookupStep> {
         if entry.seq > self.view.seq {
-            return Ok(Flow::NeedOlder);
+            return Ok(LookupStep::NeedOlder);
         }
         let effect = if entry.seq < self.deleted {
             Effect::Absent
@@ -99,10 +99,10 @@ impl<'a> Resolve<'a> {
             Effect::Operand => {
                 self.view.operator()?;
                 self.operands.push(entry.value);
-                Ok(Flow::NeedOlder)
+                Ok(LookupStep::NeedOlder)
             }
-            Effect::Value if self.operands.is_empty() => Ok(Flow::Value),
-            Effect::Absent if self.operands.is_empty() => Ok(Flow::Absent),
+            Effect::Value if self.operands.is_empty() => Ok(LookupStep::Value),
+            Effect::Absent if self.operands.is_empty() => Ok(LookupStep::Absent),
             Effect::Value => self.fold(Some(entry.value)),
             Effect::Absent => self.fold(None),
         }
@@ -135,14 +135,15 @@ impl<'a> Resolve<'a> {
         self.operands.fold_from(operator, self.key, kept)
     }
 
-    fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {
+    fn fold(&mut self, base: Option<&[u8]>) -> Result<LookupStep> {
         let operator = self.view.operator()?;
-        self.folded = Some(self.operands.fold(operator, self.key, base, Met::NewestFirst)?);
+        self.folded =
+            Some(self.operands.fold(operator, self.key, base, OperandOrder::NewestFirst)?);
         self.operands.clear();
-        Ok(Flow::Folded)
+        Ok(LookupStep::Folded)
     }
 
-    /// The value, where it was folded: after [`Flow::Folded`], or after [`Flow::NeedOlder`] when
+    /// The value, where it was folded: after [`LookupStep::Folded`], or after [`LookupStep::NeedOlder`] when
     /// there is nothing older. `None` when the key has none.
     ///
     /// # Errors

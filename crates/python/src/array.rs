@@ -9,7 +9,7 @@ use pyo3_arrow::ffi::to_array_pycapsules;
 use siltstone::Value;
 use std::sync::Arc;
 
-/// An Arrow array, for any library that supports the Arrow PyCapsule interface.
+/// An Arrow array, for any library with the Arrow PyCapsule interface.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct ArrowArray {
     array: ArrayRef,

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use siltstone::{Batch, Error, UnixMillis};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Operations for one atomic commit, applied in order. Used by one thread at a time.
+/// Operations for one atomic commit, in order. Use it in one thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct WriteBatch {
     state: Mutex<BatchState>,
@@ -75,10 +75,10 @@ impl WriteBatch {
 
     /// Set `key` to `value`.
     ///
-    /// :param ttl: time until the key expires, counted from now.
-    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
-    ///     the past hides the previous value.
-    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
     ///     finite.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
@@ -93,8 +93,8 @@ impl WriteBatch {
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
-    /// Add a merge operand to `key`. The commit raises Invalid if the database has no merge
-    /// operator.
+    /// Adds a merge operand to `key`. The commit raises Invalid if the database was opened
+    /// without a merge operator.
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
@@ -111,17 +111,17 @@ impl WriteBatch {
         self.add(py, |batch| batch.merge(key.as_ref(), operand.as_ref(), expires_at))
     }
 
-    /// Delete `key`. Deleting an absent key is not an error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.add(py, |batch| batch.delete(key.as_ref()))
     }
 
-    /// Delete every key in `[start, end)`, or every key with `prefix`. Later operations of the
-    /// batch are not affected. Without `start` the range begins at the first key; without `end` it
-    /// extends to the last key and counts as two operations.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`. Later operations of the
+    /// batch are not affected. Without `start` the range begins at the first key. Without `end` it
+    /// ends after the last key, and counts as two operations.
     ///
-    /// :raises Invalid: no argument is given, `prefix` is given together with a bound, a bound or
-    ///     the prefix is empty or oversized, or `start` is not below `end`.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -134,7 +134,7 @@ impl WriteBatch {
         self.add(py, |batch| deletion.add(batch))
     }
 
-    /// Remove all operations.
+    /// Removes all operations.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.add(py, |batch| {
             batch.clear();
@@ -142,13 +142,13 @@ impl WriteBatch {
         })
     }
 
-    /// Encoded size of the operations in bytes, as limited by `max_batch_bytes`.
+    /// Size of the encoded operations in bytes, which `max_batch_bytes` limits.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.lock(py)?.batch.as_bytes().len())
     }
 
-    /// The Commit, once the `with` block of a batch from `Database.batch()` has ended normally.
+    /// The Commit, after the `with` block of a batch from `Database.batch()`; otherwise None.
     #[getter]
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         Ok(self.lock(py)?.commit.as_ref().map(|commit| commit.clone_ref(py)))

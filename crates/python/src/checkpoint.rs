@@ -32,7 +32,7 @@ pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
 
 /// A `siltstone.Checkpoint`.
 pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<Bound<'py, PyAny>> {
-    let class = CHECKPOINT.import(py, "siltstone.checkpoints", "Checkpoint")?;
+    let class = CHECKPOINT.import(py, "siltstone._checkpoints", "Checkpoint")?;
     let metadata = PyDict::new(py);
     for (name, value) in &checkpoint.metadata {
         metadata.set_item(name, value)?;
@@ -54,7 +54,8 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
 
 /// The checkpoint identified by a `Checkpoint`, a `uuid.UUID` or a string.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
-    let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
+    let text =
+        object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }
 
@@ -68,7 +69,7 @@ fn parsed(text: &str) -> PyResult<CheckpointName> {
 /// Arguments of a call that creates a checkpoint.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Asked<'py> {
+struct CheckpointArguments<'py> {
     scope: String,
     force_flush: bool,
     lifetime: Option<Bound<'py, PyAny>>,
@@ -83,7 +84,7 @@ struct Asked<'py> {
 /// TypeError; Invalid for an unknown scope.
 pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     let py = asked.py();
-    let asked: Asked<'_> = asked.extract()?;
+    let asked: CheckpointArguments<'_> = asked.extract()?;
     let scope = match asked.scope.as_str() {
         "all" => CheckpointScope::All { force_flush: asked.force_flush },
         "durable" => CheckpointScope::Durable,
@@ -108,26 +109,24 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
 
 #[pymethods]
 impl Database {
-    /// Create a checkpoint: a state of the database that any process can read with
-    /// `open_reader(url, checkpoint=…)` while this process continues to write. The state is
-    /// retained until the checkpoint is deleted or expires. No table is copied.
+    /// Creates a checkpoint: a state of the database that any process can read with
+    /// `open_reader(url, checkpoint=…)`, until the checkpoint is deleted or expires. The writer
+    /// continues to write. No table is copied.
     ///
-    /// :param scope: "all": include every write accepted before the call. "durable": include only
-    ///     writes that are durable now, which is faster.
-    /// :param force_flush: for scope "all": send writes that are not durable at once, instead of
-    ///     waiting until `flush_interval` has sent them.
+    /// :param scope: "all": include every write that was accepted before the call. "durable":
+    ///     include only writes that are already durable, which is faster.
+    /// :param force_flush: with scope "all", whether to make pending writes durable at once, or to
+    ///     wait for the next `flush_interval`.
     /// :param lifetime: time after which the checkpoint may be collected (a timedelta, seconds, or
-    ///     text such as "2h"). None: it is retained until it is deleted.
-    /// :param source: another checkpoint whose state the new one retains, instead of the current
-    ///     state.
+    ///     text such as "2h"). None: it lives until it is deleted.
+    /// :param source: another checkpoint. The new one keeps the state of that checkpoint instead of
+    ///     the current state.
     /// :param name: name of the checkpoint, unique in the database.
-    /// :param metadata: text facts to attach, as a dict of str to str.
-    /// :raises Expired: the source was deleted or has expired.
-    /// :raises Conflict: another checkpoint has this name.
-    /// :raises Invalid: an argument is not valid.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time. If the
-    ///     outcome is unknown, the error contains the id of the checkpoint.
+    /// :param metadata: text values to attach, by name.
+    /// :raises Expired: if the source has expired or does not exist.
+    /// :raises Conflict: if another checkpoint has the name.
+    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: see `siltstone.exceptions`. If the
+    ///     outcome is unknown, the error names the id of the checkpoint.
     #[pyo3(signature = (*, scope = "all", force_flush = true, lifetime = None, source = None,
         name = None, metadata = None))]
     #[expect(clippy::too_many_arguments, reason = "the surface's names")]
@@ -256,7 +255,7 @@ pub(crate) fn list_checkpoints<'py>(
 /// The checkpoint in a pickled reader, as plain values.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Travelling {
+struct PortableCheckpoint {
     id: String,
     manifest_id: u64,
     attempt: String,
@@ -269,7 +268,7 @@ struct Travelling {
     metadata: Vec<(String, String)>,
 }
 
-impl Travelling {
+impl PortableCheckpoint {
     /// `None` if the values were not written by a reader.
     fn known(self) -> Option<KnownCheckpoint> {
         let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
@@ -304,7 +303,7 @@ pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>>
     if at.is_instance_of::<PyInt>() {
         return Ok(Some(ReadAt::Version(ManifestId(at.extract()?))));
     }
-    let known = at.extract::<Travelling>()?.known();
+    let known = at.extract::<PortableCheckpoint>()?.known();
     let known = known.ok_or_else(|| Error::invalid("a reader's checkpoint cannot be read"));
     Ok(Some(ReadAt::Known(Box::new(known.raise(at.py())?))))
 }

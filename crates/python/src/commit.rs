@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::wait::wait;
 use pyo3::prelude::*;
 
-/// An accepted write. Dropping the object does not cancel the write.
+/// An accepted write. Dropping a Commit cancels nothing.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Commit {
     held: Held<siltstone::Commit>,
@@ -26,8 +26,7 @@ pub(crate) fn durability(durable: bool) -> &'static str {
 
 #[pymethods]
 impl Commit {
-    /// Sequence number of the last operation of the write: its position in the history of the
-    /// database.
+    /// Sequence number of the last operation of the write: its position in the history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
@@ -39,12 +38,13 @@ impl Commit {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Wait until the write is durable. A write that has not been sent yet is sent at once.
+    /// Returns once the write is durable. If it is not durable yet, the writer sends it at once.
     ///
-    /// :param timeout: None: the deadline of the handle.
-    /// :raises Timeout: the write continues, and may still become durable.
-    /// :raises Fenced, Closed: the write will not be acknowledged.
-    /// :raises Denied: the store refuses the credentials; the write is retried.
+    /// :param timeout: maximum wait; None: the deadline of the handle.
+    /// :raises Timeout: if the write is not durable in time. It continues, and may still become
+    ///     durable.
+    /// :raises Fenced, Closed: if the write will not be acknowledged.
+    /// :raises Denied: if the store refuses the credentials. The write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;

@@ -6,7 +6,7 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::{Process, over};
 use crate::stats::compaction;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for, wait};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -101,12 +101,12 @@ pub(crate) fn drive<T: Send>(
     loop {
         let polled = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
         let interrupted = match polled {
-            Polled::Done(done) => {
+            PollOutcome::Done(done) => {
                 tell(heard, told)?;
                 return done.map_err(|error| exception(py, &error));
             }
-            Polled::Over => return Err(over(py)),
-            Polled::Later => {
+            PollOutcome::Over => return Err(over(py)),
+            PollOutcome::Later => {
                 py.check_signals().and_then(|()| tell(heard, told)).and_then(|()| far())
             }
         };

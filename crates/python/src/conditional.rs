@@ -11,17 +11,17 @@ use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
 /// The result of `pop` for an absent key.
-pub(crate) enum Otherwise<'py> {
+pub(crate) enum PopDefault<'py> {
     /// Raise KeyError.
     Raises,
     Gives(Bound<'py, PyAny>),
 }
 
-impl<'py> FromPyObject<'_, 'py> for Otherwise<'py> {
+impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Otherwise::Gives(object.to_owned()))
+        Ok(PopDefault::Gives(object.to_owned()))
     }
 }
 
@@ -62,21 +62,20 @@ impl Database {
 
 #[pymethods]
 impl Database {
-    /// Delete `key` and return its value. If several callers pop the same key at once, only one
-    /// receives the value.
+    /// Deletes `key` and returns its value. If several callers pop the key concurrently, one of
+    /// them gets the value.
     ///
-    /// :param default: returned if the key is absent; without it an absent key raises KeyError.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
+    /// :param default: result for an absent key; without it an absent key raises KeyError.
+    /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[pyo3(
-        signature = (key, default=Otherwise::Raises),
+        signature = (key, default=PopDefault::Raises),
         text_signature = "($self, key, default=...)"
     )]
     fn pop<'py>(
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
-        default: Otherwise<'py>,
+        default: PopDefault<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let popped = match held.get(py)?.pop(key.as_ref()).raise(py)? {
@@ -85,8 +84,8 @@ impl Database {
         };
         match (popped, default) {
             (Some((value, _)), _) => Ok(PyBytes::new(py, &value).into_any()),
-            (None, Otherwise::Gives(default)) => Ok(default),
-            (None, Otherwise::Raises) => Err(absent(py, key.as_ref())),
+            (None, PopDefault::Gives(default)) => Ok(default),
+            (None, PopDefault::Raises) => Err(absent(py, key.as_ref())),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::shared::Share;
 use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -25,7 +25,7 @@ const TARGET: &str = "siltstone.close";
 
 /// Why the binding closes a handle that the caller did not close.
 #[derive(Clone, Copy)]
-pub(crate) enum Unasked {
+pub(crate) enum CloseReason {
     /// The interpreter exits.
     AtExit,
     /// The last reference to the handle was dropped.
@@ -85,7 +85,10 @@ impl Opened {
 
     /// Begins to close when no caller waits for the result. If the close fails and no caller has
     /// received the error, the error is logged.
-    pub(crate) fn close_unasked(&self, when: Unasked) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn close_unasked(
+        &self,
+        when: CloseReason,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
         let (place, engine) = (self.place.clone(), self.database.peek().cloned());
         async move {
@@ -120,15 +123,15 @@ impl Opened {
 /// Logs that a close failed. If the handle was dropped and only fenced, and every write was
 /// acknowledged before, no data is lost: running a notebook cell a second time causes this, so it
 /// is logged as info, not as a warning.
-fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error) {
+fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Error) {
     let figures = engine.stats();
     let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
     let (level, when) = match (when, error.kind()) {
-        (Unasked::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
+        (CloseReason::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
             (Level::Info, "after its last user had gone")
         }
-        (Unasked::Forgotten, _) => (Level::Warn, "after its last user had gone"),
-        (Unasked::AtExit, _) => (Level::Warn, "when the interpreter ended"),
+        (CloseReason::Forgotten, _) => (Level::Warn, "after its last user had gone"),
+        (CloseReason::AtExit, _) => (Level::Warn, "when the interpreter ended"),
     };
     let lost = match unacknowledged {
         0 => "every write had been acknowledged".to_owned(),
@@ -150,16 +153,16 @@ impl Drop for Opened {
         if let Some(database) = self.database.peek() {
             database.make_way();
         }
-        let close = self.close_unasked(Unasked::Forgotten);
+        let close = self.close_unasked(CloseReason::Forgotten);
         process.note_closing(process.handle().spawn(close));
     }
 }
 
-/// The handle of the single writer of a database, returned by `siltstone.open`.
+/// The writer of a database, from `siltstone.open`. A database has one writer.
 ///
-/// Reads through this handle see every accepted write, durable or not. Used as a context manager,
-/// it closes at the end of the block. A normal exit of the interpreter closes all open handles. It
-/// cannot be pickled. In a forked child every call raises Closed.
+/// Its own reads see every accepted write, durable or not. As a context manager it closes at the
+/// end of the block. An interpreter that exits normally closes open handles. A Database cannot be
+/// pickled. In a forked child every call raises Closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
@@ -236,9 +239,9 @@ reads!(Database);
 
 #[pymethods]
 impl Database {
-    /// Waits until every write issued before this call is durable.
+    /// Returns when every earlier write is durable.
     ///
-    /// :param memtable: also write the memtable to SSTs, so that the next open has nothing to
+    /// :param memtable: also write the memtable to tables, so that the next opening has nothing to
     ///     replay.
     #[pyo3(signature = (*, memtable=false))]
     fn flush(&self, py: Python<'_>, memtable: bool) -> PyResult<()> {
@@ -250,7 +253,7 @@ impl Database {
         wait(py, held.process(), engine.flush())
     }
 
-    /// The exception that calls on this closed handle raise. None while the handle is open.
+    /// The exception that calls of a closed handle raise. None while the handle is open.
     #[getter]
     fn closed_by(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let held = self.held();
@@ -261,39 +264,38 @@ impl Database {
         why.map(|why| why.into_value(py).into_any())
     }
 
-    /// Runs a major compaction: merges all layers into one sorted run and waits until it is done.
-    /// The new tables do not contain overwritten, deleted or expired entries, unless a snapshot
-    /// still needs them. An interrupted compaction loses no work: the next one continues it.
+    /// Runs a major compaction: merges all tables into one sorted run, and returns when that is
+    /// done. The new tables contain no overwritten, deleted or expired rows, except those that a
+    /// snapshot needs. An interrupted compaction loses no work: the next compaction resumes it.
     ///
-    /// :raises Fenced: another compactor has taken over; this handle still reads and writes.
+    /// :raises Fenced: if another compactor has taken over. This handle can still read and write.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held();
         let engine = held.get(py)?.clone();
         wait(py, held.process(), async move { engine.compact().await.map(|_| ()) })
     }
 
-    /// Return a fixed view of the database as it is now.
+    /// Returns a fixed view of the current state of the database.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let held = self.held();
         let snapshot = held.get(py)?.snapshot().raise(py)?;
         Ok(Snapshot::new(held.process(), snapshot))
     }
 
-    /// Return a batch for a `with` block. The batch is committed if the block ends normally and
-    /// discarded if it raises. After the block, `batch.commit` is the Commit.
+    /// Returns a batch for a `with` block. The batch is committed at the end of the block, and
+    /// discarded if the block raises. Afterwards `batch.commit` is the Commit.
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
     }
 
-    /// Return the database as a `MutableMapping`, for code that expects a `dict`, such as
-    /// `shelve.Shelf`. `len` of the mapping scans all keys.
+    /// Returns the database as a `MutableMapping`, for code that takes a `dict`, like
+    /// `shelve.Shelf`. Its `len` scans and counts all keys.
     ///
-    /// :param key: codec of the keys: `bytes`, `str` (UTF-8), or two functions, to bytes and back.
-    ///     The
-    ///     mapping iterates in the order of the bytes.
-    /// :param value: codec of the values, in the same form.
-    /// :raises TypeError: an argument is not a codec.
+    /// :param key: codec of the keys: `bytes`, `str` (UTF-8), or a pair of functions (encode to
+    ///     bytes, decode from bytes). The order of iteration is the order of the bytes.
+    /// :param value: codec of the values, likewise.
+    /// :raises TypeError: if a codec is none of these.
     #[pyo3(signature = (*, key=None, value=None))]
     fn mapping<'py>(
         slf: Bound<'py, Self>,
@@ -307,31 +309,32 @@ impl Database {
         py.import("siltstone.mapping")?.getattr("Mapping")?.call1((slf, key, value))
     }
 
-    /// Return the `Stats` of the handle: its current state and its counters since it was opened.
-    /// Sends no request to the store, and is cheap enough to call every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child; for a reader, also after `close()`.
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
         let (gc_error, ended) = (engine.gc_error(), engine.died());
-        let beside = BesideFigures { entries, error, gc_error, refresh_error: None, ended };
+        let beside = StatsExtras { entries, error, gc_error, refresh_error: None, ended };
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// Return the figures of `stats` by name, as floats, for a monitoring system. `Stats` documents
-    /// the units; names with `_bytes`, `_seconds`, `_requests` or `_rows` contain the unit.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Make every write durable, record a clean close, and close the handle. Once begun, the close
-    /// continues even if the wait is interrupted. `close()` is idempotent: every call waits for the
-    /// same close and returns or raises the same result.
+    /// Makes all writes durable, records a clean close, and ends the handle. A close that has
+    /// begun continues even if the wait is interrupted. `close()` is idempotent: repeated calls
+    /// wait for the same close, and return or raise the same result.
     ///
-    /// :raises Fenced, Timeout, Denied, Unavailable: the handle is closed nevertheless, and
-    ///     acknowledged writes are durable. The next open recovers the other writes as far as it
-    ///     can.
+    /// :raises Fenced, Timeout, Denied, Unavailable: if the close failed. The handle is closed
+    ///     anyway. Acknowledged writes are durable, and the next opening recovers as many of the
+    ///     other writes as possible.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
@@ -361,14 +364,14 @@ impl Database {
         Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.opened.place)?, self.state()))
     }
 
-    /// The HTML representation for notebooks: location, state and the main figures.
+    /// HTML for notebooks: the place, the state, and the key figures.
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, database) = (slf.py(), slf.get());
         let figures = match database.held().peek() {
             Some(_) => database.stats(py)?,
             None => py.None().into_bound(py),
         };
-        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        let shown = py.import("siltstone._display")?.getattr("database")?;
         shown.call1((&database.opened.place, database.state(), figures))
     }
 

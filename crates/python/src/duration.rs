@@ -53,7 +53,7 @@ pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Durati
     })
 }
 
-/// The seconds of a duration in any form that arguments accept, for the Python modules.
+/// Converts a duration in any accepted form to seconds, for the Python modules.
 #[pyfunction]
 pub(crate) fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     duration(object, name).map(|duration| duration.as_secs_f64())

@@ -11,14 +11,12 @@ use siltstone::{Answer, KeyEntry};
 
 #[pymethods]
 impl Database {
-    /// Return the value of `key`, its expiry, and the sequence number of its write if it is still
-    /// known; None if the key is absent.
+    /// Returns the value of `key` with its expiry and the sequence number of its write, if that
+    /// is still known. Returns None if the key is absent.
     ///
-    /// :raises Invalid: the key is empty or oversized.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
-    /// :raises Denied: the store refuses the credentials.
-    /// :raises Corruption: a table is damaged.
+    /// :raises Invalid: if the key is empty or too long.
+    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+    ///     `siltstone.exceptions`.
     fn get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -56,7 +54,7 @@ impl Database {
 
 /// Makes a `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
-    let made = py.import("siltstone.entries")?.getattr("made")?;
+    let made = py.import("siltstone._entry")?.getattr("made")?;
     let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));
     let expires_millis = entry.expires_at.map(|at| at.0);
     made.call1((key, value, expires_millis, entry.seq.map(|seq| seq.get())))

@@ -61,18 +61,18 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
-    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
+    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<CallerException>()) {
         made.set_cause(py, Some(raised.exception(py)));
     }
     Ok(made)
 }
 
 /// An exception raised by a function or a stream of the caller, as the cause of an error.
-pub(crate) struct Raised(PyErr);
+pub(crate) struct CallerException(PyErr);
 
-impl Raised {
-    pub(crate) fn new(raised: PyErr) -> Raised {
-        Raised(raised)
+impl CallerException {
+    pub(crate) fn new(raised: PyErr) -> CallerException {
+        CallerException(raised)
     }
 
     /// The exception.
@@ -81,19 +81,19 @@ impl Raised {
     }
 }
 
-impl fmt::Debug for Raised {
+impl fmt::Debug for CallerException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an exception of Python")
     }
 }
 
-impl fmt::Display for Raised {
+impl fmt::Display for CallerException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("see the exception that caused it")
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for CallerException {}
 
 /// An `Invalid` that names the argument.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {

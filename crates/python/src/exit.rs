@@ -1,10 +1,10 @@
 //! The exit hook: closes open databases, then ends the runtime. Otherwise a thread of the runtime
 //! could complete a write while the state of the interpreter is being freed.
 
-use crate::database::{Opened, Unasked};
+use crate::database::{CloseReason, Opened};
 use crate::lines;
 use crate::process::Process;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use futures::future::{join, join_all};
 use pyo3::prelude::*;
 use std::pin::pin;
@@ -29,13 +29,13 @@ pub(crate) fn at_exit(py: Python<'_>) -> PyResult<()> {
     let Some(process) = Process::existing(py) else { return Ok(()) };
     let (open, closing) = process.take_open();
     let open: Vec<Arc<Opened>> = open.iter().filter_map(Weak::upgrade).collect();
-    let closes = open.iter().map(|opened| opened.close_unasked(Unasked::AtExit));
+    let closes = open.iter().map(|opened| opened.close_unasked(CloseReason::AtExit));
     let mut all = pin!(join(join_all(closes), join_all(closing)));
     let ended = loop {
         match py.detach(|| poll_for(process, all.as_mut(), SIGNAL_INTERVAL)) {
-            Polled::Done(ended) => break Ok(ended),
-            Polled::Over => return Ok(()),
-            Polled::Later => {
+            PollOutcome::Done(ended) => break Ok(ended),
+            PollOutcome::Over => return Ok(()),
+            PollOutcome::Later => {
                 if let Err(interrupt) = py.check_signals() {
                     break Err(interrupt);
                 }

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 /// The lifetime of an entry, from the arguments `ttl` and `expire_at`.
 #[derive(Clone, Copy)]
-pub(crate) enum Life {
+pub(crate) enum LifetimeArguments {
     Endless,
     For(Duration),
     Until(UnixMillis),
 }
 
-impl Life {
+impl LifetimeArguments {
     /// Converts the two arguments.
     ///
     /// # Errors
@@ -26,13 +26,15 @@ impl Life {
     pub(crate) fn of(
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Life> {
+    ) -> PyResult<LifetimeArguments> {
         match expire_at {
-            None => Ok(time_to_live(ttl)?.map_or(Life::Endless, Life::For)),
+            None => {
+                Ok(time_to_live(ttl)?.map_or(LifetimeArguments::Endless, LifetimeArguments::For))
+            }
             Some(at) if ttl.is_some() => {
                 Err(error::invalid(at.py(), "give either ttl or expire_at: one end, not two"))
             }
-            Some(at) => moment(&at).map(Life::Until),
+            Some(at) => moment(&at).map(LifetimeArguments::Until),
         }
     }
 
@@ -47,7 +49,7 @@ impl Life {
     /// The expiry of an entry that `transaction` writes now.
     ///
     /// # Errors
-    /// As [`Life::end`].
+    /// As [`LifetimeArguments::end`].
     pub(crate) fn end_in(self, transaction: &siltstone::Transaction) -> Result<Option<UnixMillis>> {
         self.end_by(|life| transaction.expiry(Some(life)))
     }
@@ -57,9 +59,9 @@ impl Life {
         expiry: impl FnOnce(Duration) -> Result<Option<UnixMillis>>,
     ) -> Result<Option<UnixMillis>> {
         match self {
-            Life::Endless => Ok(None),
-            Life::For(life) => expiry(life),
-            Life::Until(at) => Ok(Some(at)),
+            LifetimeArguments::Endless => Ok(None),
+            LifetimeArguments::For(life) => expiry(life),
+            LifetimeArguments::Until(at) => Ok(Some(at)),
         }
     }
 }
@@ -73,10 +75,10 @@ pub(crate) fn expires_at(
     ttl: Option<Bound<'_, PyAny>>,
     expire_at: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Option<UnixMillis>> {
-    match Life::of(ttl, expire_at)? {
-        Life::Endless => Ok(None),
-        Life::For(life) => ending(life).map(Some).raise(py),
-        Life::Until(at) => Ok(Some(at)),
+    match LifetimeArguments::of(ttl, expire_at)? {
+        LifetimeArguments::Endless => Ok(None),
+        LifetimeArguments::For(life) => ending(life).map(Some).raise(py),
+        LifetimeArguments::Until(at) => Ok(Some(at)),
     }
 }
 

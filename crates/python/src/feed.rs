@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The start and the end of a feed, and its consumer: name, lifetime, maximum bytes.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct AskedFeed<'py> {
+struct FeedArguments<'py> {
     since: (String, Option<String>),
     until: Option<String>,
     consumer: Option<String>,
@@ -41,7 +41,7 @@ struct AskedFeed<'py> {
 
 fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     let py = asked.py();
-    let asked: AskedFeed<'_> = asked.extract()?;
+    let asked: FeedArguments<'_> = asked.extract()?;
     let (word, value) = asked.since;
     let value = value.unwrap_or_default();
     let since = match word.as_str() {
@@ -71,13 +71,13 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
 pub(crate) struct Feed {
     process: &'static Process,
     changes: Held<Arc<Mutex<Changes>>>,
-    passed_on: Arc<PassedOn>,
+    passed_on: Arc<FeedPosition>,
     checkpoint: Option<Checkpoint>,
     consumer: Option<String>,
 }
 
 /// The position of the feed after the changes that the caller has received.
-struct PassedOn {
+struct FeedPosition {
     token: parking_lot::Mutex<ChangeToken>,
     /// A read was cancelled after it may have moved the feed forward.
     is_behind: AtomicBool,
@@ -88,7 +88,7 @@ impl Feed {
         let token = parking_lot::Mutex::new(changes.token());
         Feed {
             process,
-            passed_on: Arc::new(PassedOn { token, is_behind: AtomicBool::new(false) }),
+            passed_on: Arc::new(FeedPosition { token, is_behind: AtomicBool::new(false) }),
             checkpoint: changes.checkpoint().cloned(),
             consumer: changes.consumer().map(str::to_owned),
             changes: Held::new(process, Arc::new(Mutex::new(changes))),
@@ -150,7 +150,7 @@ impl Feed {
     }
 }
 
-impl PassedOn {
+impl FeedPosition {
     fn passes(&self, behind: ChangeToken) {
         *self.token.lock() = behind;
     }
@@ -163,7 +163,7 @@ fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, Ch
 
 #[pymethods]
 impl Feed {
-    /// The next changes as an array of structs; None if there are none.
+    /// Returns the next changes as an array of structs; None if there are none.
     fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
         let next = self.next(py, (rows, bytes), Arc::default())?;
         let next = next.map(|read| read.and_then(as_arrow));
@@ -209,7 +209,7 @@ impl Feed {
         }))
     }
 
-    /// Acknowledges changes: the feed releases the log up to them.
+    /// Acknowledges changes, so that the log before them is no longer retained.
     #[pyo3(signature = (token = None))]
     fn acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let work = self.dealt_with(py, token)?;
@@ -228,13 +228,13 @@ impl Feed {
         self.place().to_string()
     }
 
-    /// The last sequence number whose changes were returned completely.
+    /// The last sequence number that was returned completely.
     #[getter]
     fn seq(&self) -> u64 {
         self.place().seq.get()
     }
 
-    /// The checkpoint at which the feed begins.
+    /// The checkpoint from which the feed continues.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.checkpoint.as_ref().map(|checkpoint| shown(py, checkpoint)).transpose()
@@ -384,9 +384,9 @@ macro_rules! feeds {
 
         #[pymethods]
         impl $class {
-            /// Open the change feed: committed durable writes in commit order. Returns a
-            /// `siltstone.changes.Changes`, which iterates over Arrow record batches. Arguments and
-            /// errors are those of `siltstone.changes.begin`.
+            /// Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
+            /// commit order, as an iterator over Arrow record batches. Arguments and errors are
+            /// those of `siltstone.changes.begin`.
             #[pyo3(signature=(*,since=None,consumer=None,until=None,lifetime=None,most_bytes=None))]
             fn changes<'py>(
                 slf: &Bound<'py, Self>,

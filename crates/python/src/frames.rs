@@ -1,7 +1,7 @@
 //! Arrow data passed by callers: tables, frames and streams of any library. Handles columns without
 //! a type and errors of the caller's stream in one place for all methods.
 
-use crate::error::{self, Raised};
+use crate::error::{self, CallerException};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -30,7 +30,7 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// TypeError for an object without columns, such as a single array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
     if data.hasattr("read_next_batch")? {
-        return Ok(Box::new(Pulled::new(data)?));
+        return Ok(Box::new(PyarrowReader::new(data)?));
     }
     let batches = imported(data)?;
     let schema = batches.schema();
@@ -96,19 +96,19 @@ fn stopped(py: Python<'_>, text: &str) -> PyErr {
 
 /// A pyarrow reader, read by its own method. The C interface would convert its exceptions to text,
 /// and the caller would not receive the exception raised by a generator of batches.
-struct Pulled {
+struct PyarrowReader {
     reader: Py<PyAny>,
     schema: SchemaRef,
 }
 
-impl Pulled {
-    fn new(reader: &Bound<'_, PyAny>) -> PyResult<Pulled> {
+impl PyarrowReader {
+    fn new(reader: &Bound<'_, PyAny>) -> PyResult<PyarrowReader> {
         let schema = reader.getattr("schema")?.extract::<PySchema>()?.into_inner();
-        Ok(Pulled { reader: reader.clone().unbind(), schema })
+        Ok(PyarrowReader { reader: reader.clone().unbind(), schema })
     }
 }
 
-impl Iterator for Pulled {
+impl Iterator for PyarrowReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -130,10 +130,10 @@ fn external(py: Python<'_>, raised: PyErr) -> Box<dyn std::error::Error + Send +
         return Box::new(raised);
     }
     let text = format!("reading the data failed: {raised}");
-    Box::new(Error::invalid(text).caused_by(Raised::new(raised)))
+    Box::new(Error::invalid(text).caused_by(CallerException::new(raised)))
 }
 
-impl RecordBatchReader for Pulled {
+impl RecordBatchReader for PyarrowReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

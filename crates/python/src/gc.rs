@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::Progress;
-use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport};
+use siltstone::gc::{EndReason, GcEvent, GcOptions, GcReport};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn tell_of(py: Python<'_>, tell: &Bound<'_, PyAny>, url: &str, event: GcEvent) -
     match event {
         GcEvent::Round(found) => tell.call1((url, report(py, &found)?))?,
         GcEvent::Failed(error) => tell.call1((url, exception(py, &error)))?,
-        GcEvent::Ended(Ended::Gone(error) | Ended::Absent(error)) => {
+        GcEvent::Ended(EndReason::Gone(error) | EndReason::Absent(error)) => {
             tell.call1((url, error.to_string()))?
         }
     };

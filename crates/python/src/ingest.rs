@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
-use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
-use siltstone::{AttemptId, DatabaseId, JobId, Kind, StagedJob, Standing, TimelineId, UnixMillis};
+use siltstone::tables::{PartOptions, PartWriter, PushResult, ReplacedRange};
+use siltstone::{AttemptId, DatabaseId, JobId, JobStatus, Kind, StagedJob, TimelineId, UnixMillis};
 
 /// A range to replace: its first key, and the key before which it ends.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
@@ -78,16 +78,16 @@ fn asked(request: &Bound<'_, PyAny>) -> PyResult<IngestRequest> {
     request_of(request.py(), plain.extract()?)
 }
 
-fn plain_standing(standing: Standing) -> PlainStanding {
+fn plain_standing(standing: JobStatus) -> PlainStanding {
     match standing {
-        Standing::Open => ("open", None, None),
-        Standing::Pending => ("pending", None, None),
-        Standing::Adopted(seq) => ("adopted", Some(seq.get()), None),
-        Standing::AdoptedBefore(_) => ("adopted", None, None),
-        Standing::Refused(reason) => ("refused", None, Some(reason)),
-        Standing::Withdrawn => ("aborted", None, None),
-        Standing::Ended => ("ended", None, None),
-        Standing::Forgotten => ("forgotten", None, None),
+        JobStatus::Open => ("open", None, None),
+        JobStatus::Pending => ("pending", None, None),
+        JobStatus::Adopted(seq) => ("adopted", Some(seq.get()), None),
+        JobStatus::AdoptedBefore(_) => ("adopted", None, None),
+        JobStatus::Refused(reason) => ("refused", None, Some(reason)),
+        JobStatus::Withdrawn => ("aborted", None, None),
+        JobStatus::Ended => ("ended", None, None),
+        JobStatus::Forgotten => ("forgotten", None, None),
     }
 }
 
@@ -247,7 +247,7 @@ impl RowSink for PartWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         PartWriter::push(self, kind, key, value, expires_at)
     }
 
@@ -264,11 +264,11 @@ impl RowSink for PartWriter {
     }
 }
 
-/// Stages one part of an ingest job, in any process. Created by `Job.writer`. Used by one thread at
+/// Stages one part of an ingest job, in any process; from `Job.writer`. Use it in one thread at
 /// a time.
 ///
-/// Used as a context manager, it completes the part at the end of the block, and discards it if the
-/// block raises.
+/// As a context manager it completes the part at the end of the block, and discards it if the block
+/// raises.
 #[pyclass(frozen, weakref, name = "PartWriter", module = "siltstone.ingest")]
 pub(crate) struct JobPartWriter {
     job: IngestJob,
@@ -341,14 +341,12 @@ impl JobPartWriter {
 
 #[pymethods]
 impl JobPartWriter {
-    /// Add a row. Rows may come in any order.
+    /// Adds a row. Rows can be added in any order.
     ///
-    /// :param ttl: time until the row expires, counted from now.
-    /// :param expire_at: aware datetime at which the row expires, instead of `ttl`.
-    /// :raises Invalid: the key or the value is empty or oversized. The writer is unchanged and
-    ///     stays usable.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached. The
-    ///     writer is no longer usable.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
+    /// :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -365,18 +363,18 @@ impl JobPartWriter {
         })
     }
 
-    /// Add a tombstone: a row that deletes `key`.
+    /// Adds a tombstone: the ingest deletes `key`.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.with_writer(py, |process, writer| {
             push_row(py, process, writer, (Kind::Delete, key.as_ref(), &[]), None)
         })
     }
 
-    /// Add every key with the value at the same position. Keys and values are iterables, or two
-    /// Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: the lengths differ, a key or value is null; otherwise as for `add`. If some
-    ///     of the rows were added before the error, the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the part can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -391,11 +389,11 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Add every key with the value at the same position, or a tombstone if that value is null.
-    /// Keys and values are two Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position, and a tombstone for a null value. Keys
+    /// and values are two Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: the lengths differ, a key is null; otherwise as for `add`. If some of the
-    ///     rows were added before the error, the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or a key is null; as for `add`. After an error that
+    ///     was raised when some rows were added, the part can only be discarded.
     fn put_or_delete_many<'py>(
         &self,
         py: Python<'py>,
@@ -406,23 +404,23 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
     }
 
-    /// Add every row of an Arrow table, record batch or stream with the columns `key` and `value`.
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
+    /// `value`.
     ///
-    /// :raises Invalid: a column is missing, and no row was added; a key or value is null;
-    ///     otherwise as for `add`. If some of the rows were added before the error, the part can
-    ///     only be discarded.
-    /// :raises TypeError: `data` is not Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the part
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Complete the part: its tables are sorted, complete and durable. The returned Part is small
-    /// and can be pickled; `Job.commit` needs it. `finish()` is idempotent.
+    /// Completes the part: its tables are sorted, complete and durable. The result is small and
+    /// can be pickled; `Job.commit` needs it. Repeated calls return the same result.
     ///
-    /// :raises Invalid: two rows have the same key and `duplicates` is not "last"; the message
-    ///     contains both row numbers, counted from 0.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached. The
-    ///     part does not exist.
+    /// :raises Invalid: if rows have equal keys and `duplicates` is not "last"; the text names both
+    ///     rows, counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no part.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let Some(mut state) = self.state.try_lock() else {
             return Err(error::invalid(py, "a part's writer is used by one thread at a time"));
@@ -442,8 +440,7 @@ impl JobPartWriter {
         told
     }
 
-    /// Discard the part unless it is finished. Objects that it has uploaded are collected with the
-    /// job.
+    /// Discards the part, unless it is finished. Uploaded tables are collected with the job.
     fn discard(&self) {
         if let Some(mut state) = self.state.try_lock()
             && matches!(*state, PartState::Writing(_))
@@ -452,7 +449,7 @@ impl JobPartWriter {
         }
     }
 
-    /// Number of rows added.
+    /// Number of added rows.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match self.state.try_lock().as_deref() {
@@ -497,18 +494,18 @@ impl JobPartWriter {
 
 #[pymethods]
 impl Database {
-    /// Install an ingest job: all of its rows become part of the database at once, at one sequence
-    /// number. They are visible to reads of this handle when this returns, and durable with the
-    /// Commit. Repeating the call returns the same result.
+    /// Adopts an ingest job: all of its rows in one commit, at one position in the history. The
+    /// rows are visible to this handle when the call returns, and durable with the Commit. Repeated
+    /// calls for the same job return the same result.
     ///
     /// :param request: the result of `siltstone.ingest.Job.commit`, from any process.
-    /// :raises Conflict: the job belongs to another database or to a state that a restore has
-    ///     undone; its deadline has passed; it was aborted; a later version of its application was
-    ///     installed.
-    /// :raises Invalid: tables of the job are missing.
-    /// :raises Timeout: the job stays requested; this writer or the next one installs it.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached.
+    /// :raises Conflict: if the job is for another database or for a state that a restore has
+    ///     undone, if its deadline has passed, if it was aborted, or if a later version of its
+    ///     application was adopted.
+    /// :raises Invalid: if tables of the job are missing.
+    /// :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
+    ///     writer, or the next, adopts it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     fn ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Commit> {
         let request = asked(request)?;
         let held = self.held();

@@ -58,29 +58,29 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prefix_range, module)?)
 }
 
-/// Encode `parts` as a key. Keys sort like their tuples, part by part, and `unpack` returns the
-/// parts.
+/// Packs `parts` into a key. Keys have the order of their tuples, part by part, and `unpack`
+/// returns the parts.
 ///
 /// =====================  ===============================================================
 /// ``None``               before everything else
 /// ``bool``               False, True
-/// ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
-/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
-/// ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+/// ``int``                by value; up to 255 bytes, so below 2 ** 2040 in magnitude
+/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are equal
+/// ``Decimal``            by value, so 1.5 equals 1.50; NaN is the largest
 /// ``date``               by day
 /// ``datetime``           by instant, to the microsecond; it must be aware
 /// ``str``                by code points
-/// ``bytes``              by their bytes; a bytearray or a memoryview will do
+/// ``bytes``              by their bytes; a bytearray or a memoryview is accepted too
 /// ``UUID``               by its bytes
 /// =====================  ===============================================================
 ///
-/// Types are compared before values, in this order: every int sorts before every float. So ``1``,
-/// ``1.0``, ``True`` and ``Decimal(1)`` are four different parts; use one type for each position of
-/// your keys.
+/// Types are ordered before values, in the order of this table: every int sorts before every float.
+/// ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are therefore four different parts; use one type for
+/// each position of your keys.
 ///
-/// :raises Invalid: no parts are given, the key exceeds 65,535 bytes, or a part is a signalling NaN
-///     or an int that is too large.
-/// :raises TypeError: a part has another type, or a datetime has no time zone.
+/// :raises Invalid: if there are no parts, the key is longer than 65,535 bytes, a part is a
+///     signalling NaN, or an int is too large.
+/// :raises TypeError: if a part has another type, or a datetime has no time zone.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
 fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyBytes>> {
@@ -89,11 +89,11 @@ fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py
     Ok(PyBytes::new(py, &key))
 }
 
-/// Return the parts that `pack` encoded as `key`. They are equal to the original parts, but may
-/// have another form: a Decimal is normalized as by `Decimal.normalize`, a datetime is in UTC, a
+/// Returns the parts from which `pack` made `key`. They are equal to the packed parts, but not
+/// always identical: a Decimal is normalized as by `Decimal.normalize`, a datetime is in UTC, a
 /// bytearray becomes bytes, and a NumPy number becomes an int or a float.
 ///
-/// :raises Corruption: the key was not made by `pack`.
+/// :raises Corruption: if `key` was not made by `pack`.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
 fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
@@ -102,11 +102,11 @@ fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTupl
     PyTuple::new(py, values?)
 }
 
-/// Return the bounds of the keys whose first parts are `parts`, to be passed as `start` and `end`
-/// to `scan`, `delete_range` and `approximate_size`. Without parts the range contains every key
-/// made by `pack`.
+/// Returns the first key and the exclusive end of all keys that begin with `parts`, for `start`
+/// and `end` of `scan`, `delete_range` and `approximate_size`. Without parts the range covers all
+/// keys that `pack` makes.
 ///
-/// Only whole parts match: ``prefix_range("DE")`` contains ``("DE", 7)`` and ``("DE",)``, but not
+/// Only whole parts match: ``prefix_range("DE")`` covers ``("DE", 7)`` and ``("DE",)``, but not
 /// ``("DEN",)``.
 ///
 /// :raises Invalid, TypeError: as for `pack`.

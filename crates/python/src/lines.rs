@@ -86,7 +86,7 @@ pub(crate) fn register() {
 /// Starts the Python thread that logs the lines.
 pub(crate) fn start(py: Python<'_>) {
     // If this fails, only log lines are lost.
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("start"));
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("start"));
 }
 
 /// Marks the end of the queue, and waits until the Python thread has logged the queued lines.
@@ -94,7 +94,7 @@ pub(crate) fn end(py: Python<'_>) {
     let Some(queue) = queue() else { return };
     queue.waiting.lock().over = true;
     queue.arrived.notify_all();
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("stop"));
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("stop"));
 }
 
 /// The queued lines; waits for the next ones if the queue is empty. `None` once the queue has

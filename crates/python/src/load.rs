@@ -11,7 +11,7 @@ use crate::lsm::writer;
 use crate::process::Process;
 use crate::range::count;
 use crate::table::{TableBatches, TableStream};
-use crate::wait::{Paced, wait, wait_watched};
+use crate::wait::{PacedSignals, wait, wait_watched};
 use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, LargeBinaryArray,
@@ -114,7 +114,7 @@ impl RowBatch for ArrowRows {
 type Columns = (ArrayRef, ArrayRef);
 
 /// The source of the rows.
-enum Incoming<'py> {
+enum IncomingRows<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
     /// Rows of a table, encoded.
@@ -169,25 +169,25 @@ fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<C
     }
 }
 
-impl<'py> Incoming<'py> {
+impl<'py> IncomingRows<'py> {
     /// # Errors
     /// TypeError if `data` is neither Arrow data nor iterable; Invalid for missing columns.
-    fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<IncomingRows<'py>> {
         if let Some(own) = TableStream::encoded(data) {
-            return Ok(Incoming::Own(own?));
+            return Ok(IncomingRows::Own(own?));
         }
         if is_arrow(data)? {
-            return Ok(Incoming::Stream(reader(data)?));
+            return Ok(IncomingRows::Stream(reader(data)?));
         }
         let items = data.try_iter().map_err(|_| not_rows(data))?;
-        Ok(Incoming::Items(items, Item::Pair(Vec::new())))
+        Ok(IncomingRows::Items(items, Item::Pair(Vec::new())))
     }
 
     fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
         let (items, open) = match self {
-            Incoming::Stream(reader) => return next_batch(py, &mut **reader),
-            Incoming::Own(batches) => return next_encoded(py, batches),
-            Incoming::Items(items, open) => (items, open),
+            IncomingRows::Stream(reader) => return next_batch(py, &mut **reader),
+            IncomingRows::Own(batches) => return next_encoded(py, batches),
+            IncomingRows::Items(items, open) => (items, open),
         };
         loop {
             let columns = match open {
@@ -289,10 +289,10 @@ type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 fn pump<'py>(
     py: Python<'py>,
     process: &'static Process,
-    mut feed: Incoming<'py>,
+    mut feed: IncomingRows<'py>,
     (loader, told): (&mut Loader, Told<'_, 'py>),
 ) -> PyResult<()> {
-    let (mut rows, mut paced) = (0, Paced::new());
+    let (mut rows, mut paced) = (0, PacedSignals::new());
     let progress = Arc::clone(loader.progress());
     while let Some(columns) = feed.next(py)? {
         for piece in pieces(py, &columns, rows)? {
@@ -381,7 +381,7 @@ pub(crate) fn ingest_load<'py>(
         table_bytes: load.table_bytes,
     };
     let (process, env, _) = place(py, url, store_options)?;
-    let feed = Incoming::of(data)?;
+    let feed = IncomingRows::of(data)?;
     let mut loader = job.loader(&env, how, load);
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
@@ -394,31 +394,32 @@ pub(crate) fn ingest_load<'py>(
 
 #[pymethods]
 impl Database {
-    /// Load any amount of Arrow data. The rows are sorted, written to tables on all cores, and
-    /// become visible all at once, at one sequence number. When this returns they are durable.
+    /// Loads any amount of Arrow data: sorts it, builds tables on all cores, and makes all rows
+    /// visible and durable in one commit, at one position in the history.
     ///
     /// :param data: an object with `__arrow_c_stream__` or `__arrow_c_array__` and the columns
-    ///     `key` and `value` of binary or text: a pyarrow table or reader, a polars or pandas data
-    ///     frame, a duckdb relation; or an iterable of such objects, or of pairs of Arrow arrays.
+    ///     `key` and `value` of binary or text, such as a pyarrow table or reader, a data frame of
+    ///     polars or pandas, or a relation of duckdb; or an iterable of such data, or of pairs of
+    ///     Arrow arrays.
     /// :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
-    /// :param duplicates: "error", or "last": of several rows with the same key the last one
-    ///     counts.
-    /// :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), not counting memory
-    ///     of `data` itself. Larger data is sorted through files in `scratch`.
-    /// :param scratch: an existing local folder (by default the one of `tempfile`).
-    /// :param progress: called a few times a second, and at the end, with bytes done and bytes to
-    ///     do, as far as known: each row counts once when it is read and once when it is written to
-    ///     a table. An exception that it raises before the end stops the load.
-    /// :return: `LoadResult`. Existing rows with other keys stay.
-    /// :raises Invalid: a column is missing; a key or value is null; a row is out of order (the
-    ///     message contains its number, counted from 0); several rows have the same key (the
-    ///     message contains the key and two row numbers). No row is loaded.
-    /// :raises TypeError: the data or a column has another type.
-    /// :raises Timeout: the tables are uploaded; this writer or the next one makes them visible.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached.
+    /// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+    ///     them.
+    /// :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
+    ///     memory of `data` itself. Larger data is sorted through files in `scratch`.
+    /// :param scratch: an existing local folder (by default that of `tempfile`).
+    /// :param on_progress: called a few times a second, and at the end, with the bytes done and the
+    ///     bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
+    ///     a table. An exception that it raises before the end ends the load.
+    /// :return: `LoadResult`. Existing rows with other keys are kept.
+    /// :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
+    ///     names the row, counted from 0), or rows have equal keys (the text names the key and both
+    ///     rows). No row is loaded.
+    /// :raises TypeError: if the data or a column has an unsupported type.
+    /// :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
+    ///     or the next, completes it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     #[pyo3(signature = (data, *, sorted=false, duplicates="error", memory_bytes=None,
-        scratch=None, progress=None))]
+        scratch=None, on_progress=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     fn load<'py>(
         &self,
@@ -428,22 +429,22 @@ impl Database {
         duplicates: &str,
         memory_bytes: Option<Bound<'py, PyAny>>,
         scratch: Option<Bound<'py, PyAny>>,
-        progress: Option<&Bound<'py, PyAny>>,
+        on_progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let engine = held.get(py)?.clone();
         let process = held.process();
         let how = load_options(py, (sorted, duplicates), memory_bytes, scratch)?;
-        let feed = Incoming::of(data)?;
+        let feed = IncomingRows::of(data)?;
         let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
         let loader = error::Raise::raise(load.loader(), py)?;
         let done = Arc::clone(loader.progress());
-        pump(py, process, feed, (loader, progress))?;
-        let report = wait_watched(py, process, load.finish(), (&done, progress))?;
-        tell_the_end(py, &done, progress);
+        pump(py, process, feed, (loader, on_progress))?;
+        let report = wait_watched(py, process, load.finish(), (&done, on_progress))?;
+        tell_the_end(py, &done, on_progress);
         let seconds = seconds(py, report.phases, Some(report.commit))?;
         let seq = report.seq.map(siltstone::Seq::get);
-        let class = py.import("siltstone.loading")?.getattr("LoadResult")?;
+        let class = py.import("siltstone._load_result")?.getattr("LoadResult")?;
         class.call1((report.rows, report.bytes, report.tables, seq, seconds))
     }
 }

@@ -8,7 +8,7 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
-use crate::shared::{self, Meeting, Opening};
+use crate::shared::{self, Opening, SharedPlace};
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     pub(crate) env: Env,
     pub(crate) opening: Opening,
     /// The registry entry through which openers share the handle.
-    pub(crate) meeting: Option<Arc<Meeting>>,
+    pub(crate) meeting: Option<Arc<SharedPlace>>,
     pub(crate) place: String,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 /// the database accepts ingest jobs behind all other data, and, for a handle that is opened only
 /// briefly, whether it fences other handles of its kind.
 #[derive(FromPyObject)]
-pub(crate) struct Manner(bool, Option<bool>, bool, bool, Option<bool>);
+pub(crate) struct OpenMode(bool, Option<bool>, bool, bool, Option<bool>);
 
 impl Arguments {
     /// # Errors
@@ -41,7 +41,7 @@ impl Arguments {
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        Manner(create, take_over, shared, allow_ingest_behind, transient): Manner,
+        OpenMode(create, take_over, shared, allow_ingest_behind, transient): OpenMode,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
@@ -103,7 +103,7 @@ impl Arguments {
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

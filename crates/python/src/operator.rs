@@ -1,6 +1,6 @@
 //! Merge operators: built-in ones by name, and functions written in Python.
 
-use crate::error::{Raise, Raised};
+use crate::error::{CallerException, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use siltstone::{Error, ErrorKind, MergeOperator, Result, built_in_operator, built_in_operators};
@@ -69,7 +69,7 @@ impl Functions {
             Some(Err((text, raised))) => {
                 Err(Error::invalid(format!("the merge operator failed with {text}"))
                     .with("merge_operator", &self.name)
-                    .caused_by(Raised::new(raised)))
+                    .caused_by(CallerException::new(raised)))
             }
             None => Err(Error::new(ErrorKind::Closed, "the interpreter is exiting")),
         }

@@ -10,7 +10,7 @@
 //! per thread, however slow the consumer is.
 
 use crate::process::Process;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use siltstone::{Error, ErrorKind, Fill, Result, Rows, Scan};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
@@ -36,7 +36,7 @@ enum Message {
 }
 
 /// The result of waiting for rows.
-pub(crate) enum Waited {
+pub(crate) enum RowWait {
     /// The next rows.
     Rows(Rows),
     /// There are no more.
@@ -97,23 +97,23 @@ impl Parts {
     /// # Errors
     /// The errors of reading; Closed if the interpreter is exiting. After an error the scan is
     /// over.
-    pub(crate) fn next(&mut self) -> Result<Waited> {
+    pub(crate) fn next(&mut self) -> Result<RowWait> {
         while self.left > 0 {
             let Some(queue) = self.queues.get(self.turn) else { break };
             match queue.recv_timeout(SIGNAL_INTERVAL) {
-                Ok(Message::Rows(rows)) => return Ok(Waited::Rows(self.take(rows))),
+                Ok(Message::Rows(rows)) => return Ok(RowWait::Rows(self.take(rows))),
                 Ok(Message::PartEnd) => {
                     self.left -= 1;
                     self.turn = (self.turn + 1) % self.queues.len();
                 }
                 Ok(Message::Failed(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => return Ok(Waited::Later),
+                Err(RecvTimeoutError::Timeout) => return Ok(RowWait::Later),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::new(ErrorKind::Closed, "the interpreter is exiting"));
                 }
             }
         }
-        Ok(Waited::End)
+        Ok(RowWait::End)
     }
 
     /// Returns as many of `rows` as are wanted. After the last wanted row the threads are released.
@@ -170,9 +170,9 @@ fn read_batch(
                 let mut fetch = part.fetch();
                 loop {
                     match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
-                        Polled::Done(done) => break done?,
-                        Polled::Later => {}
-                        Polled::Over => return Ok(None),
+                        PollOutcome::Done(done) => break done?,
+                        PollOutcome::Later => {}
+                        PollOutcome::Over => return Ok(None),
                     }
                 }
             }

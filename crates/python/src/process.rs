@@ -8,7 +8,7 @@
 use crate::database::Opened;
 use crate::error;
 use crate::lines;
-use crate::shared::Meeting;
+use crate::shared::SharedPlace;
 use crate::stats;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
@@ -56,7 +56,7 @@ pub(crate) struct Process {
     open: Mutex<Vec<Weak<Opened>>>,
     closing: Mutex<Vec<JoinHandle<()>>>,
     /// Shared handles, by location. Locked by the same rule as [`CURRENT`].
-    shared: Mutex<HashMap<String, Weak<Meeting>>>,
+    shared: Mutex<HashMap<String, Weak<SharedPlace>>>,
 }
 
 impl Process {
@@ -176,13 +176,13 @@ impl Process {
     }
 
     /// The registry entry through which openers of `place` share one handle.
-    pub(crate) fn meeting(&self, place: String) -> Arc<Meeting> {
+    pub(crate) fn meeting(&self, place: String) -> Arc<SharedPlace> {
         let mut shared = self.shared.lock();
         if let Some(meeting) = shared.get(&place).and_then(Weak::upgrade) {
             return meeting;
         }
         shared.retain(|_, meeting| meeting.strong_count() > 0);
-        let meeting = Arc::new(Meeting::default());
+        let meeting = Arc::new(SharedPlace::default());
         shared.insert(place, Arc::downgrade(&meeting));
         meeting
     }

@@ -7,27 +7,26 @@ use crate::conditional::condition;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::Raise;
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::Accept;
 
 #[pymethods]
 impl Database {
-    /// Set `key` to `value`. The write is visible to this handle at once, and durable within
-    /// `flush_interval` or when a caller waits for the Commit. Waits only while
+    /// Sets `key` to `value`. The write is visible to this handle at once. It is durable within
+    /// `flush_interval`, or as soon as a caller waits for the Commit. The call waits only while
     /// `max_memtable_bytes` are unflushed.
     ///
-    /// :param ttl: time until the key expires, rounded up to milliseconds.
-    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
-    ///     the past hides the previous value.
+    /// :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
     /// :param if_absent: write only if the key is absent.
     /// :param if_value: write only if the key has this value.
-    /// :raises Conflict: the condition does not hold; `context["key"]` is the key.
-    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
     ///     finite.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
+    /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=None))]
     fn put(
@@ -40,7 +39,7 @@ impl Database {
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
             return self.on_condition(py, |database| {
                 database.put_if(key.as_ref(), value.as_ref(), life.end(database)?, condition)
@@ -51,10 +50,10 @@ impl Database {
         })
     }
 
-    /// Delete `key`. Deleting an absent key is not an error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     ///
     /// :param if_value: delete only if the key has this value.
-    /// :raises Conflict: the key has another value or is absent; `context["key"]` is the key.
+    /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
     #[pyo3(signature = (key, *, if_value=None))]
     fn delete(
         &self,
@@ -68,13 +67,14 @@ impl Database {
         self.accept(py, |database| database.delete(key.as_ref()))
     }
 
-    /// Add a merge operand to `key`. Reads fold the operands into the value with the merge operator
-    /// that the database was opened with.
+    /// Adds a merge operand to `key`. Reads fold it into the value with the merge operator that
+    /// the database was opened with.
     ///
-    /// :param ttl: time until the operand expires, together with the value that it was added to.
+    /// :param ttl: time to live. After it the operand expires, together with the value that it was
+    ///     added to.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: the database was opened without a merge operator, or the operator rejects
-    ///     the operand; otherwise as for `put`.
+    /// :raises Invalid: if the database was opened without a merge operator, or the operator does
+    ///     not accept the operand; as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -84,19 +84,19 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         self.accept(py, |database| {
             database.merge_until(key.as_ref(), operand.as_ref(), life.end(database)?)
         })
     }
 
-    /// Delete every key in `[start, end)`, or every key with `prefix`, with a single entry,
-    /// independent of the number of keys. Later writes are not affected. Without `start` the range
-    /// begins at the first key; without `end` it extends to the last key. Compactions drop tables
-    /// that the deletion covers without reading them.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`, with one entry,
+    /// independent of their number. Later writes are not affected. Without `start` the range begins
+    /// at the first key; without `end` it ends after the last. Compactions do not read tables that
+    /// the range covers completely.
     ///
-    /// :raises Invalid: no argument is given, `prefix` is given together with a bound, a bound or
-    ///     the prefix is empty or oversized, or `start` is not below `end`.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,

@@ -1,13 +1,13 @@
 //! The position of a scan, so that `seek` skips rows and never moves backwards.
 
-use crate::scan::Yields;
+use crate::scan::ScanItems;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use siltstone::Rows;
 
 /// The position of a scan in its direction.
 #[derive(Default)]
-pub(crate) struct Reached {
+pub(crate) struct ScanPosition {
     reverse: bool,
     /// The key of the last row read; `None` before the first.
     last: Option<Vec<u8>>,
@@ -17,9 +17,9 @@ pub(crate) struct Reached {
     ends: Vec<usize>,
 }
 
-impl Reached {
-    pub(crate) fn new(reverse: bool) -> Reached {
-        Reached { reverse, ..Reached::default() }
+impl ScanPosition {
+    pub(crate) fn new(reverse: bool) -> ScanPosition {
+        ScanPosition { reverse, ..ScanPosition::default() }
     }
 
     /// Whether a row with the key `row` precedes `key` in the direction of the scan.
@@ -49,13 +49,15 @@ impl Reached {
     pub(crate) fn key_of<'a>(
         &'a self,
         made: &'a Bound<'_, PyAny>,
-        yields: Yields,
+        yields: ScanItems,
         after: usize,
     ) -> Option<&'a [u8]> {
         match yields {
-            Yields::Keys => Some(made.cast::<PyBytes>().ok()?.as_bytes()),
-            Yields::Items => made.cast::<PyTuple>().ok()?.get_borrowed_item(0).ok()?.extract().ok(),
-            Yields::Values => {
+            ScanItems::Keys => Some(made.cast::<PyBytes>().ok()?.as_bytes()),
+            ScanItems::Items => {
+                made.cast::<PyTuple>().ok()?.get_borrowed_item(0).ok()?.extract().ok()
+            }
+            ScanItems::Values => {
                 let row = self.ends.len().checked_sub(after + 1)?;
                 let start = row.checked_sub(1).and_then(|before| self.ends.get(before));
                 self.bytes.get(start.copied().unwrap_or_default()..*self.ends.get(row)?)
@@ -64,7 +66,7 @@ impl Reached {
     }
 
     /// Moves to the last converted row.
-    pub(crate) fn come_to_made(&mut self, last: &Bound<'_, PyAny>, yields: Yields) {
+    pub(crate) fn come_to_made(&mut self, last: &Bound<'_, PyAny>, yields: ScanItems) {
         let key = self.key_of(last, yields, 0).map(<[u8]>::to_vec);
         self.last = key.or(self.last.take());
     }

@@ -7,7 +7,7 @@ use crate::open::{env, shown};
 use crate::process::Process;
 use crate::shown::quoted;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -41,11 +41,11 @@ impl Place {
     }
 }
 
-/// A read-only handle, returned by `siltstone.open_reader`. It sees whole durable writes in commit
-/// order.
+/// A reader, from `siltstone.open_reader`. It sees whole writes in commit order, as soon as they
+/// are durable.
 ///
-/// It can be pickled, and reopens itself after a fork. The URL and the options are pickled; store
-/// options are not: they come from the environment of the receiving process, or from the provider
+/// A reader can be pickled, and reopens itself after a fork. The pickle carries the URL and the
+/// options. Store options come from the environment where it is unpickled, or from the provider
 /// that the reader was opened with.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Reader {
@@ -119,14 +119,14 @@ reads!(Reader);
 
 #[pymethods]
 impl Reader {
-    /// Look for newer data now instead of at the next `manifest_poll_interval`.
+    /// Looks for newer data now, without waiting for the next `manifest_poll_interval`.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held(py)?;
         wait(py, held.process(), held.get(py)?.refresh())
     }
 
-    /// The checkpoint that the reader was opened at; None if the reader follows the database or
-    /// stays at a version.
+    /// The checkpoint that the reader was opened at; None for a following reader and for a
+    /// reader at a version.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match &self.place.at {
@@ -135,25 +135,26 @@ impl Reader {
         }
     }
 
-    /// Return the `Stats` of the handle: its current state and its counters since it was opened.
-    /// Sends no request to the store, and is cheap enough to call every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child; for a reader, also after `close()`.
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held(py)?;
         let engine = held.get(py)?;
         let (refresh_error, ended) = (engine.refresh_error(), engine.ended());
-        let beside = BesideFigures { refresh_error, ended, ..BesideFigures::default() };
+        let beside = StatsExtras { refresh_error, ended, ..StatsExtras::default() };
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// Return the figures of `stats` by name, as floats, for a monitoring system. `Stats` documents
-    /// the units; names with `_bytes`, `_seconds`, `_requests` or `_rows` contain the unit.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held(py)?.get(py)?.stats())
     }
 
-    /// Close the handle. `close()` is idempotent.
+    /// Closes the handle. `close()` is idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
             // After the exit hook no request can be sent; an unreleased lease expires by itself.
@@ -189,7 +190,7 @@ impl Reader {
     /// not pickled: they come from the environment of the process that reopens the reader, or from
     /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
+        let reduced = py.import("siltstone._open")?.getattr("reduced_reader")?;
         let Place { url, provider, at, described, .. } = &self.place;
         let at = travelling(py, at.as_ref())?;
         reduced.call1((shown(url), self.named.bind(py), provider, at, described))

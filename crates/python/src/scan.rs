@@ -5,7 +5,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::reached::Reached;
+use crate::reached::ScanPosition;
 use crate::shown;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
@@ -34,19 +34,19 @@ pub(crate) const NO_SEEK: &str =
 
 /// The items that a scan yields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Yields {
+pub(crate) enum ScanItems {
     Items,
     Keys,
     Values,
 }
 
-impl Yields {
+impl ScanItems {
     /// The name for error texts.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Yields::Items => "keys and values",
-            Yields::Keys => "keys",
-            Yields::Values => "values",
+            ScanItems::Items => "keys and values",
+            ScanItems::Keys => "keys",
+            ScanItems::Values => "values",
         }
     }
 }
@@ -106,11 +106,11 @@ impl Pull {
     }
 }
 
-/// A one-shot iteration over a snapshot of the time when it was created. Used by one thread at a
-/// time.
+/// An iterator that can be used once, over the state at the time of its creation. Use it in one
+/// thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
-    yields: Yields,
+    yields: ScanItems,
     state: Mutex<ScanState>,
 }
 
@@ -128,7 +128,7 @@ struct ScanState {
     deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
-    reached: Reached,
+    reached: ScanPosition,
     /// Whether the scan has a limit.
     limited: bool,
 }
@@ -138,7 +138,7 @@ pub(crate) fn open<S: Source>(
     py: Python<'_>,
     source: &S,
     range: ScanRange,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Scan> {
     let held = source.held(py)?;
     if let Answer::Pending(looks) = S::fresh(held.get(py)?).raise(py)? {
@@ -149,9 +149,9 @@ pub(crate) fn open<S: Source>(
 }
 
 impl Scan {
-    pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
+    pub(crate) fn new(process: &'static Process, scan: Pull, yields: ScanItems) -> Self {
         let reverse = matches!(&scan, Pull::Scan(scan) if scan.range().reverse);
-        let reached = Reached::new(reverse);
+        let reached = ScanPosition::new(reverse);
         let limited = scan.rows_left() != u64::MAX;
         let refill_rows = match scan.rows_left() {
             _ if scan.is_noted() => 1,
@@ -226,7 +226,7 @@ impl ScanState {
     }
 
     /// Makes sure that a row is buffered; `false` at the end.
-    fn refill(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    fn refill(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         if self.has_rows() {
             return Ok(true);
         }
@@ -240,7 +240,7 @@ impl ScanState {
         refilled
     }
 
-    fn read(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    fn read(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         let Some(held) = &mut self.scan else { return Ok(false) };
         let process = held.process();
         let pull = held.get_mut(py)?;
@@ -280,7 +280,7 @@ impl ScanState {
     }
 
     /// Skips the rows before `key`.
-    fn seek(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) -> PyResult<()> {
+    fn seek(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) -> PyResult<()> {
         if self.limited {
             return Err(error::invalid(py, NO_SEEK));
         }
@@ -304,7 +304,7 @@ impl ScanState {
     }
 
     /// Skips the buffered rows before `key`.
-    fn pass(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) {
+    fn pass(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) {
         let (reached, made) = (&self.reached, &self.made);
         let passed = made.iter().enumerate().take_while(|(at, row)| {
             let row = reached.key_of(row.bind(py), yields, made.len() - at - 1);
@@ -322,7 +322,7 @@ impl ScanState {
     fn take<'py>(
         &mut self,
         py: Python<'py>,
-        yields: Yields,
+        yields: ScanItems,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Some(made) = self.made.pop_front() {
             return Ok(Some(made.into_bound(py)));
@@ -340,8 +340,8 @@ fn make(
     py: Python<'_>,
     scan: &mut siltstone::Scan,
     made: &mut VecDeque<Py<PyAny>>,
-    (wanted, yields): (usize, Yields),
-    reached: &mut Reached,
+    (wanted, yields): (usize, ScanItems),
+    reached: &mut ScanPosition,
 ) -> PyResult<Fill> {
     let (mut bytes, mut failed) = (0, None);
     made.reserve(wanted);
@@ -349,7 +349,7 @@ fn make(
     let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
         Ok(object) => {
             made.push_back(object.unbind());
-            if yields == Yields::Values {
+            if yields == ScanItems::Values {
                 reached.note_key(key);
             }
             bytes += key.len() + value.len();
@@ -371,15 +371,17 @@ fn object<'py>(
     py: Python<'py>,
     key: &[u8],
     value: Option<&[u8]>,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match (yields, value) {
-        (Yields::Items, None) => (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any(),
-        (Yields::Items, Some(value)) => {
+        (ScanItems::Items, None) => {
+            (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
+        }
+        (ScanItems::Items, Some(value)) => {
             (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
         }
-        (Yields::Keys, _) => PyBytes::new(py, key).into_any(),
-        (Yields::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
+        (ScanItems::Keys, _) => PyBytes::new(py, key).into_any(),
+        (ScanItems::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
     })
 }
 
@@ -397,20 +399,21 @@ impl Scan {
         state.take(py, self.yields)
     }
 
-    /// Skip the rows before `key` in the direction of the scan: the next row is the first one at or
-    /// after `key` that was not returned yet. A scan never moves backwards, so a key that it has
-    /// passed has no effect. A key beyond the range ends the scan. Skipped rows are not read,
-    /// except those already read ahead.
+    /// Skips the rows before `key` in the direction of the scan: the next row is the first
+    /// remaining row at or after it. A scan never goes back: a key that it has passed has no
+    /// effect, and a key beyond its range ends the scan. Skipped rows are not read, except those
+    /// that were read ahead.
     ///
-    /// :raises Invalid: the scan has a limit.
+    /// :raises Invalid: if the scan has a limit.
     fn seek(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.lock(py)?.seek(py, self.yields, key.as_ref())
     }
 
-    /// Return the remaining rows as Arrow record batches with the columns `key` and `value`.
+    /// Returns the remaining rows as Arrow record batches with the columns `key` and `value`.
     ///
-    /// :param batch_rows: maximum rows of a batch (65,536 by default). A batch also ends at 64 MiB.
-    /// :raises Invalid: rows were buffered but not iterated yet, or `batch_rows` is below 1.
+    /// :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
+    ///     at 64 MiB.
+    /// :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
     #[pyo3(signature = (batch_rows=None))]
     pub(crate) fn to_arrow(
         &self,
@@ -433,7 +436,7 @@ impl Scan {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Close the scan and release its resources. It yields no more rows.
+    /// Releases the data that the scan keeps. The scan yields no more rows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         state.end();

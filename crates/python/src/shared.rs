@@ -1,7 +1,7 @@
 //! `open(…, shared=True)`: one engine handle for all openers of a location in this process (RFC
 //! 0026).
 
-use crate::database::{Database, Opened, Unasked};
+use crate::database::{CloseReason, Database, Opened};
 use crate::held::Held;
 use crate::process::Process;
 use futures::FutureExt;
@@ -16,12 +16,12 @@ use tokio::sync::Mutex;
 
 /// A location whose openers share a handle. The lock serialises opening and closing the handle.
 #[derive(Default)]
-pub(crate) struct Meeting {
-    joint: Mutex<Weak<Joint>>,
+pub(crate) struct SharedPlace {
+    joint: Mutex<Weak<SharedHandle>>,
 }
 
 /// The shared handle and the number of its users.
-struct Joint {
+struct SharedHandle {
     opened: Arc<Opened>,
     opening: Opening,
     users: AtomicUsize,
@@ -80,8 +80,8 @@ fn shown(value: Option<OptionValue>) -> String {
 
 /// One opener's share of the handle.
 pub(crate) struct Share {
-    meeting: Arc<Meeting>,
-    joint: Arc<Joint>,
+    meeting: Arc<SharedPlace>,
+    joint: Arc<SharedHandle>,
     /// Set once the share was returned: the result of returning it.
     ended: OnceLock<Held<Ended>>,
     /// An empty holder for calls after that.
@@ -110,7 +110,7 @@ pub(crate) fn place(py: Python<'_>, env: &Env) -> PyResult<String> {
 /// As opening; Invalid if an option differs from the open handle.
 pub(crate) async fn open(
     process: &'static Process,
-    meeting: Arc<Meeting>,
+    meeting: Arc<SharedPlace>,
     env: Env,
     opening: Opening,
     place: String,
@@ -125,7 +125,7 @@ pub(crate) async fn open(
         None => {
             let engine = siltstone::Database::open(env, opening.how.clone()).await?;
             let opened = Opened::new(process, engine, place);
-            let joint = Arc::new(Joint { opened, opening, users: AtomicUsize::new(1) });
+            let joint = Arc::new(SharedHandle { opened, opening, users: AtomicUsize::new(1) });
             *current = Arc::downgrade(&joint);
             joint
         }
@@ -136,16 +136,16 @@ pub(crate) async fn open(
     Ok(Database::shared(opened, Share { meeting, joint, ended, nothing }))
 }
 
-impl Joint {
+impl SharedHandle {
     /// Whether the handle is still usable.
     fn is_alive(&self) -> bool {
         self.opened.held().peek().is_some_and(|engine| engine.ended().is_none())
     }
 }
 
-impl Meeting {
+impl SharedPlace {
     /// Returns one share: its writes are durable afterwards, and the last share closes the handle.
-    async fn give_back(&self, joint: &Joint, unasked: Option<Unasked>) -> Result<()> {
+    async fn give_back(&self, joint: &SharedHandle, unasked: Option<CloseReason>) -> Result<()> {
         let mut flushed = None;
         // While this lock is held no opener can join, and no opener can open before the close has
         // ended.
@@ -210,7 +210,7 @@ impl Share {
         }
     }
 
-    fn begin(&self, unasked: Option<Unasked>) -> Ended {
+    fn begin(&self, unasked: Option<CloseReason>) -> Ended {
         let (meeting, joint) = (Arc::clone(&self.meeting), Arc::clone(&self.joint));
         let task = async move { meeting.give_back(&joint, unasked).await };
         let task = self.nothing.process().handle().spawn(task);
@@ -230,7 +230,7 @@ impl Drop for Share {
         if self.is_over() || process.is_stale() || process.is_over() {
             return;
         }
-        let ended = self.begin(Some(Unasked::Forgotten));
+        let ended = self.begin(Some(CloseReason::Forgotten));
         process.note_closing(process.handle().spawn(ended.map(drop)));
     }
 }

@@ -60,18 +60,18 @@ macro_rules! measured {
 
         #[pymethods]
         impl $class {
-            /// Return the approximate size of `[start, end)`, or of the keys with `prefix`, from
+            /// Estimates the stored size of `[start, end)`, or of the keys with `prefix`, from
             /// metadata alone: no block is read. A table at an edge of the range costs one request
             /// if its index is not in memory.
             ///
-            /// The result counts stored data: older versions, and deleted or expired entries until
-            /// a compaction drops them. For a snapshot it includes newer entries in memory. Bytes
-            /// are those of compressed blocks and of memtables. They exceed the exact size by at
-            /// most two blocks per layer (`read_amplification` of `stats()` is the number of
-            /// layers), and are never below it. Rows of a table at an edge are estimated as if
-            /// spread evenly over its bytes; rows of all other tables are exact.
+            /// The estimate counts stored data: it includes older versions and deleted or expired
+            /// rows until a compaction drops them and, in memory, writes after a snapshot. Bytes
+            /// are the compressed bytes of blocks, and the bytes of memtables. The estimate is
+            /// never too low, and too high by at most two blocks for each layer
+            /// (`read_amplification` of `stats()` is the number of layers). The rows of a table at
+            /// an edge are estimated in proportion to its bytes; all other rows are exact.
             ///
-            /// :raises Invalid: `prefix` is given together with a bound.
+            /// :raises Invalid: if `prefix` is given together with a bound.
             /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
             #[pyo3(signature = (start=None, end=None, *, prefix=None))]
             fn approximate_size(

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use siltstone::{Result, ScanRange};
 use std::sync::Arc;
 
-/// A fixed view of the database of a writer. It retains the data that it reads until it is closed,
-/// and stays usable after the database is closed.
+/// A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
+/// after the database is closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,
@@ -48,7 +48,7 @@ impl Snapshot {
         self.seq
     }
 
-    /// Close the snapshot and release the data that it retains. Scans that it began continue.
+    /// Releases the data that the snapshot keeps. Open scans of the snapshot continue.
     fn close(&self) {
         let held = self.held.lock().take();
         drop(held);

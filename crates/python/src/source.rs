@@ -73,13 +73,11 @@ macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
         impl $class {
-            /// Return the value of `key`, or `default` if the key is absent.
+            /// Returns the value of `key`, or `default` if the key is absent.
             ///
-            /// :raises Invalid: the key is empty or oversized.
-            /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
-            /// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
-            /// :raises Denied: the store refuses the credentials.
-            /// :raises Corruption: a table is damaged.
+            /// :raises Invalid: if the key is empty or too long.
+            /// :raises Closed, Fenced: if the handle can no longer be used.
+            /// :raises Unavailable, Timeout, Denied, Corruption: see `siltstone.exceptions`.
             #[pyo3(signature = (key, default=None))]
             fn get<'py>(
                 &self,
@@ -107,14 +105,14 @@ macro_rules! lookups {
                 $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
             }
 
-            /// Return the values of `keys`, in the order of `keys` and all of one moment, with None
-            /// for an absent key.
+            /// Returns the values of `keys`, in the order of `keys`, all from one state of the
+            /// database; None for an absent key.
             ///
-            /// For an Arrow array of binary or text, return an Arrow array of binary, of the same
-            /// library if that is pyarrow or arro3. A null key gives a null.
+            /// For an Arrow array of binary or text the result is an Arrow array of binary, of the
+            /// same library if that is pyarrow or arro3. A null key gives a null.
             ///
-            /// :raises TypeError: a single key is given instead of a list, or an element is not a
-            ///     key; the message contains its position.
+            /// :raises TypeError: if `keys` is a single key, or an element is not a key; the text
+            ///     names its row.
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
@@ -123,12 +121,12 @@ macro_rules! lookups {
                 $crate::get_many::get_many(py, self, keys)
             }
 
-            /// Iterate over the keys and values in `[start, end)`, or of the keys with `prefix`, as
-            /// of the time of the call.
+            /// Iterates over the keys and values of `[start, end)`, or of the keys with `prefix`,
+            /// in the state at the time of the call.
             ///
-            /// :param reverse: iterate in descending order.
+            /// :param reverse: iterate from the greatest key to the smallest.
             /// :param limit: maximum number of rows.
-            /// :raises Invalid: `prefix` is given together with a bound, or `limit` is negative.
+            /// :raises Invalid: if `prefix` is given together with a bound, or `limit` is negative.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn scan(
                 &self,
@@ -140,7 +138,7 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
             /// Same as `scan`.
@@ -155,10 +153,10 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
-            /// Like `scan`, but yields only the keys.
+            /// As `scan`, but yields only the keys.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn keys(
                 &self,
@@ -170,10 +168,10 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Keys)
             }
 
-            /// Like `scan`, but yields only the values.
+            /// As `scan`, but yields only the values.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn values(
                 &self,
@@ -185,12 +183,12 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Values)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Values)
             }
 
             fn __iter__(&self, py: Python<'_>) -> PyResult<$crate::scan::Scan> {
                 let everything = siltstone::ScanRange::default();
-                $crate::scan::open(py, self, everything, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, everything, $crate::scan::ScanItems::Keys)
             }
 
             fn __bool__(&self) -> bool {

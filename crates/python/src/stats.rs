@@ -9,7 +9,7 @@ use siltstone::{CompactionEntry, Stats};
 /// stops its compactor and the error that stops its collector. A reader has the error of its last
 /// refresh. Both have the error that ended the handle.
 #[derive(Default)]
-pub(crate) struct BesideFigures {
+pub(crate) struct StatsExtras {
     pub(crate) entries: Vec<CompactionEntry>,
     pub(crate) error: Option<siltstone::Error>,
     pub(crate) gc_error: Option<siltstone::Error>,
@@ -30,7 +30,7 @@ pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
 pub(crate) fn stats<'py>(
     py: Python<'py>,
     stats: &Stats,
-    beside: &BesideFigures,
+    beside: &StatsExtras,
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = STATS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);

@@ -3,10 +3,10 @@
 
 use crate::error;
 use crate::held::Held;
-use crate::parts::{self, BatchSize, PART_BYTES, Parts, Waited};
+use crate::parts::{self, BatchSize, PART_BYTES, Parts, RowWait};
 use crate::process::Process;
 use crate::scan::Pull;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
@@ -26,8 +26,8 @@ pub(crate) const DEFAULT_BATCH_ROWS: u64 = 65_536;
 /// enough to keep several batches in memory.
 pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
-/// The rows of a scan as a stream of Arrow record batches. It can be read once, by any library that
-/// supports the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
+/// The rows of a scan as a stream of Arrow record batches. It can be read once, by any library
+/// with the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct ArrowStream {
     batches: Mutex<Option<Batches>>,
@@ -132,9 +132,9 @@ impl Batches {
                 let parts = parts.peek_mut().ok_or_else(forked)?;
                 loop {
                     match parts.next().map_err(external)? {
-                        Waited::Rows(rows) => return Ok(Some((rows, Vec::new()))),
-                        Waited::End => return Ok(None),
-                        Waited::Later => check_signals(self.maker)?,
+                        RowWait::Rows(rows) => return Ok(Some((rows, Vec::new()))),
+                        RowWait::End => return Ok(None),
+                        RowWait::Later => check_signals(self.maker)?,
                     }
                 }
             }
@@ -196,9 +196,9 @@ fn wait_here<T>(
 ) -> Result<T, ArrowError> {
     loop {
         match poll_for(process, work.as_mut(), SIGNAL_INTERVAL) {
-            Polled::Done(done) => return done.map_err(external),
-            Polled::Later => check_signals(maker)?,
-            Polled::Over => return Err(refused("the interpreter is exiting")),
+            PollOutcome::Done(done) => return done.map_err(external),
+            PollOutcome::Later => check_signals(maker)?,
+            PollOutcome::Over => return Err(refused("the interpreter is exiting")),
         }
     }
 }

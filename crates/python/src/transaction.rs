@@ -5,7 +5,7 @@ use crate::commit::Commit;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::held::Held;
 use crate::process::Process;
 use crate::source::{Source, reads};
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use siltstone::{Accept, Isolation, Result, ScanRange};
 
-/// A transaction, returned by `Database.transaction`. Its reads see the database as of its begin,
-/// plus its own writes. Other readers see these writes only after the commit, all at once. A
-/// transaction takes no locks: if another commit conflicts with it, its commit raises Conflict and
-/// the transaction is over. Used as a context manager, it commits if the block ends normally and
-/// rolls back if the block raises.
+/// A transaction, from `Database.transaction`. Its reads see the database as of its begin,
+/// together with its own writes. Other handles see its writes only after the commit, all at once. A
+/// transaction takes no locks: if another commit conflicts, its commit raises Conflict, and the
+/// transaction is over. As a context manager it commits at the end of the block, and rolls back if
+/// the block raises.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Transaction {
     held: Held<siltstone::Transaction>,
@@ -28,7 +28,7 @@ pub(crate) struct Transaction {
     _database: Py<Database>,
 }
 
-/// A savepoint of a transaction, for `rollback_to`.
+/// A position in a transaction, for `rollback_to`.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Savepoint(siltstone::Savepoint);
 
@@ -76,7 +76,7 @@ pub(crate) fn try_commit(
 
 #[pymethods]
 impl Transaction {
-    /// The last sequence number of other writers that the transaction sees.
+    /// The last sequence number of other writes that the transaction sees.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.seq().get())
@@ -88,7 +88,7 @@ impl Transaction {
         Ok(name(self.held.get(py)?.isolation()))
     }
 
-    /// The Commit, if the transaction was committed and had written something; otherwise None.
+    /// The Commit, after a commit with at least one write; otherwise None.
     #[getter]
     fn committed(&self, py: Python<'_>) -> Option<Py<Commit>> {
         self.committed.lock().as_ref().map(|commit| commit.clone_ref(py))
@@ -96,12 +96,12 @@ impl Transaction {
 
     /// Set `key` to `value`.
     ///
-    /// :param ttl: time until the key expires, counted from now.
-    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
-    ///     the past hides the previous value.
-    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
     ///     finite.
-    /// :raises Closed: the transaction is over.
+    /// :raises Closed: if the transaction is over.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
@@ -111,7 +111,7 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
@@ -120,8 +120,8 @@ impl Transaction {
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: the database was opened without a merge operator, or the operator rejects
-    ///     the operand; otherwise as for `put`.
+    /// :raises Invalid: if the database was opened without a merge operator, or the operator does
+    ///     not accept the operand; as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -131,22 +131,22 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.merge(key.as_ref(), operand.as_ref(), expires_at).raise(py)
     }
 
-    /// Delete `key`. Deleting an absent key is not an error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.held.get(py)?.delete(key.as_ref()).raise(py)
     }
 
-    /// Delete every key in `[start, end)`, or every key with `prefix`. Later writes of the
-    /// transaction are not affected. Without `start` the range begins at the first key; without
-    /// `end` it extends to the last key and counts as two operations.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`. Later writes of the
+    /// transaction are not affected. Without `start` the range begins at the first key. Without
+    /// `end` it ends after the last key, and counts as two operations.
     ///
-    /// :raises Invalid: no argument is given, `prefix` is given together with a bound, a bound or
-    ///     the prefix is empty or oversized, or `start` is not below `end`.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -167,34 +167,32 @@ impl Transaction {
         self.delete(py, key)
     }
 
-    /// Return a savepoint for `rollback_to`.
+    /// Returns a savepoint for `rollback_to`.
     ///
-    /// :raises Closed: the transaction is over.
+    /// :raises Closed: if the transaction is over.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
         self.held.get(py)?.savepoint().raise(py).map(Savepoint)
     }
 
-    /// Discard everything written since the savepoint. Reads since then still count for conflicts,
-    /// because they may have influenced later writes. The savepoint stays valid; later savepoints
-    /// are removed.
+    /// Discards all writes since the savepoint. Reads since the savepoint still count for
+    /// conflicts, because later writes may depend on them. The savepoint can be used again; later
+    /// savepoints are discarded.
     ///
-    /// :raises Invalid: the savepoint belongs to another transaction, or was removed by an earlier
-    ///     `rollback_to`.
+    /// :raises Invalid: if the savepoint belongs to another transaction, or was discarded.
     fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
         self.held.get(py)?.rollback_to(&savepoint.0).raise(py)
     }
 
-    /// Commit: all writes become visible at once, and durable as after a put. Return None if
-    /// nothing was written. Waits only while `max_memtable_bytes` are unflushed. A wait that is
-    /// interrupted has committed nothing and leaves the transaction open.
+    /// Commits all writes: they become visible at once, and durable like those of a put. Returns
+    /// None if the transaction has no writes. The call waits only while `max_memtable_bytes` are
+    /// unflushed. An interrupted wait commits nothing and leaves the transaction open.
     ///
-    /// :raises Conflict: another commit changed data that this transaction depends on;
-    ///     `context["key"]` is the key (escaped as in a bytes literal). The transaction is over:
+    /// :raises Conflict: if another commit changed data that the transaction depends on;
+    ///     `context["key"]` names the key (escaped as in a bytes literal). The transaction is over:
     ///     run it again, or use `siltstone.retry`.
-    /// :raises Invalid: more than `max_batch_bytes` were written.
-    /// :raises Closed: the transaction is over, or the database was closed.
-    /// :raises Fenced: another writer has taken over.
-    /// :raises Timeout, Unavailable: the store did not answer in time or cannot be reached.
+    /// :raises Invalid: if the writes are larger than `max_batch_bytes`.
+    /// :raises Closed: if the transaction is over, or the database was closed.
+    /// :raises Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         let (engine, process) = self.engine(py)?;
         loop {
@@ -210,8 +208,8 @@ impl Transaction {
         }
     }
 
-    /// Discard all writes and end the transaction. Calling it again, or after a commit, has no
-    /// effect.
+    /// Discards all writes and ends the transaction. A second call, or a call after the commit,
+    /// has no effect.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.held.get(py)?.rollback();
         Ok(())
@@ -278,15 +276,15 @@ impl Savepoint {
 
 #[pymethods]
 impl Database {
-    /// Begin a transaction, for a `with` block, which commits it if the block ends normally.
+    /// Begins a transaction. Use it in a `with` block, which commits at the end.
     ///
-    /// :param isolation: "serializable": the commit raises Conflict if any data that the
-    ///     transaction read has changed since, including keys that it looked for and did not find.
-    ///     "snapshot": the commit raises Conflict only if another commit has written a key that
-    ///     this transaction writes; two transactions may each change data that the other has read
+    /// :param isolation: "serializable": the commit raises Conflict if another commit changed any
+    ///     data that the transaction has read, including keys that it looked for and did not find.
+    ///     "snapshot": the commit raises Conflict if another commit wrote a key that the
+    ///     transaction writes. Two transactions may then each change data that the other has read
     ///     (write skew).
-    /// :raises Invalid: `isolation` is another value.
-    /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+    /// :raises Invalid: if `isolation` has another value.
+    /// :raises Closed, Fenced: if the handle can no longer be used.
     #[pyo3(signature = (isolation="serializable"))]
     fn transaction(slf: Bound<'_, Self>, isolation: &str) -> PyResult<Transaction> {
         let py = slf.py();

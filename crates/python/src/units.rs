@@ -82,8 +82,7 @@ pub(crate) fn run_unit<'py>(
 
 #[pymethods]
 impl UnitPlan {
-    /// The remaining units, each with the first key of its range and the key before which the range
-    /// ends.
+    /// The remaining units, each with the first key of its range and its exclusive end.
     fn units<'py>(&self, py: Python<'py>) -> PyResult<Vec<PlainOpenUnit<'py>>> {
         let units = self.call(py, |plan| async move { plan.units().await })?;
         let plain = |unit: CompactionUnit| {
@@ -95,13 +94,13 @@ impl UnitPlan {
         Ok(units.into_iter().map(plain).collect())
     }
 
-    /// Whether the plan continues a compaction that another compactor began.
+    /// Whether it continues a compaction that another compactor began.
     #[getter]
     fn resumed(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.held.get(py)?.1.is_resumed())
     }
 
-    /// Records results; returns whether the whole compaction is committed.
+    /// Records results. Returns whether all units are committed.
     fn commit(&self, py: Python<'_>, results: Vec<PlainResult<'_>>) -> PyResult<bool> {
         let read = |(unit, data): PlainResult<'_>| {
             let unit = unit_of(py, unit)?;
@@ -112,7 +111,7 @@ impl UnitPlan {
         self.call(py, |plan| async move { plan.commit(&results).await })
     }
 
-    /// Releases the compactor epoch.
+    /// Releases the epoch of the compactor.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, |plan| async move {
             plan.close().await;

@@ -49,9 +49,9 @@ pub(crate) fn wait_telling<T: Send>(
     let mut work = pin!(work);
     loop {
         match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
-            Polled::Done(done) => return done.raise(py),
-            Polled::Later => py.check_signals().and_then(|()| tell())?,
-            Polled::Over => return Err(over(py)),
+            PollOutcome::Done(done) => return done.raise(py),
+            PollOutcome::Later => py.check_signals().and_then(|()| tell())?,
+            PollOutcome::Over => return Err(over(py)),
         }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn wait_watched<T: Send>(
 }
 
 /// The result of polling for a limited time.
-pub(crate) enum Polled<T> {
+pub(crate) enum PollOutcome<T> {
     /// The output.
     Done(T),
     /// Not complete yet.
@@ -85,7 +85,7 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
     process: &Process,
     mut work: Pin<&mut F>,
     limit: Duration,
-) -> Polled<F::Output> {
+) -> PollOutcome<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let until = now() + limit;
@@ -95,24 +95,24 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
             work.as_mut().poll(&mut context)
         });
         match polled {
-            Some(Poll::Ready(done)) => return Polled::Done(done),
+            Some(Poll::Ready(done)) => return PollOutcome::Done(done),
             Some(Poll::Pending) => {}
-            None => return Polled::Over,
+            None => return PollOutcome::Over,
         }
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
-            return Polled::Later;
+            return PollOutcome::Later;
         }
         std::thread::park_timeout(left);
     }
 }
 
 /// Limits signal checks to a few per second, for loops that hardly ever wait.
-pub(crate) struct Paced(Instant);
+pub(crate) struct PacedSignals(Instant);
 
-impl Paced {
-    pub(crate) fn new() -> Paced {
-        Paced(now())
+impl PacedSignals {
+    pub(crate) fn new() -> PacedSignals {
+        PacedSignals(now())
     }
 
     /// Whether the next check is due.

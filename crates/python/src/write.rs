@@ -6,7 +6,7 @@ use crate::column::{Column, each_row, null};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::frames::is_arrow;
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
@@ -21,21 +21,21 @@ impl Database {
     /// Commit a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
     /// as one atomic batch.
     ///
-    /// :raises Invalid: a column is missing, a key or value is null, or the batch exceeds
+    /// :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
     ///     `max_batch_bytes`.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
         with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
-    /// Set every key to the value at the same position, in one atomic batch. Keys and values are
-    /// two sequences of bytes, or two Arrow arrays of binary or text.
+    /// Sets each key to the value at the same position, in one atomic batch. Keys and values are
+    /// sequences of bytes, or two Arrow arrays of binary or text.
     ///
-    /// :param ttl: as for `put`, for every key.
-    /// :param expire_at: as for `put`.
-    /// :raises Invalid: the lengths differ, a key or value is null, or the batch exceeds
-    ///     `max_batch_bytes`; otherwise as for `put`.
-    /// :raises TypeError: a single key or value is given instead of a list, or an element is not a
-    ///     byte string; the message contains its position.
+    /// :param ttl: as for `put`, for all rows.
+    /// :param expire_at: as for `put`, for all rows.
+    /// :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
+    ///     `max_batch_bytes`; as for `put`.
+    /// :raises TypeError: if an argument is a single key or value, or an element has the wrong
+    ///     type; the text names its row.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,
@@ -45,7 +45,7 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         accept_batch(py, self, &beside(py, self, (keys, values), life)?)
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn with_rows<T>(
             "batch: expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
-    let mut growing = Growing::for_database(py, database, Life::Endless)?;
+    let mut growing = GrowingBatch::for_database(py, database, LifetimeArguments::Endless)?;
     each_row(data, |position, row| growing.put(py, position, row))?;
     work(&growing.batch)
 }
@@ -84,9 +84,9 @@ pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
     (keys, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
-    life: Life,
+    life: LifetimeArguments,
 ) -> PyResult<Batch> {
-    let mut growing = Growing::for_database(py, database, life)?;
+    let mut growing = GrowingBatch::for_database(py, database, life)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
             let keys = Column::from_python(keys, "keys")?;
@@ -103,19 +103,23 @@ pub(crate) fn beside(
 }
 
 /// A batch under construction that refuses to exceed the size limit of the database.
-struct Growing {
+struct GrowingBatch {
     batch: Batch,
     max_bytes: usize,
     /// Expiry of the entries that are put.
     expires_at: Option<UnixMillis>,
 }
 
-impl Growing {
-    fn for_database(py: Python<'_>, database: &Database, life: Life) -> PyResult<Growing> {
+impl GrowingBatch {
+    fn for_database(
+        py: Python<'_>,
+        database: &Database,
+        life: LifetimeArguments,
+    ) -> PyResult<GrowingBatch> {
         let engine = database.held().get(py)?;
         let expires_at = life.end(engine).raise(py)?;
         let max_bytes = engine.options().max_batch_bytes;
-        Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
+        Ok(GrowingBatch { batch: Batch::new(), max_bytes, expires_at })
     }
 
     fn put(

@@ -13,14 +13,16 @@ function that `store_options` names: none travels with a job.
 
 from __future__ import annotations
 
-from siltstone.spark.compacting import CompactionResult, compact
-from siltstone.spark.doctor import Doctor, Slot, doctor
-from siltstone.spark.feeds import changes
-from siltstone.spark.frames import get, lookup, scan
-from siltstone.spark.loading import LoadResult, bulk_load, delete, upsert
-from siltstone.spark.pins import release
-from siltstone.spark.registering import register
-from siltstone.spark.verifying import TableProblem, Verified, verify
+from siltstone.spark._changes import changes
+from siltstone.spark._commit import LoadResult
+from siltstone.spark._compaction import CompactionResult, compact
+from siltstone.spark._doctor import Doctor, Slot, doctor
+from siltstone.spark._load import bulk_load, delete
+from siltstone.spark._pins import release
+from siltstone.spark._registration import register
+from siltstone.spark._scan import get, lookup, scan
+from siltstone.spark._upsert import upsert
+from siltstone.spark._verify import TableProblem, Verified, verify
 
 __all__ = [
     "CompactionResult",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from siltstone.spark.columns import NAMES
+from siltstone.spark._columns import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

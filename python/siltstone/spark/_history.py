@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from siltstone import admin
-from siltstone.checkpoints import Checkpoint
+from siltstone._checkpoints import Checkpoint
 from siltstone.exceptions import Expired, Invalid, NotFound
-from siltstone.spark.pins import pin
+from siltstone.spark._pins import pin
 
 __all__ = ["Place", "at_time", "at_version"]
 

@@ -6,7 +6,7 @@ mod start;
 pub use siltstone_manifest::Hold;
 pub use start::{ChangesOptions, Consumer, Since, changes, consumers, forget_consumer, newest};
 
-use crate::feed::originals::{Originals, Until};
+use crate::feed::originals::{Originals, OriginalsLimit};
 use crate::feed::rows::Changed;
 use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
@@ -277,7 +277,7 @@ impl Changes {
                     self.place.seq = first.minus(1);
                     self.place.timeline = self.state.history_behind(self.place.seq);
                 }
-                let until = Until { rows, bytes, place: self.until_inside(&ingest) };
+                let until = OriginalsLimit { rows, bytes, place: self.until_inside(&ingest) };
                 self.read_ingest(&ingest, until, out).await?;
                 if self.originals.is_some() {
                     return Ok(());
@@ -302,7 +302,7 @@ impl Changes {
     async fn read_ingest(
         &mut self,
         ingest: &WalIngest,
-        until: Until,
+        until: OriginalsLimit,
         out: &mut Changed,
     ) -> Result<()> {
         let at = (self.place.table, self.place.row);

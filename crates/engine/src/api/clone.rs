@@ -88,7 +88,7 @@ fn counted(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Why a step was not taken.
-enum Missed {
+enum CloneStepRefusal {
     /// Another maker of the same clone went on meanwhile: look again.
     Overtaken(Error),
     /// A pin that the clone records is gone: it is to be pinned anew.
@@ -97,9 +97,9 @@ enum Missed {
     Failed(Error),
 }
 
-impl From<Error> for Missed {
-    fn from(error: Error) -> Missed {
-        Missed::Failed(error)
+impl From<Error> for CloneStepRefusal {
+    fn from(error: Error) -> CloneStepRefusal {
+        CloneStepRefusal::Failed(error)
     }
 }
 
@@ -139,9 +139,9 @@ impl CloneMaker<'_> {
             };
             match taken {
                 Ok(()) => {}
-                Err(Missed::PinGone) => self.repin(&state).await?,
-                Err(Missed::Overtaken(by)) => overtaken = Some(by),
-                Err(Missed::Failed(error)) => return Err(error),
+                Err(CloneStepRefusal::PinGone) => self.repin(&state).await?,
+                Err(CloneStepRefusal::Overtaken(by)) => overtaken = Some(by),
+                Err(CloneStepRefusal::Failed(error)) => return Err(error),
             }
         }
         let error = Error::unavailable("other makers of the same clone go on again and again");
@@ -219,13 +219,13 @@ impl CloneMaker<'_> {
     }
 
     /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.
-    async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
+    async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), CloneStepRefusal> {
         let (env, others) = (&self.here.env, "a clone has other entries than its parents need");
         let (mut left, mut read) = (entries(state), Vec::new());
         for parent in &self.parents {
             let (entry, after) = left.split_first().ok_or_else(|| Error::internal(others))?;
             let rows = match parent.rows(entry).await {
-                Ok(rows) => rows.ok_or(Missed::PinGone)?,
+                Ok(rows) => rows.ok_or(CloneStepRefusal::PinGone)?,
                 Err(error) => return Err(self.unless_overtaken(state, error).await?),
             };
             let named = named_within(&rows.state, &parent.keys).len();
@@ -266,14 +266,21 @@ impl CloneMaker<'_> {
 
     /// Why reading a parent failed. Another maker that has filled the clone, and held its pins, has
     /// let go of the log meanwhile: what is missing then is no hole.
-    async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<Missed> {
+    async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<CloneStepRefusal> {
         let now = look(&self.here, None).await?;
         let stands = now.is_some_and(|now| now.id == state.id);
-        Ok(if stands { Missed::Failed(error) } else { Missed::Overtaken(error) })
+        Ok(if stands {
+            CloneStepRefusal::Failed(error)
+        } else {
+            CloneStepRefusal::Overtaken(error)
+        })
     }
 
     /// Steps 4 and 5: every pin endless, then the end.
-    async fn hold_and_finish(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
+    async fn hold_and_finish(
+        &self,
+        state: &Arc<Manifest>,
+    ) -> std::result::Result<(), CloneStepRefusal> {
         // The first of them is the parent itself.
         let forgotten = usize::from(cfg!(mutation = "source_unheld"));
         for entry in entries(state).iter().skip(forgotten) {
@@ -281,7 +288,9 @@ impl CloneMaker<'_> {
             let newest = owned(&there, entry).await?;
             let hold = PinEdit::Hold { pin: entry.checkpoint, clone: state.database };
             match commit_alone(&there, Edit::Pin(hold), newest).await {
-                Err(error) if error.kind() == ErrorKind::Expired => return Err(Missed::PinGone),
+                Err(error) if error.kind() == ErrorKind::Expired => {
+                    return Err(CloneStepRefusal::PinGone);
+                }
                 held => held.map_err(|error| error.with("ancestor", &entry.location))?,
             };
         }
@@ -295,8 +304,8 @@ impl CloneMaker<'_> {
         let repin = CloneEdit::Repin { recorded: pins(state), entries };
         match self.commit(state, repin).await {
             Ok(()) => Ok(()),
-            Err(Missed::Failed(error)) => Err(error),
-            Err(Missed::Overtaken(_) | Missed::PinGone) => {
+            Err(CloneStepRefusal::Failed(error)) => Err(error),
+            Err(CloneStepRefusal::Overtaken(_) | CloneStepRefusal::PinGone) => {
                 self.let_go(state.database, &pinned.entries).await;
                 Ok(())
             }
@@ -307,11 +316,13 @@ impl CloneMaker<'_> {
         &self,
         state: &Arc<Manifest>,
         edit: CloneEdit,
-    ) -> std::result::Result<(), Missed> {
+    ) -> std::result::Result<(), CloneStepRefusal> {
         match commit_alone(&self.here, Edit::Clone(edit), Arc::clone(state)).await {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::Conflict => Err(Missed::Overtaken(error)),
-            Err(error) => Err(Missed::Failed(error)),
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                Err(CloneStepRefusal::Overtaken(error))
+            }
+            Err(error) => Err(CloneStepRefusal::Failed(error)),
         }
     }
 

@@ -23,7 +23,8 @@ use siltstone_base::{
 };
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{
-    ClosedJob, JobApp, Standing, bringing, deadline, layered, standing, standing_as, standing_since,
+    ClosedJob, JobApp, JobStatus, bringing, deadline, layered, standing, standing_as,
+    standing_since,
 };
 use siltstone_manifest::{Conflict, Edit, IngestConflict, IngestEdit, Refusal, RequestIngest};
 use std::collections::HashSet;
@@ -360,7 +361,7 @@ impl IngestJob {
     ///
     /// # Errors
     /// NotFound without a database; those of the store.
-    pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<Standing>> {
+    pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
@@ -371,7 +372,7 @@ impl IngestJob {
                 // As which version it was closed, unless it was as aborted, by whomever.
                 let app = if closed.is_aborted() { self.version() } else { closed.app.clone() };
                 let stands = match standing_as(&newest, self.id, app.as_ref()) {
-                    Standing::Open => {
+                    JobStatus::Open => {
                         let edit = IngestEdit::Withdraw { job: self.id, app };
                         let edit = Edit::Ingest(edit);
                         match try_commit_alone(&objects, edit, newest).await? {
@@ -387,7 +388,7 @@ impl IngestJob {
                 };
                 match stands {
                     // Nobody can ask for it; its tables stay until its deadline is over.
-                    Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
+                    JobStatus::Open if closed.is_aborted() => Ok(JobStatus::Withdrawn),
                     stands => Ok(stands),
                 }
             };
@@ -417,7 +418,7 @@ impl IngestRequest {
         env: &'a Env,
         wait: bool,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Standing>> {
+    ) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
@@ -444,7 +445,7 @@ impl IngestRequest {
                     }
                     Err(refusal) => return Err(refusal.into()),
                 };
-                while wait && standing(&state, job) == Standing::Pending {
+                while wait && standing(&state, job) == JobStatus::Pending {
                     env.clock.sleep(env.jittered(LOOK)).await;
                     let look = look(&objects, Some(Arc::clone(&state))).await?;
                     state = look.ok_or_else(|| no_database(env))?;
@@ -464,7 +465,7 @@ impl IngestRequest {
 ///
 /// # Errors
 /// NotFound without a database; those of the store.
-pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<JobStatus>> {
     stands(env, job, None, limit)
 }
 
@@ -477,7 +478,7 @@ pub fn status_of<'a>(
     env: &'a Env,
     job: &IngestJob,
     limit: Duration,
-) -> BoxFuture<'a, Result<Standing>> {
+) -> BoxFuture<'a, Result<JobStatus>> {
     stands(env, job.id, Some((job.database, job.version())), limit)
 }
 
@@ -486,7 +487,7 @@ fn stands(
     job: JobId,
     of: Option<(DatabaseId, Option<JobApp>)>,
     limit: Duration,
-) -> BoxFuture<'_, Result<Standing>> {
+) -> BoxFuture<'_, Result<JobStatus>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
@@ -499,11 +500,11 @@ fn stands(
             };
             let stands = standing_as(&state, job, app.as_ref());
             if let Some(other) = app.as_ref().and_then(|app| bringing(&state, app))
-                && matches!(stands, Standing::Open | Standing::Forgotten)
+                && matches!(stands, JobStatus::Open | JobStatus::Forgotten)
             {
                 return Ok(standing(&state, other));
             }
-            if stands != Standing::Open {
+            if stands != JobStatus::Open {
                 return Ok(stands);
             }
             // Whose version it is, and so whether a later one has passed it, its object says.
@@ -568,6 +569,6 @@ impl Database {
 
 /// The error of a job that did not become part of the database, as `submit` and `status` have it.
 #[must_use]
-pub fn refusal(job: JobId, standing: &Standing) -> Error {
+pub fn refusal(job: JobId, standing: &JobStatus) -> Error {
     not_taken_in(job, standing)
 }

@@ -11,7 +11,7 @@ use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
-use crate::follower::following::{Follower, Looking, ReaderView, restored};
+use crate::follower::following::{Follower, PollMode, ReaderView, restored};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::supervise::{caught, ends_the_handle, watched};
@@ -38,7 +38,7 @@ pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
     /// A state to stay at, as it is: nothing is written and nothing newer is seen. Without one the
-    /// reader follows the writer, and shares a lease on what it reads unless `reader_checkpoint` is
+    /// reader follows the writer, and shares a lease on what it reads unless `reader_lease` is
     /// off.
     pub at: Option<ReadAt>,
     /// The merge operator that the database records; a built-in one needs not be brought.
@@ -101,7 +101,7 @@ impl fmt::Debug for Reader {
 
 impl Reader {
     /// Opens the database for reading. Joins a lease on what is newest, or writes one to the
-    /// manifest where there is none, unless it stays at a checkpoint or `reader_checkpoint` is off.
+    /// manifest where there is none, unless it stays at a checkpoint or `reader_lease` is off.
     ///
     /// # Errors
     /// NotFound where there is none, and for a version that is not kept; Expired for a checkpoint
@@ -127,7 +127,7 @@ impl Reader {
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
-        let own = how.at.is_none() && how.options.reader_checkpoint;
+        let own = how.at.is_none() && how.options.reader_lease;
         let began = env.clock.elapsed();
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
@@ -308,7 +308,7 @@ impl Reader {
     pub fn refresh(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let shared = self.shared()?;
-            let refreshed = shared.refresh(Looking::Thoroughly).await;
+            let refreshed = shared.refresh(PollMode::Thoroughly).await;
             refreshed.map_err(|error| error.during("refresh"))
         }
         .boxed()
@@ -394,7 +394,7 @@ impl ReaderShared {
         worked.map_err(|died| ends_the_handle(&died)).flatten()
     }
 
-    async fn refresh(&self, look: Looking) -> Result<()> {
+    async fn refresh(&self, look: PollMode) -> Result<()> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
@@ -413,13 +413,13 @@ impl ReaderShared {
         looked
     }
 
-    async fn look_again(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+    async fn look_again(&self, follower: &mut Follower, look: PollMode) -> Result<()> {
         let looked = self.look_once(follower, look).await;
         self.health.note(&self.context.env, &looked);
         looked
     }
 
-    async fn look_once(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+    async fn look_once(&self, follower: &mut Follower, look: PollMode) -> Result<()> {
         let began = self.context.env.clock.elapsed();
         let show = |view| *self.view.write() = view;
         let looked = follower.refresh(&self.context, &self.options, &self.budget, look, show).await;
@@ -431,7 +431,7 @@ impl ReaderShared {
             }
             None => looked?,
         }
-        if look == Looking::Thoroughly {
+        if look == PollMode::Thoroughly {
             self.confirmed.store(in_millis(began), Ordering::Release);
         }
         Ok(())
@@ -478,7 +478,7 @@ impl ReaderShared {
             let mut follower = follower.lock().await;
             self.health.check_open()?;
             match self.is_stale() {
-                true => self.whole(self.look_again(&mut follower, Looking::Thoroughly)).await,
+                true => self.whole(self.look_again(&mut follower, PollMode::Thoroughly)).await,
                 false => Ok(()),
             }
         };

@@ -13,7 +13,7 @@ use siltstone_sst::{Block, Table};
 
 /// Where to stop: rows and bytes that there may be, and a place inside the ingest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct OriginalsLimit {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
     pub(crate) place: Option<(u32, u32)>,
@@ -89,7 +89,7 @@ impl Originals {
         &mut self,
         ingest: &WalIngest,
         time: UnixMillis,
-        until: Until,
+        until: OriginalsLimit,
         rows: &mut Changed,
     ) -> Result<()> {
         let Some((descriptor, seq)) = self.tables.get(self.at.0 as usize) else { return Ok(()) };

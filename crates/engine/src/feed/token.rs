@@ -3,7 +3,7 @@
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum::crc32c;
 use siltstone_base::{DatabaseId, Error, Result, Seq, TimelineId, WalId};
-use siltstone_manifest::{LogPlace, Manifest, Undone};
+use siltstone_manifest::{HistoryUndone, LogPlace, Manifest};
 use std::fmt;
 use std::str::FromStr;
 
@@ -56,7 +56,7 @@ impl ChangeToken {
 
     /// Whether what it has passed on is not so any more. Inside an ingest rows of the next number
     /// were.
-    pub(crate) fn undone_in(&self, state: &Manifest) -> Option<Undone> {
+    pub(crate) fn undone_in(&self, state: &Manifest) -> Option<HistoryUndone> {
         let inside = self.is_inside() && !cfg!(mutation = "inside_is_outside");
         let undone = |seq| state.undone(self.timeline, seq);
         undone(self.seq).or_else(|| inside.then(|| undone(self.seq.next())).flatten())

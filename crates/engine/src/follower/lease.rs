@@ -7,7 +7,7 @@ use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::read::tree::Levels;
 use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
-use siltstone_manifest::protocol::{Covering, Leases, Lifetimes, Moment, Want};
+use siltstone_manifest::protocol::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 use siltstone_manifest::{Edit, Manifest};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct ReaderLease {
     /// The tables of each version, as reads hold them: a version is read while one does.
     trees: Vec<(ManifestId, Weak<Levels>)>,
     /// An edit whose outcome is not known: it is made again, the same, before any other.
-    pending: Option<Covering>,
+    pending: Option<LeasedEdit>,
 }
 
 impl ReaderLease {
@@ -105,7 +105,7 @@ impl ReaderLease {
     async fn commit(
         &mut self,
         objects: &Objects,
-        covering: Covering,
+        covering: LeasedEdit,
         newest: &Arc<Manifest>,
     ) -> Result<Arc<Manifest>> {
         let mut state = Arc::clone(newest);

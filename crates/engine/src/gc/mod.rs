@@ -26,9 +26,9 @@ mod serve;
 pub(crate) use detach::release_in;
 pub(crate) use erase::{both_clocks, erase, let_go};
 pub(crate) use garbage::Garbage;
-pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
+pub use report::{Collected, GcClass, GcObject, GcReport, RetainedObjects};
 pub(crate) use round::Collector;
-pub use serve::{Ended, GcEvent, run};
+pub use serve::{EndReason, GcEvent, run};
 
 use crate::io::env::Env;
 use crate::io::progress::Progress;

@@ -1,8 +1,8 @@
 //! What a round did, by kinds of objects.
 
-use crate::io::store::{Listed, Swept};
+use crate::io::store::{Listed, SweepReport};
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
-use siltstone_manifest::gc::Fate;
+use siltstone_manifest::gc::CollectDecision;
 use siltstone_manifest::gc::fate::Alive;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub struct Collected {
 
 /// Objects of one class that stay for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stays {
+pub struct RetainedObjects {
     /// What they are.
     pub class: GcClass,
     /// Why they stay.
@@ -130,13 +130,13 @@ pub struct GcReport {
     /// What was done to each class; those of which there is nothing are missing.
     pub classes: BTreeMap<GcClass, Collected>,
     /// What stays, and why.
-    pub stays: Vec<Stays>,
+    pub stays: Vec<RetainedObjects>,
     /// Bytes that stay because consumers of the change feed have yet to read them.
     pub held_by_feed: u64,
     /// What would go, of a dry run; oldest names first.
     pub objects: Vec<GcObject>,
     /// Uploads that were never finished and whose processes died (local folders).
-    pub swept: Swept,
+    pub swept: SweepReport,
     /// The first delete that did not succeed.
     pub trouble: Option<Error>,
 }
@@ -169,27 +169,36 @@ impl GcReport {
     }
 
     /// Takes note of what stays. `fates` are those of `listed`, in its order.
-    pub(super) fn note_stays(&mut self, listed: &[Listed], fates: &[Fate]) {
+    pub(super) fn note_stays(&mut self, listed: &[Listed], fates: &[CollectDecision]) {
         let mut stays: BTreeMap<(GcClass, &'static str), (u64, u64)> = BTreeMap::new();
         for (object, fate) in listed.iter().zip(fates) {
             match fate {
-                Fate::Alive(_) => self.class(object.name).alive += 1,
-                Fate::Young => self.class(object.name).young += 1,
-                Fate::Dead(_) => continue,
+                CollectDecision::Alive(_) => self.class(object.name).alive += 1,
+                CollectDecision::Young => self.class(object.name).young += 1,
+                CollectDecision::Dead(_) => continue,
             }
             let sum = stays.entry((GcClass::of(object.name), fate.as_str())).or_default();
             *sum = (sum.0 + 1, sum.1 + object.bytes);
         }
-        let line = |((class, why), (objects, bytes))| Stays { class, why, objects, bytes };
+        let line =
+            |((class, why), (objects, bytes))| RetainedObjects { class, why, objects, bytes };
         self.stays = stays.into_iter().map(line).collect();
-        let held = listed.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Alive(Alive::Held));
+        let held = listed
+            .iter()
+            .zip(fates)
+            .filter(|(_, fate)| **fate == CollectDecision::Alive(Alive::Held));
         self.held_by_feed = held.map(|(object, _)| object.bytes).sum();
     }
 
     /// Takes note of what would go.
-    pub(super) fn note_dead(&mut self, listed: &[Listed], fates: &[Fate], now: UnixMillis) {
+    pub(super) fn note_dead(
+        &mut self,
+        listed: &[Listed],
+        fates: &[CollectDecision],
+        now: UnixMillis,
+    ) {
         for (object, fate) in listed.iter().zip(fates) {
-            if !matches!(fate, Fate::Dead(_)) {
+            if !matches!(fate, CollectDecision::Dead(_)) {
                 continue;
             }
             let age = Duration::from_millis(now.0.saturating_sub(object.modified.0));

@@ -21,10 +21,10 @@ use siltstone_base::{
     DatabaseId, Error, ErrorKind, JobId, ManifestId, ObjectName, PutOutcome, Result, UnixMillis,
 };
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
+use siltstone_manifest::gc::{Allowance, CollectDecision, ListedObject};
 use siltstone_manifest::ingest::JobApp;
 use siltstone_manifest::protocol::{
-    Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
+    Collect, CollectAction, ManifestAnswer, ManifestRequest, ProvenManifests,
 };
 use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, SinceLease, codec};
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub(crate) struct Collector {
     /// For so long a destroyed database is left as it is.
     pub(super) db_delete_grace: Duration,
     /// What is proven of manifests, so that each is read once.
-    known: Known,
+    known: ProvenManifests,
     pub(super) seen: LastRound,
     /// What the last round left for its age, and its bytes.
     young: Vec<(ObjectName, u64)>,
@@ -72,7 +72,7 @@ pub(crate) struct Collector {
 impl Collector {
     /// One that goes by nothing: whatever it finds first is a reason for a round.
     pub(crate) fn new(objects: Objects, min_age: Duration, db_delete_grace: Duration) -> Collector {
-        let (known, seen) = (Known::default(), LastRound::default());
+        let (known, seen) = (ProvenManifests::default(), LastRound::default());
         let (young, progress) = (Vec::new(), Arc::default());
         Collector { objects, min_age, db_delete_grace, known, seen, young, progress }
     }
@@ -325,7 +325,7 @@ struct Round<'a> {
     lengths: HashMap<ManifestId, u64>,
     /// The listing, and what becomes of each.
     listed: Vec<Listed>,
-    fates: Vec<Fate>,
+    fates: Vec<CollectDecision>,
     /// Lengths of what goes.
     bytes: HashMap<ObjectName, u64>,
     boundaries: BoundaryMaker,
@@ -396,7 +396,7 @@ impl<'a> Round<'a> {
         }
         self.fates = self.machine.fates().into_iter().map(|(_, fate)| fate).collect();
         let dead = self.listed.iter().zip(&self.fates);
-        let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
+        let dead = dead.filter(|(_, fate)| matches!(fate, CollectDecision::Dead(_)));
         self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
         if let Some(progress) = self.progress {
             progress.expect(self.bytes.len() as u64);
@@ -408,7 +408,7 @@ impl<'a> Round<'a> {
     /// What stays for its age alone.
     fn young(&self) -> Vec<(ObjectName, u64)> {
         let young = self.listed.iter().zip(&self.fates);
-        let young = young.filter(|(_, fate)| **fate == Fate::Young);
+        let young = young.filter(|(_, fate)| **fate == CollectDecision::Young);
         young.map(|(object, _)| (object.name, object.bytes)).collect()
     }
 

@@ -24,12 +24,12 @@ pub enum GcEvent {
     /// A round failed; the next one comes after a pause.
     Failed(Error),
     /// There is nothing more to do here.
-    Ended(Ended),
+    Ended(EndReason),
 }
 
 /// Why the work on a database ended.
 #[derive(Clone, Debug)]
-pub enum Ended {
+pub enum EndReason {
     /// The database is gone: it was deleted, or destroyed, and removed.
     Gone(Error),
     /// There has been no database since the start.
@@ -53,7 +53,7 @@ pub async fn run(databases: Vec<Env>, options: GcOptions, tell: impl Fn(usize, G
 }
 
 /// One database, until it is gone.
-async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
+async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> EndReason {
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
     let (mut pause, mut found) = (FIRST_PAUSE, false);
@@ -63,11 +63,11 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
                 (pause, found) = (FIRST_PAUSE, true);
                 options.interval
             }
-            Ok(false) if found => return Ended::Gone(gone(&env)),
-            Ok(false) => return Ended::Absent(no_database(&env)),
+            Ok(false) if found => return EndReason::Gone(gone(&env)),
+            Ok(false) => return EndReason::Absent(no_database(&env)),
             // A folder that was removed says so, where an object store lists nothing.
             Err(error) if found && error.kind() == ErrorKind::NotFound => {
-                return Ended::Gone(gone(&env).caused_by(error));
+                return EndReason::Gone(gone(&env).caused_by(error));
             }
             Err(error) => {
                 tell(GcEvent::Failed(error));

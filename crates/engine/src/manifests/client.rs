@@ -259,7 +259,7 @@ impl ManifestClient {
     /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; what the store
     /// refuses for good; Corruption.
     pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
-        self.commit_through(edit, Patience::Endless).await?.map_err(Error::from)
+        self.commit_through(edit, RetryWindow::Endless).await?.map_err(Error::from)
     }
 
     /// Commits an edit of a compactor, which rivals of another process make as well: that one left
@@ -271,13 +271,13 @@ impl ManifestClient {
     /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
     /// refuses for good; Corruption.
     pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
-        self.commit_through(edit, Patience::OneRequest).await
+        self.commit_through(edit, RetryWindow::OneRequest).await
     }
 
     async fn commit_through(
         &self,
         edit: Edit,
-        patience: Patience,
+        patience: RetryWindow,
     ) -> Result<Result<Arc<Manifest>, Refusal>> {
         let _turn = self.turn.lock().await;
         let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
@@ -302,7 +302,7 @@ impl ManifestClient {
                     self.observer.meets(&error);
                     let waited = clock.monotonic().saturating_sub(began);
                     let ends = waited >= self.objects.limit || error.kind() == ErrorKind::Denied;
-                    if ends && patience == Patience::OneRequest {
+                    if ends && patience == RetryWindow::OneRequest {
                         return Err(error);
                     }
                     clock.sleep(self.objects.env.jittered(pause)).await;
@@ -316,7 +316,7 @@ impl ManifestClient {
 
 /// For how long a commit goes on through troubles of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+enum RetryWindow {
     /// Until its outcome is settled.
     Endless,
     /// As long as a request may take.

@@ -51,7 +51,7 @@ pub struct Options {
     /// [`Options::poll_interval`].
     pub manifest_poll_interval: Option<Duration>,
     /// Whether a reader leases what it reads.
-    pub reader_checkpoint: bool,
+    pub reader_lease: bool,
     /// What readers alone need.
     pub readers: Readers,
     /// Largest batch.
@@ -95,7 +95,7 @@ impl Default for Options {
             l0_manifest_commit_interval: Duration::from_millis(100),
             max_memtable_bytes: 256 << 20,
             manifest_poll_interval: None,
-            reader_checkpoint: true,
+            reader_lease: true,
             readers: Readers::default(),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             writes: Writes::default(),
@@ -304,7 +304,7 @@ impl Options {
             "manifest_poll_interval" => {
                 self.manifest_poll_interval = (value != OptionValue::Nothing).then(duration);
             }
-            "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
+            "reader_lease" => self.reader_lease = number != 0.0,
             "readers.checkpoint_lifetime" => self.readers.checkpoint_lifetime = duration(),
             "readers.max_staleness" => {
                 self.readers.max_staleness = (value != OptionValue::Nothing).then(duration);
@@ -362,7 +362,7 @@ impl Options {
             "manifest_poll_interval" => {
                 self.manifest_poll_interval.map_or(OptionValue::Nothing, seconds)
             }
-            "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
+            "reader_lease" => OptionValue::Bool(self.reader_lease),
             "readers.checkpoint_lifetime" => seconds(self.readers.checkpoint_lifetime),
             "readers.max_staleness" => {
                 self.readers.max_staleness.map_or(OptionValue::Nothing, seconds)

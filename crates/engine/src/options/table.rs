@@ -103,7 +103,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          twentieth of the time without a change, from 4.5 to 45 seconds, until it finds one.",
     ),
     info(
-        "reader_checkpoint",
+        "reader_lease",
         OptionKind::Bool,
         0.0,
         1.0,

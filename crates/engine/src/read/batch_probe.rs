@@ -23,7 +23,7 @@
 use super::Pin;
 use super::value::Value;
 use crate::cache::blocks::BlockCache;
-use crate::cache::filters::{KeyFilters, Says};
+use crate::cache::filters::{FilterAnswer, KeyFilters};
 use crate::cache::metadata::OpenTable;
 use crate::cache::slots::SlotsGuard;
 use siltstone_base::Seq;
@@ -73,7 +73,7 @@ struct TableProbe {
 }
 
 /// A block that a key is looked for in.
-struct Visit {
+struct BlockProbe {
     key: usize,
     /// Place in [`BatchProbe::tables`].
     table: usize,
@@ -89,7 +89,7 @@ pub(super) struct BatchProbe {
     tables: Vec<(usize, Arc<OpenTable>)>,
     /// Where in `tables` each run's last one stands. Keys ascend, so a table's follow each other.
     last_of_run: Vec<usize>,
-    visits: Vec<Visit>,
+    visits: Vec<BlockProbe>,
     blocks: Vec<(usize, Arc<Block>)>,
 }
 
@@ -177,11 +177,11 @@ impl BatchProbe {
                 }
                 filter.may_contain_marked(&mut marks)
             });
-            asked.known = says == Says::Perhaps;
-            if says == Says::Nothing && !unknown.contains(&asked.table) {
+            asked.known = says == FilterAnswer::Perhaps;
+            if says == FilterAnswer::Nothing && !unknown.contains(&asked.table) {
                 unknown.push(asked.table);
             }
-            says != Says::No
+            says != FilterAnswer::No
         });
         drop(look);
         if !unknown.is_empty() {
@@ -228,7 +228,7 @@ impl BatchProbe {
                     return false;
                 }
             }
-            visits.push(Visit { key: asked.key, table: *last, block: 0 });
+            visits.push(BlockProbe { key: asked.key, table: *last, block: 0 });
             false
         });
     }

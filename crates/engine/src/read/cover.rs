@@ -4,7 +4,7 @@ use super::scan::Scan;
 use crate::cache::metadata::OpenTable;
 use bytes::Bytes;
 use siltstone_base::Seq;
-use siltstone_merge::{SeenCover, SeenCovers};
+use siltstone_merge::{VisibleDeleteSet, VisibleDeletes};
 use std::sync::Arc;
 
 impl Scan {
@@ -14,14 +14,14 @@ impl Scan {
     pub(super) fn cover<'t>(
         &self,
         tables: impl Iterator<Item = &'t OpenTable>,
-    ) -> Option<Arc<SeenCovers>> {
+    ) -> Option<Arc<VisibleDeleteSet>> {
         let tree = &self.pin.tree;
         let mut seen = Vec::new();
         for (memtable, until) in tree.memtables_at(self.pin.seq) {
             if memtable.has_range_deletes() {
                 // Those that are in tables too are passed over, as entries are.
                 let covers = memtable.range_covers();
-                seen.extend(covers.iter().map(|cover| SeenCover {
+                seen.extend(covers.iter().map(|cover| VisibleDeletes {
                     cover: Arc::clone(cover),
                     above: tree.flushed_seq,
                     until,
@@ -30,13 +30,13 @@ impl Scan {
         }
         for table in tables.filter(|table| !table.range_deletes().is_empty()) {
             let cover = Arc::clone(table.range_deletes());
-            seen.push(SeenCover { cover, above: Seq::NONE, until: self.pin.seq });
+            seen.push(VisibleDeletes { cover, above: Seq::NONE, until: self.pin.seq });
         }
         if seen.is_empty() {
             return None;
         }
         let bytes = |bound: &Option<Vec<u8>>| bound.as_deref().map(Bytes::copy_from_slice);
         let (start, end) = (bytes(&self.range.start), bytes(&self.range.end));
-        Some(Arc::new(SeenCovers::new(seen, start, end)))
+        Some(Arc::new(VisibleDeleteSet::new(seen, start, end)))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Pin;
 use super::answer::Answer;
-use super::mem_versions::{InMemtable, offer};
+use super::mem_versions::{MemtableAnswer, offer};
 use super::missing::KEPT_TABLES_BYTES;
 use super::queue::QueuedIngest;
 use super::value::{KeyEntry, Value};
@@ -14,7 +14,7 @@ use siltstone_base::entry::check_key;
 use siltstone_base::{BlockAddr, Result, Seq, SstId, TablePart};
 use siltstone_bloom::{Marks, key_hash};
 use siltstone_memtable::Memtable;
-use siltstone_merge::{Flow, Resolve};
+use siltstone_merge::{LookupStep, Resolve};
 use siltstone_sst::Block;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -25,11 +25,11 @@ pub(crate) enum Lookup {
     /// The answer.
     Done(Option<Value>),
     /// What must be fetched before the walk can answer.
-    Lacking(Vec<Lack>),
+    Lacking(Vec<MissingPart>),
 }
 
 /// Something that is not in memory.
-pub(crate) enum Lack {
+pub(crate) enum MissingPart {
     Metadata(Arc<TableHandle>),
     Block(Arc<OpenTable>, u32),
     /// Nothing but time: the caller may hold a lock that others wait for.
@@ -38,14 +38,14 @@ pub(crate) enum Lack {
 
 /// What was fetched for this read; the caches may have let go of it meanwhile.
 #[derive(Default)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedParts {
     tables: BTreeMap<TablePart, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
     /// Whether a look-up may run to its end: no caller holds a lock meanwhile.
     is_patient: bool,
 }
 
-impl Fetched {
+impl FetchedParts {
     fn table(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
         if self.tables.is_empty() {
             return handle.table();
@@ -84,17 +84,21 @@ impl Fetched {
 
     /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their
     /// distance allows.
-    pub(crate) async fn fetch(&mut self, context: &ReadContext, lacking: Vec<Lack>) -> Result<()> {
+    pub(crate) async fn fetch(
+        &mut self,
+        context: &ReadContext,
+        lacking: Vec<MissingPart>,
+    ) -> Result<()> {
         self.is_patient = true;
         let mut handles = BTreeMap::new();
         let mut wanted: BTreeMap<SstId, (Arc<OpenTable>, BTreeSet<u32>)> = BTreeMap::new();
         for lack in lacking {
             match lack {
-                Lack::Metadata(handle) => {
+                MissingPart::Metadata(handle) => {
                     handles.insert(handle.descriptor.part(), handle);
                 }
-                Lack::Turn => {}
-                Lack::Block(table, block) => {
+                MissingPart::Turn => {}
+                MissingPart::Block(table, block) => {
                     let id = table.descriptor().id;
                     wanted.entry(id).or_insert_with(|| (table, BTreeSet::new())).1.insert(block);
                 }
@@ -117,7 +121,7 @@ pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<
     check_key(key)?;
     let sampled = context.asked.gets.count().then(|| context.env.clock.monotonic());
     let hash = key_hash(key);
-    let lacking = match lookup(context, &pin, key, hash, &Fetched::default())? {
+    let lacking = match lookup(context, &pin, key, hash, &FetchedParts::default())? {
         Lookup::Done(value) => {
             if let Some(began) = sampled {
                 context.note(&context.asked.cached_gets, began);
@@ -141,9 +145,9 @@ async fn rounds(
     pin: &Pin,
     key: &[u8],
     hash: u64,
-    mut lacking: Vec<Lack>,
+    mut lacking: Vec<MissingPart>,
 ) -> Result<Option<Value>> {
-    let mut fetched = Fetched::default();
+    let mut fetched = FetchedParts::default();
     loop {
         fetched.fetch(context, lacking).await?;
         match lookup(context, pin, key, hash, &fetched)? {
@@ -161,14 +165,14 @@ pub(crate) fn get_entry(
 ) -> Result<Answer<Option<KeyEntry>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    let mut lacking = match look_up_entry(context, &pin, key, &Fetched::default())? {
+    let mut lacking = match look_up_entry(context, &pin, key, &FetchedParts::default())? {
         EntryLookup::Done(entry) => return Ok(Answer::Ready(entry)),
         EntryLookup::Lacking(lacking) => lacking,
     };
     let (context, key) = (context.clone(), key.to_vec());
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = async {
-            let mut fetched = Fetched::default();
+            let mut fetched = FetchedParts::default();
             loop {
                 fetched.fetch(&context, lacking).await?;
                 match look_up_entry(&context, &pin, &key, &fetched)? {
@@ -184,14 +188,14 @@ pub(crate) fn get_entry(
 /// What a walk for an entry found.
 enum EntryLookup {
     Done(Option<KeyEntry>),
-    Lacking(Vec<Lack>),
+    Lacking(Vec<MissingPart>),
 }
 
 fn look_up_entry(
     context: &ReadContext,
     pin: &Pin,
     key: &[u8],
-    fetched: &Fetched,
+    fetched: &FetchedParts,
 ) -> Result<EntryLookup> {
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view).noting_newest();
@@ -214,7 +218,7 @@ pub(crate) fn lookup(
     pin: &Pin,
     key: &[u8],
     hash: u64,
-    fetched: &Fetched,
+    fetched: &FetchedParts,
 ) -> Result<Lookup> {
     let view = pin.view(context);
     walk(context, pin, (key, hash), fetched, &mut Resolve::new(key, &view))
@@ -225,7 +229,7 @@ fn walk(
     context: &ReadContext,
     pin: &Pin,
     (key, hash): (&[u8], u64),
-    fetched: &Fetched,
+    fetched: &FetchedParts,
     resolve: &mut Resolve<'_>,
 ) -> Result<Lookup> {
     let mut queued = pin.tree.queued();
@@ -240,11 +244,11 @@ fn walk(
             delete_in_memtable(memtable, (pin, seq), key, resolve);
         }
         match offer((memtable, pin), (key, hash, seq), resolve, fetched.is_patient)? {
-            InMemtable::Value(value) => return Ok(Lookup::Done(Some(value))),
-            InMemtable::Absent => return Ok(Lookup::Done(None)),
-            InMemtable::Folded => return folded(resolve),
-            InMemtable::NeedTurn => return Ok(Lookup::Lacking(vec![Lack::Turn])),
-            InMemtable::NeedOlder => {}
+            MemtableAnswer::Value(value) => return Ok(Lookup::Done(Some(value))),
+            MemtableAnswer::Absent => return Ok(Lookup::Done(None)),
+            MemtableAnswer::Folded => return folded(resolve),
+            MemtableAnswer::NeedTurn => return Ok(Lookup::Lacking(vec![MissingPart::Turn])),
+            MemtableAnswer::NeedOlder => {}
         }
         if resolve.is_deleted_below() {
             return folded(resolve);
@@ -277,7 +281,7 @@ fn in_queue(
     queued: &[Arc<QueuedIngest>],
     (context, pin): (&ReadContext, &Pin),
     (key, hash): (&[u8], u64),
-    fetched: &Fetched,
+    fetched: &FetchedParts,
     resolve: &mut Resolve<'_>,
 ) -> Result<Option<Lookup>> {
     let mut tables = TableWalk { context, fetched, key, seq: pin.seq, hash, lacking: vec![] };
@@ -355,11 +359,11 @@ enum Decided {
 /// only to name what else will be needed.
 struct TableWalk<'a> {
     context: &'a ReadContext,
-    fetched: &'a Fetched,
+    fetched: &'a FetchedParts,
     key: &'a [u8],
     seq: Seq,
     hash: u64,
-    lacking: Vec<Lack>,
+    lacking: Vec<MissingPart>,
 }
 
 impl TableWalk<'_> {
@@ -372,7 +376,7 @@ impl TableWalk<'_> {
         resolve: &mut Resolve<'_>,
     ) -> Result<Option<Decided>> {
         let Some(table) = self.fetched.table(handle) else {
-            self.lacking.push(Lack::Metadata(Arc::clone(handle)));
+            self.lacking.push(MissingPart::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
         if !known {
@@ -387,7 +391,7 @@ impl TableWalk<'_> {
         let mut visited = None;
         while let Some(block) = table.find_block(self.key, seq).filter(|b| Some(*b) != visited) {
             let Some(data) = self.fetched.block(self.context, &table, block) else {
-                self.lacking.push(Lack::Block(table, block));
+                self.lacking.push(MissingPart::Block(table, block));
                 return Ok(None);
             };
             if !self.lacking.is_empty() {
@@ -429,14 +433,14 @@ impl TableWalk<'_> {
                 return Ok(Versions::Ended);
             }
             match resolve.push(entry)? {
-                Flow::Value => {
+                LookupStep::Value => {
                     let range = block.value_range(position);
                     let value = Value::of_block(Arc::clone(block), range);
                     return Ok(Versions::Decided(Decided::Value(value)));
                 }
-                Flow::Absent => return Ok(Versions::Decided(Decided::Absent)),
-                Flow::Folded => return Ok(Versions::Decided(Decided::Folded)),
-                Flow::NeedOlder => older = entry.seq.minus(1),
+                LookupStep::Absent => return Ok(Versions::Decided(Decided::Absent)),
+                LookupStep::Folded => return Ok(Versions::Decided(Decided::Folded)),
+                LookupStep::NeedOlder => older = entry.seq.minus(1),
             }
             position += 1;
         }

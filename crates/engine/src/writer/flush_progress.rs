@@ -15,9 +15,9 @@ pub(crate) struct Flushes {
 }
 
 /// Somebody waits for room in the queue of ingests, until this is dropped.
-pub(crate) struct AwaitsRoom<'f>(&'f Flushes);
+pub(crate) struct RoomWaiter<'f>(&'f Flushes);
 
-impl Drop for AwaitsRoom<'_> {
+impl Drop for RoomWaiter<'_> {
     fn drop(&mut self) {
         self.0.awaiting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -41,9 +41,9 @@ impl Flushes {
     }
 
     /// Has the next commit come without its pause, as long as the answer lives.
-    pub(crate) fn await_room(&self) -> AwaitsRoom<'_> {
+    pub(crate) fn await_room(&self) -> RoomWaiter<'_> {
         self.awaiting.fetch_add(1, Ordering::AcqRel);
-        AwaitsRoom(self)
+        RoomWaiter(self)
     }
 
     /// Whether an ingest waits for room that the next commit may bring.

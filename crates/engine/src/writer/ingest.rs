@@ -3,7 +3,7 @@
 
 use super::commit::{Commit, Tail};
 use super::state::Writer;
-use super::transaction::footprint::Touched;
+use super::transaction::footprint::CommitFootprint;
 use crate::compact::pending::pending_bytes;
 use crate::manifests::objects::is_damage;
 use crate::read::queue::QueuedIngest;
@@ -11,7 +11,7 @@ use crate::read::tree::Tree;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
-use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
+use siltstone_manifest::ingest::{ClosedJob, JobStatus, pending, standing_since, to_adopt};
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, PendingIngest, Refusal, RequestIngest,
@@ -80,9 +80,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 /// The last jobs that this writer took in, for those who wait for them: of a version that a later
 /// one has passed by then, no state has the number.
 #[derive(Debug, Default)]
-pub(crate) struct TakenIn(Mutex<VecDeque<(JobId, Seq)>>);
+pub(crate) struct AdoptedJobs(Mutex<VecDeque<(JobId, Seq)>>);
 
-impl TakenIn {
+impl AdoptedJobs {
     fn remember(&self, job: JobId, last: Seq) {
         let mut jobs = self.0.lock();
         jobs.push_back((job, last));
@@ -227,9 +227,10 @@ impl Writer {
         if tail.window.is_on() {
             for table in closed.tables() {
                 if table.first_key < table.last_key {
-                    tail.window.note(last, Touched::Span(&table.first_key, &table.last_key));
+                    tail.window
+                        .note(last, CommitFootprint::Span(&table.first_key, &table.last_key));
                 }
-                tail.window.note(last, Touched::Key(&table.last_key));
+                tail.window.note(last, CommitFootprint::Key(&table.last_key));
             }
         }
         self.publish(last);
@@ -328,11 +329,11 @@ impl Writer {
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
             match standing_since(&newest, (job, app.as_ref()), timeline) {
-                Standing::Adopted(seq) | Standing::AdoptedBefore(seq) => {
+                JobStatus::Adopted(seq) | JobStatus::AdoptedBefore(seq) => {
                     self.show_behind(seq).await?;
                     return Ok(self.commit_at(seq));
                 }
-                Standing::Pending if is_open => {}
+                JobStatus::Pending if is_open => {}
                 other => return Err(not_taken_in(job, &other)),
             }
             debug_assert!(pending(&newest, job).is_some());
@@ -342,24 +343,27 @@ impl Writer {
 }
 
 /// Why a job that was asked for is no part of the database.
-pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
+pub(crate) fn not_taken_in(job: JobId, standing: &JobStatus) -> Error {
     let error = match standing {
-        Standing::Refused(reason) => {
+        JobStatus::Refused(reason) => {
             Error::invalid("the writer refused the ingest job; stage it anew").with("why", reason)
         }
-        Standing::Withdrawn => {
+        JobStatus::Withdrawn => {
             Error::new(ErrorKind::Conflict, "the ingest job was taken back; make another one")
         }
-        Standing::Pending => Error::new(
+        JobStatus::Pending => Error::new(
             ErrorKind::Closed,
             "the handle is closing; the ingest job waits for the next",
         ),
-        Standing::Forgotten => Error::new(
+        JobStatus::Forgotten => Error::new(
             ErrorKind::Expired,
             "the ingest job's deadline is over, or a later version of its application was taken \
              in, or that was forgotten; and so is what became of the job",
         ),
-        Standing::Open | Standing::Ended | Standing::Adopted(_) | Standing::AdoptedBefore(_) => {
+        JobStatus::Open
+        | JobStatus::Ended
+        | JobStatus::Adopted(_)
+        | JobStatus::AdoptedBefore(_) => {
             Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")
         }
     };

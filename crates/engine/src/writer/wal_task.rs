@@ -4,7 +4,7 @@
 
 use super::life::Phase;
 use super::state::Writer;
-use super::wal_buffer::Due;
+use super::wal_buffer::FlushDue;
 use crate::io::store::conditional::{self, Created};
 use crate::io::store::troubles::{Area, Verb};
 use crate::manifests::objects::{Objects, seen};
@@ -20,7 +20,7 @@ use siltstone_base::{
 };
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
-use siltstone_sst::wal::{self, Sent};
+use siltstone_sst::wal::{self, CutInfo};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -162,10 +162,10 @@ impl WalTask {
         let closing = writer.life.phase() >= Phase::DrainWal;
         let by_rate = self.next_cut.saturating_sub(now);
         let by_time = match due {
-            Due::Since(since) if !waited && !closing => {
+            FlushDue::Since(since) if !waited && !closing => {
                 (since + writer.options.flush_interval).saturating_sub(now)
             }
-            Due::Since(_) | Due::Now => Duration::ZERO,
+            FlushDue::Since(_) | FlushDue::Now => Duration::ZERO,
         };
         Some(by_time.max(by_rate))
     }
@@ -184,7 +184,7 @@ impl WalTask {
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Wal, database, object, attempt);
         let at = writer.log.next_commit_time(writer.env.clock.now());
-        let sent = Sent { durable: self.window.committed(), at };
+        let sent = CutInfo { durable: self.window.committed(), at };
         let bytes = buffered.finish(envelope, writer.epoch, id, sent);
         self.sealed.insert(id, Sealed { bytes, attempt, last_seq, since, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {

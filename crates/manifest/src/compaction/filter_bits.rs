@@ -60,7 +60,7 @@ fn bits_above(largest: u64, own: u64, bits: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::compaction::plan::Plan;
-    use crate::compaction::work::{Facts, Shaping};
+    use crate::compaction::work::{Facts, TableSizing};
     use crate::state::{L0Entry, SortedRun};
     use crate::testing::{empty, table};
     use siltstone_base::SstId;
@@ -79,7 +79,7 @@ mod tests {
             SortedRun { id: 0, tables: of_bytes(1, last) },
         ];
         let plan: Plan = plan.parse().unwrap();
-        let shaping = Shaping { target_sst_bytes: 1 << 30, min_move_bytes: 10 };
+        let shaping = TableSizing { target_sst_bytes: 1 << 30, min_move_bytes: 10 };
         let work = Work::of(&state, &[], &plan, &Facts::default(), shaping).unwrap();
         filter_bits(&state, &work, base)
     }

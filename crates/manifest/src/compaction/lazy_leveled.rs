@@ -14,10 +14,10 @@
 //! above the last one may exceed the factor by a fifth, so 1.25 permits 1.3 times the last layer in
 //! total.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
-    Above, CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
-    drop_what_is_gone,
+    CompactionScheduler, Draft, LayerShape, SpaceAmplification, View, bound_runs, clear_tombstones,
+    closed_over, drop_what_is_gone,
 };
 use super::tiered::{Tiered, amplified_with, of_runs};
 use crate::layer::Layer;
@@ -68,7 +68,7 @@ impl LazyLeveled {
             let seeds = tables.flat_map(|(_, tables)| tables.iter().map(|table| table.id));
             Plan {
                 sources: closed_over(draft.state(), &seeds.collect(), last),
-                ..Plan::whole([], last, Why::SpaceAmplification)
+                ..Plan::whole([], last, PlanReason::SpaceAmplification)
             }
         };
         let runs = of_runs(draft);
@@ -84,7 +84,7 @@ impl CompactionScheduler for LazyLeveled {
         "lazy_leveled"
     }
 
-    fn above(&self, state: &Manifest) -> Option<Above> {
+    fn above(&self, state: &Manifest) -> Option<SpaceAmplification> {
         let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
         let layers: Vec<u64> = state.layers().map(|(_, tables)| bytes(tables)).collect();
         let (last, above) = layers.split_last()?;
@@ -92,7 +92,7 @@ impl CompactionScheduler for LazyLeveled {
         let factor = (self.max_space_amplification - 1.0).max(0.0) * *last as f64;
         let slow_from = (factor as u64).max(LAYERS_AT_EASE.saturating_mul(coming));
         let most = (slow_from as f64 * SLACK) as u64;
-        Some(Above { bytes: above.iter().sum(), coming, slow_from, most })
+        Some(SpaceAmplification { bytes: above.iter().sum(), coming, slow_from, most })
     }
 
     fn plans(&self, view: &View<'_>) -> Vec<Plan> {

@@ -1,6 +1,6 @@
 //! Plans requested by a user.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::closed_over;
 use crate::layer::Layer;
 use crate::state::Manifest;
@@ -22,7 +22,7 @@ pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
     let last = state.last_run().min(state.first_run());
     let one_run = matches!(layers.as_slice(), [] | [Layer::Run(_)]);
     (!one_run || (garbage && !layers.is_empty()))
-        .then(|| Plan { thorough: true, ..Plan::whole(layers, last, Why::Major) })
+        .then(|| Plan { thorough: true, ..Plan::whole(layers, last, PlanReason::Major) })
 }
 
 /// A plan that merges all tables that may hold a key of `[start, end)`, and the tables below them,
@@ -46,5 +46,5 @@ pub fn range(
     within.runs.retain(|run| !run.tables.is_empty());
     major(&within, now)?;
     let sources = closed_over(state, &seeds, last);
-    Some(Plan { sources, thorough: true, ..Plan::whole([], last, Why::Manual) })
+    Some(Plan { sources, thorough: true, ..Plan::whole([], last, PlanReason::Manual) })
 }

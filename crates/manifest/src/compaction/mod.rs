@@ -32,14 +32,14 @@ pub use crate::layer::Layer;
 pub use filter_bits::{filter_bits, filter_bits_of_flush};
 pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName, Windows};
-pub use plan::{Pick, Plan, Source, Why};
+pub use plan::{Pick, Plan, PlanReason, Source};
 pub use record::{
-    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobFacts,
-    JobRange, Watch,
+    Append, AppendAction, Change, ChangeRefusal, Claim, ClaimWatch, Compactions, FinishedUnit, Job,
+    JobFacts, JobRange,
 };
-pub use scheduler::{Above, CompactionScheduler, View};
+pub use scheduler::{CompactionScheduler, SpaceAmplification, View};
 pub use split::Anchor;
 pub use tiered::Tiered;
 pub use time_window::{TimeWindow, WindowBy};
 pub use valid::{Input, PlanRefusal, Running, validate};
-pub use work::{Facts, Group, KeyRange, Shaping, Work, seen_output};
+pub use work::{Facts, Group, KeyRange, TableSizing, Work, seen_output};

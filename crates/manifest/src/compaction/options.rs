@@ -19,7 +19,7 @@ pub use table::{OptionKind, OptionLine, moved};
 pub use value::{OptionValue, with_unit};
 pub use windows::Windows;
 
-use super::work::Shaping;
+use super::work::TableSizing;
 use siltstone_base::{Error, Result};
 
 /// The compaction options of a database. [`CompactionOptions::TABLE`] describes every field.
@@ -112,8 +112,8 @@ impl CompactionOptions {
 
     /// The target sizes of tables.
     #[must_use]
-    pub fn shaping(&self) -> Shaping {
-        Shaping { target_sst_bytes: self.target_sst_bytes, min_move_bytes: self.min_move_bytes }
+    pub fn shaping(&self) -> TableSizing {
+        TableSizing { target_sst_bytes: self.target_sst_bytes, min_move_bytes: self.min_move_bytes }
     }
 }
 

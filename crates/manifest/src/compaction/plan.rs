@@ -36,7 +36,7 @@ impl Source {
 
 /// The reason for a plan: shown in the compaction log, and used for the priority of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum PlanReason {
     /// L0 has more layers than its threshold.
     L0Count,
     /// A level has more runs than its threshold.
@@ -58,33 +58,33 @@ pub enum Why {
     Manual,
 }
 
-impl Why {
+impl PlanReason {
     /// All reasons, in the order of their stored numbers.
-    pub const ALL: [Why; 9] = [
-        Why::L0Count,
-        Why::LevelRuns,
-        Why::TotalRuns,
-        Why::SpaceAmplification,
-        Why::Tombstones,
-        Why::Expired,
-        Why::Window,
-        Why::Major,
-        Why::Manual,
+    pub const ALL: [PlanReason; 9] = [
+        PlanReason::L0Count,
+        PlanReason::LevelRuns,
+        PlanReason::TotalRuns,
+        PlanReason::SpaceAmplification,
+        PlanReason::Tombstones,
+        PlanReason::Expired,
+        PlanReason::Window,
+        PlanReason::Major,
+        PlanReason::Manual,
     ];
 
     /// The name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Why::L0Count => "l0 count",
-            Why::LevelRuns => "runs of a level",
-            Why::TotalRuns => "total runs",
-            Why::SpaceAmplification => "space amplification",
-            Why::Tombstones => "tombstones",
-            Why::Expired => "expired",
-            Why::Window => "window",
-            Why::Major => "major",
-            Why::Manual => "manual",
+            PlanReason::L0Count => "l0 count",
+            PlanReason::LevelRuns => "runs of a level",
+            PlanReason::TotalRuns => "total runs",
+            PlanReason::SpaceAmplification => "space amplification",
+            PlanReason::Tombstones => "tombstones",
+            PlanReason::Expired => "expired",
+            PlanReason::Window => "window",
+            PlanReason::Major => "major",
+            PlanReason::Manual => "manual",
         }
     }
 }
@@ -98,7 +98,7 @@ pub struct Plan {
     /// The run that receives the result: a new or an existing one.
     pub destination: u32,
     /// The reason.
-    pub why: Why,
+    pub why: PlanReason,
     /// Whether a table that could be moved is read if this may free any space: because of the first
     /// tombstone, expired entry or range delete, not only if there are many.
     pub thorough: bool,
@@ -109,7 +109,11 @@ pub struct Plan {
 impl Plan {
     /// A plan that takes whole layers, newest first, to a run.
     #[must_use]
-    pub fn whole(layers: impl IntoIterator<Item = Layer>, destination: u32, why: Why) -> Plan {
+    pub fn whole(
+        layers: impl IntoIterator<Item = Layer>,
+        destination: u32,
+        why: PlanReason,
+    ) -> Plan {
         let sources = layers.into_iter().map(Source::whole).collect();
         Plan { sources, destination, why, thorough: false, cut_prefix_bytes: 0 }
     }
@@ -154,7 +158,7 @@ impl FromStr for Plan {
         Ok(Plan {
             sources: sources.collect::<Result<_>>()?,
             destination,
-            why: Why::Manual,
+            why: PlanReason::Manual,
             thorough: false,
             cut_prefix_bytes: 0,
         })
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_back_from_its_text() {
-        let mut plan = Plan::whole([Layer::L0(4), Layer::L0(3), Layer::Run(7)], 2, Why::Manual);
+        let mut plan =
+            Plan::whole([Layer::L0(4), Layer::L0(3), Layer::Run(7)], 2, PlanReason::Manual);
         let some = Pick::Tables(vec![SstId(1 << 90), SstId(7)]);
         plan.sources.push(Source { layer: Layer::Run(2), pick: some });
         assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan);

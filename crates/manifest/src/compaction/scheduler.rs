@@ -1,6 +1,6 @@
 //! Compaction schedulers: pure functions from a view of the database to plans.
 
-use super::plan::{Pick, Plan, Source, Why};
+use super::plan::{Pick, Plan, PlanReason, Source};
 use super::valid::{Input, Running, validate};
 use super::work::{Facts, droppable, ids_of, repeated};
 use crate::invariant::effective_seqs;
@@ -35,7 +35,7 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
 
     /// The bytes above the last layer and their limits, if the scheduler has such a limit; depends
     /// only on the state.
-    fn above(&self, _state: &Manifest) -> Option<Above> {
+    fn above(&self, _state: &Manifest) -> Option<SpaceAmplification> {
         None
     }
 
@@ -47,7 +47,7 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
 
 /// The bytes above the last layer and their limits: an estimate of the space used beyond live data.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Above {
+pub struct SpaceAmplification {
     /// Bytes of all layers but the last.
     pub bytes: u64,
     /// Estimated bytes of the next layer: the bytes of the newest layer of L0.
@@ -233,7 +233,7 @@ pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
         Some(Layer::Run(id)) => id,
         Some(Layer::L0(_)) => state.last_run(),
     };
-    draft.take(Plan { sources, ..Plan::whole([], destination, Why::Expired) });
+    draft.take(Plan { sources, ..Plan::whole([], destination, PlanReason::Expired) });
 }
 
 /// A table with fewer tombstones than this is not worth a merge: skipping them takes no time.
@@ -265,7 +265,7 @@ pub fn clear_tombstones(draft: &mut Draft<'_>, percent: u64) {
             let Some(Layer::Run(destination)) = sources.last().map(|source| source.layer) else {
                 continue;
             };
-            let plan = Plan::whole([], destination, Why::Tombstones);
+            let plan = Plan::whole([], destination, PlanReason::Tombstones);
             if draft.take(Plan { sources, thorough: true, ..plan }) {
                 return;
             }
@@ -308,7 +308,7 @@ pub fn bound_runs(draft: &mut Draft<'_>, most: usize) {
     for stretch in stretches {
         if let Some(Layer::Run(destination)) = stretch.last().map(|run| run.layer) {
             let layers = stretch.iter().map(|run| run.layer);
-            if draft.take(Plan::whole(layers, destination, Why::TotalRuns)) {
+            if draft.take(Plan::whole(layers, destination, PlanReason::TotalRuns)) {
                 return;
             }
         }

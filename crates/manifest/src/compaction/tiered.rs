@@ -7,7 +7,7 @@
 //! next level if its result would give that level one run too many. One job is reserved for L0. The
 //! number of runs, space amplification and tombstones can also trigger a compaction.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, drop_what_is_gone,
 };
@@ -98,7 +98,7 @@ impl Tiered {
         }
         let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
         let destination = draft.sink(&layers);
-        draft.take(Plan::whole(layers, destination, Why::L0Count));
+        draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
     }
 
     /// Adds a plan for each level with too many runs, the deepest level first.
@@ -117,7 +117,7 @@ impl Tiered {
             }
             if let Some(Layer::Run(destination)) = sources.last().map(|run| run.layer) {
                 let layers = sources.iter().map(|run| run.layer);
-                draft.take(Plan::whole(layers, destination, Why::LevelRuns));
+                draft.take(Plan::whole(layers, destination, PlanReason::LevelRuns));
             }
         }
     }
@@ -174,7 +174,7 @@ impl CompactionScheduler for Tiered {
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
             let last = view.state.last_run();
-            draft.take(Plan::whole(all, last, Why::SpaceAmplification));
+            draft.take(Plan::whole(all, last, PlanReason::SpaceAmplification));
         }
         let levels = self.levels(&of_runs(&draft));
         self.compact_l0(&mut draft, &levels);

@@ -13,7 +13,7 @@
 //! separated by age. A layer is dropped when all its rows have expired and no older layer below it
 //! shares keys with it.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, closed_over, drop_what_is_gone,
 };
@@ -117,7 +117,7 @@ impl TimeWindow {
         if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
             let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
             let destination = draft.sink(&layers);
-            let plan = Plan::whole(layers, destination, Why::L0Count);
+            let plan = Plan::whole(layers, destination, PlanReason::L0Count);
             draft.take(Plan { cut_prefix_bytes: prefix_bytes, ..plan });
         }
         let seeds = self.windows_to_merge(draft, usize::from(prefix_bytes));
@@ -126,7 +126,7 @@ impl TimeWindow {
             return;
         }
         let sources = closed_over(draft.state(), &seeds, last);
-        let plan = Plan::whole([], last, Why::Window);
+        let plan = Plan::whole([], last, PlanReason::Window);
         draft.take(Plan { sources, cut_prefix_bytes: prefix_bytes, ..plan });
     }
 
@@ -180,7 +180,7 @@ impl TimeWindow {
             let first = l0.len() - count.count();
             let layers: Vec<Layer> = l0.iter().skip(first).map(|one| one.layer).collect();
             let destination = draft.sink(&layers);
-            draft.take(Plan::whole(layers, destination, Why::L0Count));
+            draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
         }
         let runs = of_runs(draft);
         let windows: Vec<u64> = runs.iter().map(|run| window(run.layer)).collect();
@@ -198,7 +198,7 @@ impl TimeWindow {
             }
             if let Some((LayerShape { layer: Layer::Run(destination), .. }, _)) = stretch.last() {
                 let layers = stretch.iter().map(|(run, _)| run.layer);
-                draft.take(Plan::whole(layers, *destination, Why::Window));
+                draft.take(Plan::whole(layers, *destination, PlanReason::Window));
             }
         }
     }

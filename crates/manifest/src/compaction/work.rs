@@ -51,7 +51,7 @@ impl Facts {
 
 /// The target sizes of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shaping {
+pub struct TableSizing {
     /// Size in bytes at which an output table ends.
     pub target_sst_bytes: u64,
     /// Size in bytes below which a table is merged with its neighbours rather than moved. Otherwise
@@ -59,9 +59,9 @@ pub struct Shaping {
     pub min_move_bytes: u64,
 }
 
-impl Default for Shaping {
-    fn default() -> Shaping {
-        Shaping { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
+impl Default for TableSizing {
+    fn default() -> TableSizing {
+        TableSizing { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
     }
 }
 
@@ -141,7 +141,7 @@ impl Work {
         running: &[Running],
         plan: &Plan,
         facts: &Facts,
-        shaping: Shaping,
+        shaping: TableSizing,
     ) -> Result<Work, PlanRefusal> {
         let inputs = validate(state, running, plan)?;
         let tables = || inputs.iter().flat_map(|input| &input.tables);
@@ -163,7 +163,7 @@ impl Work {
             state,
             &going,
             &drops,
-            &PieceJudge { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
+            &GroupPolicy { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
         );
         work.leave_out_what_stays(&drops);
         work.drops.extend(drops.into_iter().map(|part| part.id));
@@ -254,7 +254,7 @@ impl Work {
         state: &Manifest,
         going: &HashSet<TablePart>,
         drops: &HashSet<TablePart>,
-        judge: &PieceJudge<'_>,
+        judge: &GroupPolicy<'_>,
     ) {
         let destination = Layer::Run(self.destination);
         let staying = |layer: Layer| {
@@ -272,9 +272,9 @@ impl Work {
         let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
         for (at, piece) in pieces.into_iter().enumerate() {
             match piece.fate {
-                PieceFate::Stays => {}
-                PieceFate::Moves | PieceFate::Small => self.moves.extend(piece.tables),
-                PieceFate::Merges => self.groups.push(Group {
+                GroupDecision::Stays => {}
+                GroupDecision::Moves | GroupDecision::Small => self.moves.extend(piece.tables),
+                GroupDecision::Merges => self.groups.push(Group {
                     start: piece.span.first().clone(),
                     end: starts.get(at + 1).cloned(),
                     tables: piece.tables,
@@ -354,17 +354,17 @@ fn is_gone(table: &SstDescriptor, facts: &Facts, bottomless: bool) -> bool {
 }
 
 /// The rules for grouping input tables.
-struct PieceJudge<'a> {
+struct GroupPolicy<'a> {
     plan: &'a Plan,
     facts: &'a Facts,
-    shaping: Shaping,
+    shaping: TableSizing,
     /// Tables with more than one part among the inputs.
     repeated: HashSet<SstId>,
     /// Whether older rows may still come (rule P6).
     bottomless: bool,
 }
 
-impl PieceJudge<'_> {
+impl GroupPolicy<'_> {
     /// Whether reading a table that shares keys with no other input frees enough space.
     fn worth_reading(&self, table: &SstDescriptor, bottom: bool) -> bool {
         let expired = table.min_expiry.is_some_and(|at| at <= self.facts.now);
@@ -435,7 +435,7 @@ fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
 
 /// What is done with a group of tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PieceFate {
+enum GroupDecision {
     /// It is not an input: a table of the destination that separates the tables before and after
     /// it.
     Stays,
@@ -447,11 +447,11 @@ enum PieceFate {
 }
 
 /// Tables whose spans overlap, directly or through other tables.
-struct Piece {
+struct TableGroup {
     span: Span,
     tables: Vec<SstDescriptor>,
     bottom: bool,
-    fate: PieceFate,
+    fate: GroupDecision,
 }
 
 /// The inputs in pieces that share no keys, with the separators between them, by key.
@@ -459,34 +459,39 @@ fn pieces(
     inputs: &[&SstDescriptor],
     separators: Vec<Span>,
     below: &Spans,
-    judge: &PieceJudge<'_>,
-) -> Vec<Piece> {
+    judge: &GroupPolicy<'_>,
+) -> Vec<TableGroup> {
     let spanned = inputs.iter().map(|table| (Span::of(table), Some(*table)));
     let mut all: Vec<(Span, Option<&SstDescriptor>)> =
         spanned.chain(separators.into_iter().map(|span| (span, None))).collect();
     all.sort_by(|left, right| left.0.cmp(&right.0));
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<TableGroup> = Vec::new();
     for (span, table) in all {
         let bottom = !judge.bottomless && !below.meets(&span);
         let Some(table) = table else {
-            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: PieceFate::Stays });
+            pieces.push(TableGroup {
+                span,
+                tables: Vec::new(),
+                bottom,
+                fate: GroupDecision::Stays,
+            });
             continue;
         };
         match pieces.last_mut() {
-            Some(open) if open.fate != PieceFate::Stays && open.span.meets(&span) => {
+            Some(open) if open.fate != GroupDecision::Stays && open.span.meets(&span) => {
                 open.span.extend(&span);
                 open.tables.push(table.clone());
                 open.bottom &= bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => {
                 let small = table.object_bytes < judge.shaping.min_move_bytes;
                 let fate = match (judge.worth_reading(table, bottom), small) {
-                    (true, _) => PieceFate::Merges,
-                    (false, true) => PieceFate::Small,
-                    (false, false) => PieceFate::Moves,
+                    (true, _) => GroupDecision::Merges,
+                    (false, true) => GroupDecision::Small,
+                    (false, false) => GroupDecision::Moves,
                 };
-                pieces.push(Piece { span, tables: vec![table.clone()], bottom, fate });
+                pieces.push(TableGroup { span, tables: vec![table.clone()], bottom, fate });
             }
         }
     }
@@ -495,10 +500,11 @@ fn pieces(
 
 /// Joins neighbours that are merged or small, unless an output would have to end between them. A
 /// small table without such a neighbour stays small.
-fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+fn join_small(pieces: &mut Vec<TableGroup>, cut_prefix_bytes: usize) {
+    let mut joined: Vec<TableGroup> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
-        let joins = |fate: PieceFate| matches!(fate, PieceFate::Small | PieceFate::Merges);
+        let joins =
+            |fate: GroupDecision| matches!(fate, GroupDecision::Small | GroupDecision::Merges);
         match joined.last_mut() {
             Some(open)
                 if joins(open.fate)
@@ -509,7 +515,7 @@ fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
                 open.span.extend(&piece.span);
                 open.tables.extend(piece.tables);
                 open.bottom &= piece.bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => joined.push(piece),
         }

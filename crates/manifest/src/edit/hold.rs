@@ -10,7 +10,7 @@ use super::{Conflict, NewCheckpoint, Refusal};
 use crate::features::FEED;
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
-use crate::state::{FedIngest, FedSource, Hold, Manifest, Timeline, Undone, goes_on};
+use crate::state::{FedIngest, FedSource, HistoryUndone, Hold, Manifest, Timeline, goes_on};
 use siltstone_base::{JobId, Seq, SstId, TimelineId, UnixMillis, WalId};
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum HoldEdit {
         name: String,
     },
     /// Those that keep more of the log than they may go, where they have not moved since.
-    Revoke(Vec<Overdrawn>),
+    Revoke(Vec<HoldExcess>),
 }
 
 /// Whoever has the name before is overtaken.
@@ -91,7 +91,7 @@ pub struct AdvanceHold {
 
 /// A hold that keeps more than it may, as it was when that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Overdrawn {
+pub struct HoldExcess {
     /// Its name.
     pub name: String,
     /// Its generation.
@@ -108,7 +108,7 @@ pub enum HoldConflict {
     /// A newer consumer of that name has begun.
     Overtaken,
     /// A restore has undone what lies before the place.
-    Undone(Undone),
+    Undone(HistoryUndone),
     /// What lies behind the place may be gone.
     Passed {
         /// The first place that is certain.
@@ -188,7 +188,7 @@ impl HoldEdit {
     }
 }
 
-impl Overdrawn {
+impl HoldExcess {
     fn is(&self, hold: &Hold) -> bool {
         self.name == hold.name
             && self.generation == hold.generation

@@ -7,7 +7,7 @@ use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::{INGEST, INGEST_APPS};
 use crate::ingest::{
-    JobApp, Standing, deadline, deepest_run, is_passed, pending, run_behind, standing,
+    JobApp, JobStatus, deadline, deepest_run, is_passed, pending, run_behind, standing,
 };
 use crate::rules::{Rule, Rules};
 use crate::state::{
@@ -175,11 +175,11 @@ impl IngestEdit {
         match self {
             IngestEdit::Begin => state.features.names(INGEST),
             IngestEdit::Request(RequestIngest { job, digest, .. }) => match standing(state, *job) {
-                Standing::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
-                Standing::Adopted(_) | Standing::AdoptedBefore(_) | Standing::Refused(_) => true,
+                JobStatus::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
+                JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) | JobStatus::Refused(_) => true,
                 _ => false,
             },
-            IngestEdit::Withdraw { job, .. } => standing(state, *job) == Standing::Withdrawn,
+            IngestEdit::Withdraw { job, .. } => standing(state, *job) == JobStatus::Withdrawn,
             IngestEdit::Refuse { epoch, job, .. } => {
                 state.writer_epoch == *epoch && pending(state, *job).is_none()
             }
@@ -203,14 +203,16 @@ impl RequestIngest {
             return Err(IngestConflict::OtherContent.into());
         }
         match standing(next, self.job) {
-            Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_) => return Ok(()),
-            Standing::Refused(_) | Standing::Withdrawn | Standing::Ended => {
+            JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) => {
+                return Ok(());
+            }
+            JobStatus::Refused(_) | JobStatus::Withdrawn | JobStatus::Ended => {
                 return Err(IngestConflict::Ended.into());
             }
-            Standing::Forgotten if rules.has(Rule::RequestAboveHorizon) => {
+            JobStatus::Forgotten if rules.has(Rule::RequestAboveHorizon) => {
                 return Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into());
             }
-            Standing::Open | Standing::Forgotten => {}
+            JobStatus::Open | JobStatus::Forgotten => {}
         }
         if self.timeline != next.timelines.last().map(|one| one.id) {
             return Err(IngestConflict::OtherTimeline.into());
@@ -276,13 +278,13 @@ fn withdraw(
     rules: Rules,
 ) -> Result<(), Refusal> {
     match standing(next, job) {
-        Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_)
+        JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_)
             if rules.has(Rule::WithdrawUnrequested) =>
         {
             Err(IngestConflict::Requested.into())
         }
-        Standing::Withdrawn | Standing::Refused(_) | Standing::Ended => Ok(()),
-        Standing::Forgotten => {
+        JobStatus::Withdrawn | JobStatus::Refused(_) | JobStatus::Ended => Ok(()),
+        JobStatus::Forgotten => {
             Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into())
         }
         _ if rules.has(Rule::WithdrawUnpassed) && app.is_some_and(|app| is_passed(next, app)) => {

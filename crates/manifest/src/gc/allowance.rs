@@ -6,7 +6,7 @@
 //! move further, and every other rule holds as it is.
 
 use super::Evidence;
-use super::fate::{Fate, manifests, of_all};
+use super::fate::{CollectDecision, manifests, of_all};
 use crate::rules::Rules;
 use siltstone_base::{ObjectName, UnixMillis};
 
@@ -46,17 +46,20 @@ impl Allowance {
         fates.sort_unstable_by_key(|(object, _)| object.name);
         for (object, fate) in fates {
             let since = match (object.name, fate) {
-                (ObjectName::Compacted(_) | ObjectName::IngestSst(..), Fate::Alive(_)) => {
+                (
+                    ObjectName::Compacted(_) | ObjectName::IngestSst(..),
+                    CollectDecision::Alive(_),
+                ) => {
                     live += object.bytes;
                     None
                 }
                 // Superseded with the last manifest that names it. One whose successor raced the
                 // listing stays.
-                (ObjectName::Compacted(_) | ObjectName::IngestSst(..), Fate::Young) => {
+                (ObjectName::Compacted(_) | ObjectName::IngestSst(..), CollectDecision::Young) => {
                     let last = evidence.named.get(&object.name);
                     last.and_then(|last| stored.get(&last.next())).copied()
                 }
-                (ObjectName::Wal(_), Fate::Young) => {
+                (ObjectName::Wal(_), CollectDecision::Young) => {
                     wal_until = wal_until.max(object.modified);
                     Some(wal_until)
                 }

@@ -10,19 +10,21 @@
 //! ```
 //! The manifests come last: what is committed after the listing is in them, or was not listed. The
 //! last listing before the first delete proves that none of the manifests read had been freed when
-//! it was read. What was proven once stays true, so [`Known`] goes from one round to the next.
+//! it was read. What was proven once stays true, so [`ProvenManifests`] goes from one round to the next.
 
 mod known;
 
-pub use known::Known;
+pub use known::ProvenManifests;
 
 use super::commit::{Commit, CommitAction};
 use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
 use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
-use crate::edit::{Edit, HoldEdit, IngestEdit, Overdrawn};
-use crate::gc::{Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, overdrawn};
+use crate::edit::{Edit, HoldEdit, HoldExcess, IngestEdit};
+use crate::gc::{
+    Allowance, CollectDecision, Evidence, ListedObject, Verdict, class, dead, fate, overdrawn,
+};
 use crate::ingest::{JobApp, deadline};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
@@ -37,7 +39,7 @@ pub struct Collect {
     rules: Rules,
     database: DatabaseId,
     evidence: Evidence,
-    known: Known,
+    known: ProvenManifests,
     /// Where the boundary of the manifests comes to lie by age: those above it are noted.
     noted_above: ManifestId,
     phase: CollectPhase,
@@ -49,7 +51,7 @@ pub struct Collect {
     base: Option<Arc<Manifest>>,
     horizon: Option<UnixMillis>,
     /// Holds that keep more of the log than they may.
-    overdrawn: Vec<Overdrawn>,
+    overdrawn: Vec<HoldExcess>,
     report: CollectReport,
 }
 
@@ -139,7 +141,7 @@ impl Collect {
             rules,
             database,
             evidence: Evidence { cutoff, ..Evidence::default() },
-            known: Known::default(),
+            known: ProvenManifests::default(),
             noted_above: ManifestId::NONE,
             phase,
             allowance: None,
@@ -154,7 +156,7 @@ impl Collect {
     /// Goes by what an earlier round of the same process has proven, so that manifests are read
     /// once.
     #[must_use]
-    pub fn knowing(mut self, known: Known) -> Collect {
+    pub fn knowing(mut self, known: ProvenManifests) -> Collect {
         if known.database == self.database {
             self.known = known;
         }
@@ -351,7 +353,7 @@ impl Collect {
     /// the first [`CollectAction::CreateBoundary`] or [`CollectAction::Delete`] on, and at the end
     /// of a round that was not overtaken.
     #[must_use]
-    pub fn fates(&self) -> Vec<(ListedObject, Fate)> {
+    pub fn fates(&self) -> Vec<(ListedObject, CollectDecision)> {
         fate::of_all(&self.evidence, self.rules)
     }
 
@@ -375,22 +377,22 @@ impl Collect {
 
     /// What the next round may go by. Nothing, of one that was overtaken.
     #[must_use]
-    pub fn into_known(self) -> Known {
+    pub fn into_known(self) -> ProvenManifests {
         let boundary = self.reach();
         let Evidence {
             newest: Some(newest), mut named, mut named_ancestors, mut kept, pinned, ..
         } = self.evidence
         else {
-            return Known::default();
+            return ProvenManifests::default();
         };
         if self.phase != CollectPhase::Done || self.report.overtaken {
-            return Known::default();
+            return ProvenManifests::default();
         }
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
         kept.retain(|_, last| *last > boundary);
         let (database, apps) = (self.database, self.known.apps);
-        Known { database, through: newest.id, named, named_ancestors, kept, pinned, apps }
+        ProvenManifests { database, through: newest.id, named, named_ancestors, kept, pinned, apps }
     }
 
     /// What commits come before the look for the newest manifest: holds that keep too much are
@@ -433,7 +435,7 @@ impl Collect {
         let boundary = self.reach();
         self.noted_above = boundary;
         let known = std::mem::take(&mut self.known);
-        let Known { through, named, named_ancestors, kept, pinned, apps, .. } = known;
+        let ProvenManifests { through, named, named_ancestors, kept, pinned, apps, .. } = known;
         self.known.apps = apps;
         (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
         (self.evidence.kept, self.evidence.pinned) = (kept, pinned);

@@ -27,7 +27,7 @@
 
 use super::commit::{Commit, CommitAction};
 use super::cut::{CutAction, CutLog, CutOff};
-use super::hole::{Doubt, Doubted};
+use super::hole::{HoleCheck, HoleCheckResult};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{ClaimWriter, Conflict, Edit, NewCheckpoint, Refusal};
@@ -131,7 +131,7 @@ enum OpenPhase {
     /// Nothing is at this id: is something behind it?
     List(WalId),
     /// Something is: does it prove a hole?
-    Doubt(Doubt, WalId),
+    Doubt(HoleCheck, WalId),
     /// Looking before a fence at this id.
     Look(Look, WalId),
     /// Looking whether what is missing was freed behind a newer writer.
@@ -257,7 +257,7 @@ impl OpenWriter {
             return self.cut_on();
         }
         let OpenPhase::List(id) = self.phase else { return };
-        match Doubt::of(id, listing, self.rules) {
+        match HoleCheck::of(id, listing, self.rules) {
             Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
             None => self.look_before(id),
         }
@@ -437,10 +437,10 @@ impl OpenWriter {
             return;
         }
         match doubt.on_wal(seen, self.rules) {
-            Doubted::Goes => {}
-            Doubted::End => self.look_before(id),
-            Doubted::Met(seen) => self.walk(id, seen),
-            Doubted::Hole(hole) => self.missing(hole),
+            HoleCheckResult::Goes => {}
+            HoleCheckResult::End => self.look_before(id),
+            HoleCheckResult::Met(seen) => self.walk(id, seen),
+            HoleCheckResult::Hole(hole) => self.missing(hole),
         }
     }
 

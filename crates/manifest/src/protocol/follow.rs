@@ -25,7 +25,7 @@
 //! What was met is handed out only after the boundary was seen below all of it. What an older epoch
 //! landed between a fence and its `next_id` is never read: the walk jumps over it.
 
-use super::hole::{Doubt, Doubted};
+use super::hole::{HoleCheck, HoleCheckResult};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{Conflict, Refusal};
@@ -77,17 +77,17 @@ enum FollowPhase {
     CheckPlace,
     /// With what the listing of the place showed behind it.
     Walk(WalListing),
-    ConfirmWalk(Then),
+    ConfirmWalk(WalkOutcome),
     /// Nothing is here, and something is behind: does it prove a hole? If something is here by now:
     /// whether the walk goes on, or the next poll does. A walk that goes on from every listing that
     /// ended the last would never end beside a writer that is faster.
-    Doubt(Doubt, bool),
+    Doubt(HoleCheck, bool),
     Failed(Failure),
 }
 
 /// What follows a walk that is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Then {
+enum WalkOutcome {
     Idle,
     Walk,
     /// Nothing, although there may be more to read.
@@ -208,7 +208,7 @@ impl Follow {
     /// as it is to.
     pub fn hand_out_now(&mut self) -> Vec<FollowEvent> {
         match self.phase {
-            FollowPhase::Walk(_) if !self.met.is_empty() => self.end_walk(Then::Walk),
+            FollowPhase::Walk(_) if !self.met.is_empty() => self.end_walk(WalkOutcome::Walk),
             _ => Vec::new(),
         }
     }
@@ -217,7 +217,7 @@ impl Follow {
     /// poll goes on there.
     pub fn stop(&mut self) -> Vec<FollowEvent> {
         match self.phase {
-            FollowPhase::Walk(_) => self.end_walk(Then::Stop),
+            FollowPhase::Walk(_) => self.end_walk(WalkOutcome::Stop),
             _ => Vec::new(),
         }
     }
@@ -284,7 +284,7 @@ impl Follow {
                 self.met.push(self.at);
                 self.at = self.at.next();
                 if self.met.len() >= WALK_LIMIT {
-                    return self.end_walk(Then::Walk);
+                    return self.end_walk(WalkOutcome::Walk);
                 }
             }
             WalSeen::Fence { epoch, next_id } => {
@@ -293,7 +293,7 @@ impl Follow {
                 self.at = if jump { beyond(&fence) } else { self.at.next() };
             }
             // Believed only when confirmed, like all else: it may sit on a freed id.
-            WalSeen::Foreign => return self.end_walk(Then::Fail(Failure::Foreign(self.at))),
+            WalSeen::Foreign => return self.end_walk(WalkOutcome::Fail(Failure::Foreign(self.at))),
             WalSeen::Absent | WalSeen::Vanished => return self.end_of_log(),
         }
         Vec::new()
@@ -393,12 +393,12 @@ impl Follow {
             return self.missing(hole);
         }
         if let (FollowPhase::Walk(listing), true) = (&self.phase, self.met.is_empty())
-            && let Some(doubt) = Doubt::of(self.at, listing, self.rules)
+            && let Some(doubt) = HoleCheck::of(self.at, listing, self.rules)
         {
             self.phase = FollowPhase::Doubt(doubt, true);
             return Vec::new();
         }
-        self.end_walk(Then::Idle)
+        self.end_walk(WalkOutcome::Idle)
     }
 
     /// An object of an epoch that the manifest does not know of: its claim was committed before, so
@@ -406,7 +406,7 @@ impl Follow {
     fn newer_epoch(&mut self) -> Vec<FollowEvent> {
         let known = self.known.as_ref().map(|known| known.writer_epoch);
         if std::mem::replace(&mut self.looked_up, known) == known {
-            return self.end_walk(Then::Stop);
+            return self.end_walk(WalkOutcome::Stop);
         }
         self.at = self.walk_from;
         self.met.clear();
@@ -418,23 +418,23 @@ impl Follow {
     fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
         let FollowPhase::Doubt(doubt, goes_on) = &mut self.phase else { return Vec::new() };
         match doubt.on_wal(seen, self.rules) {
-            Doubted::Goes => Vec::new(),
-            Doubted::End => self.end_walk(Then::Idle),
-            Doubted::Met(_) if !*goes_on => {
+            HoleCheckResult::Goes => Vec::new(),
+            HoleCheckResult::End => self.end_walk(WalkOutcome::Idle),
+            HoleCheckResult::Met(_) if !*goes_on => {
                 self.phase = FollowPhase::Idle;
                 Vec::new()
             }
-            Doubted::Met(seen) => {
+            HoleCheckResult::Met(seen) => {
                 self.phase = FollowPhase::Walk(WalListing::default());
                 self.on_wal(seen)
             }
-            Doubted::Hole(hole) => self.missing(hole),
+            HoleCheckResult::Hole(hole) => self.missing(hole),
         }
     }
 
     /// A hole, unless what is missing was freed.
     fn missing(&mut self, hole: Hole) -> Vec<FollowEvent> {
-        let then = Then::Fail(Failure::Hole(hole));
+        let then = WalkOutcome::Fail(Failure::Hole(hole));
         if !self.rules.has(Rule::ProveHoles) {
             return self.hand_out(then, &WalListing::default());
         }
@@ -446,8 +446,8 @@ impl Follow {
         Vec::new()
     }
 
-    fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {
-        if self.confirm_end && then == Then::Idle && self.first_met.is_none() {
+    fn end_walk(&mut self, then: WalkOutcome) -> Vec<FollowEvent> {
+        if self.confirm_end && then == WalkOutcome::Idle && self.first_met.is_none() {
             self.first_met = self.at;
         }
         if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
@@ -458,20 +458,20 @@ impl Follow {
     }
 
     /// What was met is real. `listing` is what was listed behind the end of the walk.
-    fn hand_out(&mut self, then: Then, listing: &WalListing) -> Vec<FollowEvent> {
+    fn hand_out(&mut self, then: WalkOutcome, listing: &WalListing) -> Vec<FollowEvent> {
         let met = std::mem::take(&mut self.met);
         self.start_walk();
-        self.confirm_end &= then == Then::Walk;
+        self.confirm_end &= then == WalkOutcome::Walk;
         self.looked_up = None;
         match then {
-            Then::Walk => {}
-            Then::Stop => self.phase = FollowPhase::Idle,
-            Then::Idle => {
-                let doubt = Doubt::of(self.at, listing, self.rules);
+            WalkOutcome::Walk => {}
+            WalkOutcome::Stop => self.phase = FollowPhase::Idle,
+            WalkOutcome::Idle => {
+                let doubt = HoleCheck::of(self.at, listing, self.rules);
                 self.phase =
                     doubt.map_or(FollowPhase::Idle, |doubt| FollowPhase::Doubt(doubt, false));
             }
-            Then::Fail(failure) => self.phase = FollowPhase::Failed(failure),
+            WalkOutcome::Fail(failure) => self.phase = FollowPhase::Failed(failure),
         }
         if met.is_empty() { Vec::new() } else { vec![FollowEvent::Apply(met)] }
     }

@@ -38,12 +38,12 @@ pub struct Hole {
     /// The id.
     pub id: WalId,
     /// What proves it.
-    pub witness: Witness,
+    pub witness: HoleProof,
 }
 
 /// What proves a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Witness {
+pub enum HoleProof {
     /// A manifest, committed before the id was read.
     Manifest {
         /// Its number.
@@ -64,7 +64,7 @@ impl Hole {
         rules: Rules,
     ) -> Option<Hole> {
         let hole = id <= last_seen && rules.has(Rule::HoleIsNoEnd);
-        hole.then_some(Hole { id, witness: Witness::Manifest { id: manifest, last_seen } })
+        hole.then_some(Hole { id, witness: HoleProof::Manifest { id: manifest, last_seen } })
     }
 
     /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
@@ -79,14 +79,14 @@ impl Hole {
             WalSeen::Data { .. } | WalSeen::Fence { .. } => id < later,
             WalSeen::Absent | WalSeen::Vanished | WalSeen::Foreign => false,
         };
-        proven.then_some(Hole { id, witness: Witness::Object(later) })
+        proven.then_some(Hole { id, witness: HoleProof::Object(later) })
     }
 }
 
 /// Looks for what proves a hole at an id where nothing was found, among what was listed behind it;
 /// then the id is read once more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Doubt {
+pub(super) struct HoleCheck {
     id: WalId,
     /// Still to be looked at, ascending: the farthest proves the most.
     later: Vec<WalId>,
@@ -96,7 +96,7 @@ pub(super) struct Doubt {
 
 /// What came of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Doubted {
+pub(super) enum HoleCheckResult {
     /// Read on.
     Goes,
     /// Nothing proves a hole: the log ends here.
@@ -107,13 +107,13 @@ pub(super) enum Doubted {
     Hole(Hole),
 }
 
-impl Doubt {
+impl HoleCheck {
     /// `None` when nothing is behind `id`.
-    pub(super) fn of(id: WalId, listing: &WalListing, rules: Rules) -> Option<Doubt> {
+    pub(super) fn of(id: WalId, listing: &WalListing, rules: Rules) -> Option<HoleCheck> {
         let behind = listing.later.iter().copied().filter(|later| *later > id);
         let later: Vec<WalId> = behind.collect();
         let doubt = !later.is_empty() && rules.has(Rule::LaterProvesHole);
-        doubt.then_some(Doubt { id, later, hole: None })
+        doubt.then_some(HoleCheck { id, later, hole: None })
     }
 
     /// What to read.
@@ -125,22 +125,22 @@ impl Doubt {
     }
 
     /// The answer.
-    pub(super) fn on_wal(&mut self, seen: WalSeen, rules: Rules) -> Doubted {
+    pub(super) fn on_wal(&mut self, seen: WalSeen, rules: Rules) -> HoleCheckResult {
         if let Some(hole) = self.hole {
             return match seen {
-                WalSeen::Absent | WalSeen::Vanished => Doubted::Hole(hole),
-                met => Doubted::Met(met),
+                WalSeen::Absent | WalSeen::Vanished => HoleCheckResult::Hole(hole),
+                met => HoleCheckResult::Met(met),
             };
         }
-        let Some(later) = self.later.pop() else { return Doubted::End };
+        let Some(later) = self.later.pop() else { return HoleCheckResult::End };
         match Hole::told(self.id, (later, seen), rules) {
             Some(hole) if rules.has(Rule::ReadAgainBeforeHole) => {
                 self.hole = Some(hole);
-                Doubted::Goes
+                HoleCheckResult::Goes
             }
-            Some(hole) => Doubted::Hole(hole),
-            None if self.later.is_empty() => Doubted::End,
-            None => Doubted::Goes,
+            Some(hole) => HoleCheckResult::Hole(hole),
+            None if self.later.is_empty() => HoleCheckResult::End,
+            None => HoleCheckResult::Goes,
         }
     }
 }
@@ -155,10 +155,10 @@ impl From<Hole> for Error {
         )
         .with("object", ObjectName::Wal(hole.id));
         match hole.witness {
-            Witness::Manifest { id, last_seen } => {
+            HoleProof::Manifest { id, last_seen } => {
                 error.with("manifest", id).with("its wal_id_last_seen", last_seen)
             }
-            Witness::Object(later) => {
+            HoleProof::Object(later) => {
                 error.with("proven by the later object", ObjectName::Wal(later))
             }
         }

@@ -108,14 +108,14 @@ struct HeldVersion {
 
 /// An edit that is about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Covering {
+pub struct LeasedEdit {
     /// The edit.
     pub edit: CoverVersions,
     /// When it was made, by the reader's own clock.
     sent: Duration,
 }
 
-impl Covering {
+impl LeasedEdit {
     /// Whether there is nothing to commit: what is due is leased for longer than is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -237,7 +237,7 @@ impl Leases {
     /// read and due, or has less than half a lifetime left. It is in effect only where that lasts
     /// longer than before.
     #[must_use]
-    pub fn cover(&self, newest: bool, at: Moment) -> Covering {
+    pub fn cover(&self, newest: bool, at: Moment) -> LeasedEdit {
         let since = self.since();
         // Under a since-lease newer tables cost nothing more.
         let behind = self.looked.as_ref().is_some_and(|(state, _)| self.is_behind(state));
@@ -278,11 +278,11 @@ impl Leases {
                 _ => {}
             }
         }
-        Covering { edit, sent: at.now }
+        LeasedEdit { edit, sent: at.now }
     }
 
     /// `covering` is in effect in `state`, the newest that is known.
-    pub fn committed(&mut self, covering: &Covering, state: &Arc<Manifest>, at: Moment) {
+    pub fn committed(&mut self, covering: &LeasedEdit, state: &Arc<Manifest>, at: Moment) {
         self.learn(state, at);
         if covering.covers_newest() && self.is_behind(state) {
             self.join(state, covering.edit.enough, Some(covering.sent), at);

@@ -36,14 +36,14 @@ mod run;
 mod testing;
 mod wal_window;
 
-pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
+pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, ProvenManifests};
 pub use commit::{Commit, CommitAction};
 pub use cut::CutOff;
 pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
 pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
-pub use hole::{Hole, WalListing, Witness};
-pub use leases::{Covering, Leases, Lifetimes, Moment, Want};
+pub use hole::{Hole, HoleProof, WalListing};
+pub use leases::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 pub use look::{Look, LookAction};
 pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;

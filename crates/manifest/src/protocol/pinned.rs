@@ -124,8 +124,8 @@ impl PinnedWalk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::HoleProof;
     use crate::protocol::Listing;
-    use crate::protocol::Witness;
     use crate::testing::{checkpoint, manifest};
     use siltstone_base::Epoch;
     use std::sync::Arc;
@@ -175,7 +175,7 @@ mod tests {
         missing.on_wal(WalSeen::Absent);
         confirm(&mut missing, manifest());
         let (manifest, last_seen) = (one.manifest_id, one.wal_id_last_seen);
-        let witness = Witness::Manifest { id: manifest, last_seen };
+        let witness = HoleProof::Manifest { id: manifest, last_seen };
         let hole = Failure::Hole(Hole { id: WalId(5), witness });
         assert_eq!(missing.action(), PinnedAction::Failed(hole));
     }

@@ -15,7 +15,7 @@ use siltstone_base::{Error, ErrorKind, ManifestId, Seq, TimelineId};
 
 /// Data that a reader has seen was undone by a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Undone {
+pub struct HistoryUndone {
     /// The last sequence number seen that is still part of the history. `None` if it is unknown: a
     /// restore went to a state before the history began, or to another history.
     pub remains: Option<Seq>,
@@ -46,18 +46,18 @@ impl Manifest {
     /// Whether data was undone that a reader has seen, if it has seen everything up to `seq` of the
     /// history `timeline`; `None`: nothing was undone.
     #[must_use]
-    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<Undone> {
+    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<HistoryUndone> {
         let later = match timeline {
             None => self.timelines.as_slice(),
             Some(id) => {
                 let Some(at) = self.timelines.iter().position(|one| one.id == id) else {
-                    return Some(Undone { remains: None, at: self.restored_at() });
+                    return Some(HistoryUndone { remains: None, at: self.restored_at() });
                 };
                 self.timelines.get(at + 1..).unwrap_or_default()
             }
         };
         let by = later.iter().find(|one| one.lacks(seq))?;
-        Some(Undone { remains: Some(by.cut), at: by.manifest_id })
+        Some(HistoryUndone { remains: Some(by.cut), at: by.manifest_id })
     }
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn goes_on(old: &[Timeline], new: &[Timeline], seq: Seq) -> bool {
     own <= shared && !new.iter().skip(own).any(|one| one.lacks(seq))
 }
 
-impl From<Undone> for Error {
-    fn from(undone: Undone) -> Error {
+impl From<HistoryUndone> for Error {
+    fn from(undone: HistoryUndone) -> Error {
         let error = Error::new(
             ErrorKind::Expired,
             "the database was restored to before this place of the feed, and what was read \

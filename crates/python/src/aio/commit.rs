@@ -9,8 +9,8 @@ use futures::FutureExt;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// An accepted write. Awaiting it waits until it is durable. Dropping the object does not cancel
-/// the write.
+/// An accepted write. Awaiting it waits until the write is durable. Dropping it cancels
+/// nothing.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct AsyncCommit {
     held: Held<siltstone::Commit>,
@@ -37,8 +37,7 @@ impl AsyncCommit {
 
 #[pymethods]
 impl AsyncCommit {
-    /// Sequence number of the last operation of the write: its position in the history of the
-    /// database.
+    /// Sequence number of the last operation of the write: its position in the history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
@@ -50,13 +49,14 @@ impl AsyncCommit {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Return an awaitable that completes once the write is durable. A write that has not been sent
-    /// yet is sent at once.
+    /// When awaited, returns once the write is durable. If it is not durable yet, the writer
+    /// sends it at once.
     ///
-    /// :param timeout: None: the deadline of the handle.
-    /// :raises Timeout: the write continues, and may still become durable.
-    /// :raises Fenced, Closed: the write will not be acknowledged.
-    /// :raises Denied: the store refuses the credentials; the write is retried.
+    /// :param timeout: maximum wait; None: the deadline of the handle.
+    /// :raises Timeout: if the write is not durable in time. It continues, and may still become
+    ///     durable.
+    /// :raises Fenced, Closed: if the write will not be acknowledged.
+    /// :raises Denied: if the store refuses the credentials. The write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<Pending> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;

@@ -4,7 +4,7 @@ use crate::aio::pending::{First, Pending, Waits};
 use crate::checkpoint::{read_at, settled};
 use crate::database::Database;
 use crate::held::Held;
-use crate::open::{Arguments, Manner, env, text_of};
+use crate::open::{Arguments, OpenMode, env, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

@@ -1,7 +1,7 @@
 //! `Pending`: a call that waits, as an awaitable. It has the interface of a coroutine, so that
 //! `asyncio.create_task` accepts it too.
 
-use crate::aio::port::{Begun, Port};
+use crate::aio::port::{Port, WaitStart};
 use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
@@ -56,8 +56,8 @@ enum PendingState {
     Over,
 }
 
-/// A waiting call of `siltstone.aio`. It can be awaited once; `asyncio.create_task` accepts it too.
-/// Dropping it, as a cancelled task does, ends the wait.
+/// A call of `siltstone.aio` that waits. It can be awaited once; `asyncio.create_task` accepts
+/// it too. Dropping it, as a cancelled task does, ends the wait.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct Pending {
     process: &'static Process,
@@ -113,8 +113,8 @@ impl Pending {
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;
                     match port.get().begin(py, &running, waits)? {
-                        Begun::Done(outcome) => outcome,
-                        Begun::Waiting(id, future) => {
+                        WaitStart::Done(outcome) => outcome,
+                        WaitStart::Waiting(id, future) => {
                             *self.state.lock() = PendingState::Waiting(port.unbind(), id);
                             return Ok(Step::Wait(future));
                         }

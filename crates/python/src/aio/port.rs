@@ -57,14 +57,14 @@ impl Inbox {
 }
 
 /// The waker of one wait.
-struct Ticket {
+struct WaitTicket {
     id: u64,
     inbox: Arc<Inbox>,
     /// Cleared when the wait is over: then waking it has no effect.
     live: AtomicBool,
 }
 
-impl Wake for Ticket {
+impl Wake for WaitTicket {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -91,7 +91,7 @@ enum Entry {
 
 struct PortWait {
     waits: Held<Waits>,
-    ticket: Arc<Ticket>,
+    ticket: Arc<WaitTicket>,
     future: Py<PyAny>,
 }
 
@@ -108,7 +108,7 @@ enum PortPoll {
 }
 
 /// The result of beginning a wait.
-pub(crate) enum Begun {
+pub(crate) enum WaitStart {
     /// It was complete at the first poll.
     Done(Result<Finish>),
     /// The asyncio future that completes with it, and the id under which the result can be taken.
@@ -189,20 +189,20 @@ impl Port {
         py: Python<'_>,
         running: &Bound<'_, PyAny>,
         waits: Waits,
-    ) -> PyResult<Begun> {
+    ) -> PyResult<WaitStart> {
         let future = running.call_method0(intern!(py, "create_future"))?.unbind();
         let mut table = self.table.lock();
         let id = table.next_id;
         table.next_id += 1;
         drop(table);
-        let ticket = Ticket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
+        let ticket = WaitTicket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
         let (waits, ticket) = (Held::new(self.process, waits), Arc::new(ticket));
         match self.poll(py, PortWait { waits, ticket, future })? {
-            PortPoll::Done(outcome) => Ok(Begun::Done(outcome)),
+            PortPoll::Done(outcome) => Ok(WaitStart::Done(outcome)),
             PortPoll::Pending(waiting) => {
                 let future = waiting.future.clone_ref(py);
                 self.table.lock().entries.insert(id, Entry::Waiting(waiting));
-                Ok(Begun::Waiting(id, future))
+                Ok(WaitStart::Waiting(id, future))
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::error::Raise;
 use crate::frames::is_arrow;
 use crate::get_many::{KEYS_WITH_LOCK, pack};
 use crate::reader::Reader;
-use crate::scan::Yields;
+use crate::scan::ScanItems;
 use crate::snapshot::Snapshot;
 use crate::source::{Readable, Source};
 use crate::transaction::Transaction;
@@ -113,9 +113,9 @@ fn begin_scan<S: Source>(
     yields: &str,
 ) -> PyResult<AsyncScan> {
     let yields = match yields {
-        "keys" => Yields::Keys,
-        "values" => Yields::Values,
-        _ => Yields::Items,
+        "keys" => ScanItems::Keys,
+        "values" => ScanItems::Values,
+        _ => ScanItems::Items,
     };
     let held = source.held(py)?;
     let scan = S::open_scan(held.get(py)?, range).raise(py)?;

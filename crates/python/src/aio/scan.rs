@@ -10,7 +10,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::scan::{NO_SEEK, Yields};
+use crate::scan::{NO_SEEK, ScanItems};
 use crate::shown::range;
 use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
@@ -32,7 +32,7 @@ const ROWS_WITH_LOCK: usize = 64;
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct AsyncScan {
     process: &'static Process,
-    yields: Yields,
+    yields: ScanItems,
     /// Whether the scan has a limit.
     limited: bool,
     shared: Held<Arc<Mutex<Shared>>>,
@@ -96,15 +96,15 @@ impl Shared {
         Size { rows, bytes: MAX_BYTES, whole: false }
     }
 
-    fn take_list(&mut self, py: Python<'_>, yields: Yields) -> PyResult<Py<PyAny>> {
+    fn take_list(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<Py<PyAny>> {
         let rows = self.take_rows();
         let made: PyResult<Vec<_>> = (0..rows.len())
             .filter_map(|row| rows.row(row))
             .map(|(key, value)| {
                 Ok(match yields {
-                    Yields::Keys => PyBytes::new(py, key).into_any(),
-                    Yields::Values => PyBytes::new(py, value).into_any(),
-                    Yields::Items => {
+                    ScanItems::Keys => PyBytes::new(py, key).into_any(),
+                    ScanItems::Values => PyBytes::new(py, value).into_any(),
+                    ScanItems::Items => {
                         let row = [PyBytes::new(py, key), PyBytes::new(py, value)];
                         PyTuple::new(py, row)?.into_any()
                     }
@@ -169,7 +169,7 @@ async fn fill(shared: Arc<Mutex<Shared>>, size: Size) -> Result<()> {
 }
 
 impl AsyncScan {
-    pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: Yields) -> Self {
+    pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: ScanItems) -> Self {
         // Reads of a transaction are recorded for its conflict check, so little is read ahead.
         let refill_rows = if scan.is_noted() { 1 } else { FIRST_ROWS };
         let limited = scan.rows_left() != u64::MAX;
@@ -243,7 +243,7 @@ impl AsyncScan {
         Ok(Py::new(py, Pending::running(self.process, seek, left))?.into_any())
     }
 
-    /// Rows of a record batch, from the argument of the caller.
+    /// Number of rows in a record batch, if the caller asks for `wanted`.
     #[pyo3(signature = (wanted))]
     fn batch_rows(&self, wanted: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
         wanted.map_or(Ok(DEFAULT_BATCH_ROWS), |rows| count(&rows, "batch_rows", 1))

@@ -8,7 +8,7 @@ use crate::conditional::condition;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{Raise, closed};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::write::{BYTES_WITH_LOCK, begin_large, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
@@ -87,7 +87,7 @@ impl Database {
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         let (key, value) = (key.as_ref(), value.as_ref());
         let engine = self.held().get(py)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
@@ -111,7 +111,7 @@ impl Database {
         ttl: Option<Bound<'py, PyAny>>,
         expire_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let engine = self.held().get(py)?;
         let first = life.end(engine).and_then(|end| engine.merge_until(key, operand, end));
@@ -164,7 +164,10 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.begin_batch(py, &beside(py, self, (keys, values), Life::of(ttl, expire_at)?)?)
+        self.begin_batch(
+            py,
+            &beside(py, self, (keys, values), LifetimeArguments::of(ttl, expire_at)?)?,
+        )
     }
 
     /// `write`: the commit, or a Pending.

@@ -18,11 +18,11 @@ const DEFAULT_BITS_PER_KEY: u32 = 10;
 /// Maximum bits per key that have an effect.
 const MAX_BITS_PER_KEY: u32 = 64;
 
-/// A Bloom filter: it says which keys are certainly not in a set. SSTs contain such a filter.
-/// Immutable.
+/// The filter that tables carry: it tells which keys are certainly not in a set. It is
+/// immutable.
 ///
-/// :param keys: the keys of the set. Nulls of an Arrow array are skipped.
-/// :param bits_per_key: 1 to 64; the default of 10 gives about 1 % false positives.
+/// :param keys: the keys of the set. Nulls of an Arrow array are ignored.
+/// :param bits_per_key: 1 to 64; 10 by default, which gives a false positive rate of about 1 %.
 #[pyclass(frozen, module = "siltstone.lsm")]
 pub(crate) struct BloomFilter {
     bloom: Bloom,
@@ -62,9 +62,9 @@ impl BloomFilter {
         BloomFilter::from_bytes(py, BytesArg::Borrowed(&encoded))
     }
 
-    /// Decode a filter encoded by `to_bytes`.
+    /// Returns the filter from the result of `to_bytes`.
     ///
-    /// :raises Corruption: the bytes are not a filter.
+    /// :raises Corruption: if the bytes are not a filter.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: BytesArg<'_>) -> PyResult<Self> {
         let bloom = Bloom::decode(data.as_ref()).map_err(|error| {
@@ -74,12 +74,12 @@ impl BloomFilter {
         Ok(BloomFilter { bloom })
     }
 
-    /// Encode the filter in the form that SSTs contain.
+    /// The stored form, which tables also contain.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bloom.encode())
     }
 
-    /// Return whether `key` may have been added; False is certain.
+    /// Whether `key` may be in the set. False is certain.
     fn may_contain(&self, key: BytesArg<'_>) -> bool {
         self.bloom.may_contain(key_hash(key.as_ref()))
     }
@@ -88,9 +88,9 @@ impl BloomFilter {
         self.may_contain(key)
     }
 
-    /// Call `may_contain` for every key, in order.
+    /// `may_contain` for each key, in the order of `keys`.
     ///
-    /// For an Arrow array of keys return an Arrow array of bool, with a null for a null key.
+    /// For an Arrow array of keys the result is an Arrow array of bool, with a null for a null.
     fn may_contain_many<'py>(
         &self,
         py: Python<'py>,
@@ -110,13 +110,13 @@ impl BloomFilter {
         Ok(answers.into_any())
     }
 
-    /// Size of the encoded filter in bytes.
+    /// Size of the stored form in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.bloom.encoded_len()
     }
 
-    /// Estimated false positive rate, from the number of set bits.
+    /// Expected rate of false positives, computed from the bits that are set.
     #[getter]
     fn false_positive_rate(&self) -> f64 {
         self.bloom.false_positive_rate()

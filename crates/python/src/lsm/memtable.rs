@@ -17,8 +17,9 @@ use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
 /// Batches up to this many bytes are inserted while the interpreter lock is held.
 const BYTES_WITH_LOCK: usize = 64 << 10;
 
-/// A sorted buffer of writes in memory, with sequence numbers of its own: the first operation has
-/// number 1. It keeps every version of a key. Any number of threads may read while one writes.
+/// A sorted buffer of writes in memory, with its own history: the first operation has sequence
+/// number 1. It keeps every version. Any number of threads can read; one thread at a time can
+/// write.
 ///
 /// Reads see the newest version of each key.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
@@ -79,12 +80,12 @@ impl MemTable {
         Ok(MemTable { held: Held::new(process, MemoryTable::new(effects(process))) })
     }
 
-    /// Set `key` to `value`, and return the sequence number.
+    /// Sets `key` to `value`, and returns the sequence number.
     ///
-    /// :param ttl: time until the key expires, counted from now.
-    /// :param expire_at: aware datetime at which the key expires, instead of `ttl`. A datetime in
-    ///     the past hides the previous value.
-    /// :raises Invalid: the key or the value is empty or oversized, or `ttl` is not positive and
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
     ///     finite.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
@@ -99,18 +100,18 @@ impl MemTable {
         self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Delete `key`, and return the sequence number of the tombstone.
+    /// Deletes `key`, and returns the sequence number of the tombstone.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<u64> {
         let mut batch = Batch::new();
         batch.delete(key.as_ref()).raise(py)?;
         self.insert(py, &batch)
     }
 
-    /// Set every key to the value at the same position, atomically, and return the last sequence
-    /// number.
+    /// Sets each key to the value at the same position, atomically, and returns the last
+    /// sequence number.
     ///
-    /// :raises Invalid: the lengths differ, a key or value is null; otherwise as for `put`. Nothing
-    ///     is written.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `put`. Nothing is
+    ///     written.
     fn put_many<'py>(
         &self,
         py: Python<'py>,
@@ -137,7 +138,7 @@ impl MemTable {
         self.insert(py, &batch)
     }
 
-    /// Write the operations of a batch atomically, and return the last sequence number.
+    /// Applies the operations of a batch, atomically, and returns the last sequence number.
     fn write(&self, py: Python<'_>, batch: &WriteBatch) -> PyResult<u64> {
         batch.with(py, |batch| self.insert(py, batch))
     }
@@ -150,9 +151,9 @@ impl MemTable {
         self.delete(py, key).map(drop)
     }
 
-    /// Return the state as of sequence number `seq`; the current state if `seq` is None.
+    /// Returns a view of the state after the operation `seq`; None: the current state.
     ///
-    /// :raises Invalid: `seq` was not assigned yet.
+    /// :raises Invalid: if no operation has this sequence number yet.
     #[pyo3(signature = (seq=None))]
     fn snapshot(
         &self,
@@ -167,13 +168,13 @@ impl MemTable {
         Ok(MemTableSnapshot { held: Held::new(self.held.process(), view) })
     }
 
-    /// The last sequence number; 0 while the memtable is empty.
+    /// The last sequence number; 0 if the memtable is empty.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.last_seq().get())
     }
 
-    /// Approximate memory use in bytes.
+    /// Approximate size in memory, in bytes.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.held.get(py)?.bytes())
@@ -190,7 +191,7 @@ impl MemTable {
     }
 }
 
-/// The state of a `MemTable` at one sequence number. It keeps the memory of the memtable alive.
+/// The state of a `MemTable` at one sequence number. It keeps the memory of the memtable.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct MemTableSnapshot {
     held: Held<View>,

@@ -7,20 +7,18 @@ use crate::bytes::BytesArg;
 use crate::error::Raise;
 use crate::process::Process;
 use crate::range::range;
-use crate::scan::{Pull, Scan, Yields};
+use crate::scan::{Pull, Scan, ScanItems};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::tables::{MergeInput, Merged};
 
-/// Read several tables and memtables as one, in key order. If a key is in several readers, the
-/// first of these readers wins: pass the newest first.
+/// Reads several tables and memtables as one, in key order. If several readers have a key, the
+/// first reader in the list wins: list the newest first.
 ///
-/// :param tombstones: include deleted and expired keys, with None as value; otherwise they are
-///     omitted. In Arrow such a value is null.
-/// :raises Unsupported: a table contains merge operands.
-/// :raises Corruption: a table is damaged; raised while reading.
-/// :raises Unavailable, Timeout, Denied: the store cannot be reached, did not answer in time, or
-///     refuses the credentials; raised while reading.
+/// :param tombstones: also yield deleted and expired keys, with None as the value (null in Arrow).
+///     Otherwise they are left out.
+/// :raises Unsupported: if a table has merge operands.
+/// :raises Corruption, Unavailable, Timeout, Denied: while the rows are read.
 #[pyfunction]
 #[pyo3(signature = (readers, *, start=None, end=None, prefix=None, limit=None, tombstones=false))]
 pub(crate) fn merge_sorted(
@@ -37,7 +35,7 @@ pub(crate) fn merge_sorted(
     let process = Process::current(py)?;
     let now = effects(process).clock.now();
     let merged = Merged::new(inputs, range, tombstones, now).raise(py)?;
-    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), Yields::Items))
+    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), ScanItems::Items))
 }
 
 fn input(reader: &Bound<'_, PyAny>) -> PyResult<MergeInput> {

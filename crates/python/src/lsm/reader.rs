@@ -5,7 +5,7 @@ use super::target::{TableSource, access, effects, options};
 use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
-use crate::scan::{self, Yields};
+use crate::scan::{self, ScanItems};
 use crate::shown::quoted;
 use crate::source::{Source, lookups};
 use crate::stream::ArrowStream;
@@ -18,20 +18,18 @@ use siltstone::tables::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 
-/// Reads a single table file, written by `SstWriter` or by a database. It can be used from any
+/// Reads a table in a file, made by `SstWriter` or by a database. It can be used from any
 /// thread. Opening it reads its length, its filter and its index.
 ///
-/// It can be pickled, and reopens itself after a fork. The URL and the options are pickled; store
-/// options come from the environment or the provider of the receiving process.
+/// It can be pickled, and reopens itself after a fork. The pickle carries the URL and the options.
+/// Store options come from the environment where it is unpickled, or from the provider.
 ///
-/// :param source: a path, the URL of an object, or the bytes of the file.
-/// :param options: `block_cache_bytes` and `deadline`; other options have no effect.
-/// :param store_options: options of the store.
-/// :raises NotFound: the file does not exist.
-/// :raises Corruption: the file is not a table, or is damaged.
-/// :raises Unsupported: the table has a newer format.
-/// :raises Denied: the store refuses the credentials.
-/// :raises Unavailable, Timeout: the store cannot be reached or did not answer in time.
+/// :param source: a path, a URL whose path is the object, or the bytes of the file.
+/// :param options: `block_cache_bytes` and `deadline`. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :raises NotFound: if the file does not exist.
+/// :raises Corruption: if the file is not a table, or is damaged.
+/// :raises Unsupported, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
     place: TableSource,
@@ -110,7 +108,7 @@ impl SstReader {
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
 
-    /// The properties of the table.
+    /// The description of the table.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         info(py, self.place.shown().as_deref(), &self.table_info(py)?)
@@ -146,9 +144,9 @@ impl SstReader {
         ))
     }
 
-    /// Read and check every byte of the file; return the number of bytes.
+    /// Reads and checks every byte. Returns the number of bytes.
     ///
-    /// :raises Corruption: the file is damaged; the message says where.
+    /// :raises Corruption: if the table is damaged; the text describes the damage.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         let held = self.held(py)?;
         let table = held.get(py)?;
@@ -161,14 +159,14 @@ impl SstReader {
         wait(py, held.process(), verified)
     }
 
-    /// Return all rows as Arrow record batches, as `Scan.to_arrow`.
+    /// All rows as Arrow record batches, like `Scan.to_arrow`.
     #[pyo3(signature = (batch_rows=None))]
     fn to_arrow(
         &self,
         py: Python<'_>,
         batch_rows: Option<Bound<'_, PyAny>>,
     ) -> PyResult<ArrowStream> {
-        scan::open(py, self, ScanRange::default(), Yields::Items)?.to_arrow(py, batch_rows)
+        scan::open(py, self, ScanRange::default(), ScanItems::Items)?.to_arrow(py, batch_rows)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -180,7 +178,7 @@ impl SstReader {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Close the table. Scans that it began continue.
+    /// Closes the table. Open scans of the table continue.
     fn close(&self) {
         drop(self.held.lock().take());
     }

@@ -29,7 +29,7 @@ pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if !is_text && !object.hasattr("__fspath__")? {
         return Ok(None);
     }
-    let place = object.py().import("siltstone.opening")?.call_method1("place_of", (object,))?;
+    let place = object.py().import("siltstone._open")?.call_method1("place_of", (object,))?;
     let place: String = place.extract()?;
     if place.contains("://") {
         return Ok(Some(place));
@@ -62,8 +62,8 @@ pub(super) struct Access {
 /// # Errors
 /// TypeError for other types, and as [`text_of`].
 pub(super) fn access(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Access> {
-    let options = py.import("siltstone.opening")?.call_method1("_store", (&given,))?;
-    let provider = py.import("siltstone.providers")?.call_method1("name_of", (given,))?;
+    let options = py.import("siltstone._open")?.call_method1("_store", (&given,))?;
+    let provider = py.import("siltstone._importable")?.call_method1("name_of", (given,))?;
     Ok(Access { options: text_of(&options.cast_into::<PyDict>()?)?, provider: provider.extract()? })
 }
 

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::store::Upload;
-use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
+use siltstone::tables::{Duplicates, PushResult, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
 use std::path::PathBuf;
 
@@ -32,25 +32,27 @@ const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
 /// Number of rows of a sequence between two checks for signals.
 const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 
-/// Writes one sorted table to a file. Used by one thread at a time.
+/// Writes a sorted table to a file. Use it in one thread at a time.
 ///
-/// Used as a context manager, it completes the table at the end of the block, and discards it if
-/// the block raises. An existing file at the target is kept until then and is replaced atomically;
-/// no incomplete file is left there.
+/// As a context manager it completes the table at the end of the block, and discards it if the
+/// block raises. The target is replaced atomically when the table is complete; until then it is
+/// unchanged.
 ///
-/// :param target: a path; the URL of an object (`s3://bucket/rows.sst`); or a binary file object,
-///     which stays open, and keeps the bytes of a discarded table.
+/// :param target: a path, a URL whose path is the object (`s3://bucket/rows.sst`), or a binary file
+///     object. A file object stays open, and keeps the bytes of a discarded table.
 /// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as `siltstone.Options`
-///     or a dict; other options have no effect.
-/// :param store_options: options of the store.
-/// :param sort: rows may come in any order. Otherwise they must ascend, and need no memory.
-/// :param duplicates: "error", or "last": of several rows with the same key the last one counts.
+///     or a dict. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :param sort: accept rows in any order. Otherwise they must be in ascending order, and take no
+///     memory.
+/// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+///     them.
 /// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
 ///     is sorted through files in `scratch`, which take the size of the data once more.
-/// :param scratch: an existing local folder (by default the one of `tempfile`).
-/// :raises NotFound: the folder of the file does not exist.
-/// :raises Invalid: the target or an option is not valid.
-/// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached.
+/// :param scratch: an existing local folder (by default that of `tempfile`).
+/// :raises NotFound: if the folder of the file does not exist.
+/// :raises Invalid: if the target or an option is not valid.
+/// :raises Denied, Unavailable: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstWriter {
     url: Option<String>,
@@ -122,10 +124,10 @@ pub(crate) trait RowSink: Send {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed>;
+    ) -> siltstone::Result<PushResult>;
     /// Moves rows from memory to the store or to disk.
     fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
-    /// Number of rows added.
+    /// Number of added rows.
     fn rows(&self) -> u64;
     /// Makes every later call fail.
     fn give_up(&mut self);
@@ -138,7 +140,7 @@ impl RowSink for TableWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         TableWriter::push(self, kind, key, value, expires_at)
     }
 
@@ -164,8 +166,8 @@ pub(crate) fn push_row(
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
     match writer.push(kind, key, value, expires_at).raise(py)? {
-        Pushed::Room => Ok(()),
-        Pushed::Full => wait(py, process, writer.relieve()),
+        PushResult::Room => Ok(()),
+        PushResult::Full => wait(py, process, writer.relieve()),
     }
 }
 
@@ -268,7 +270,7 @@ fn push_columns(
                 let (kind, expires_at) =
                     if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
-                if writer.push(kind, key, value, expires_at)? == Pushed::Full {
+                if writer.push(kind, key, value, expires_at)? == PushResult::Full {
                     return Ok(Stretch::Full);
                 }
             }
@@ -326,14 +328,12 @@ impl SstWriter {
 
     /// Add a row.
     ///
-    /// :param ttl: time until the row expires, counted from now.
-    /// :param expire_at: aware datetime at which the row expires, instead of `ttl`. A datetime in
-    ///     the past hides the previous value.
-    /// :raises Invalid: the key or the value is empty or oversized, or the row is out of order and
-    ///     `sort` is off; the message contains both row numbers, counted from 0. The writer is
-    ///     unchanged and stays usable.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached. The
-    ///     writer is no longer usable.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+    ///     is out of order (the text names both rows, counted from 0). The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -347,16 +347,16 @@ impl SstWriter {
         self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Add a tombstone: a row that deletes `key` in every merge of the table.
+    /// Adds a tombstone: the table deletes `key` wherever it is merged.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.push(py, Kind::Delete, key.as_ref(), &[], None)
     }
 
-    /// Add every key with the value at the same position. Keys and values are iterables, or two
-    /// Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: the lengths differ, a key or value is null; otherwise as for `add`. If some
-    ///     of the rows were added before the error, the table can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the table can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -371,22 +371,22 @@ impl SstWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Add every row of an Arrow table, record batch or stream with the columns `key` and `value`.
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
+    /// `value`.
     ///
-    /// :raises Invalid: a column is missing, and no row was added; a key or value is null;
-    ///     otherwise as for `add`. If some of the rows were added before the error, the table can
-    ///     only be discarded.
-    /// :raises TypeError: `data` is not Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the table
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Complete the table and return its `SstInfo`. `finish()` is idempotent.
+    /// Completes the table and returns its description. Repeated calls return the same result.
     ///
-    /// :raises Invalid: no rows were added, or two rows have the same key; the message contains
-    ///     both row numbers, counted from 0.
-    /// :raises Denied, Unavailable: the store refuses the credentials or cannot be reached. The
-    ///     table does not exist.
+    /// :raises Invalid: if there are no rows, or rows have equal keys; the text names both rows,
+    ///     counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no table.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.lock(py)?;
         if let WriterState::Finished(table) = &*state {
@@ -405,7 +405,7 @@ impl SstWriter {
         told
     }
 
-    /// Discard the table unless it is finished.
+    /// Discards the table, unless it is finished.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         if matches!(*state, WriterState::Finished(_)) {
@@ -421,7 +421,7 @@ impl SstWriter {
         }
     }
 
-    /// Number of rows added; once finished, number of rows in the table.
+    /// Number of added rows; after `finish`, number of rows in the table.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match &*self.lock(py)? {

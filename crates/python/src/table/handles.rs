@@ -35,10 +35,10 @@ macro_rules! tables {
     ($($class:ident: $known:expr;)+) => {$(
         #[pymethods]
         impl $class {
-            /// The rows with typed columns, for a database created by `siltstone.table.create`.
+            /// The typed view of the rows, for a database that `siltstone.table.create` made.
             ///
-            /// :raises Invalid: the database has no schema.
-            /// :raises Closed, Fenced: the handle is closed, or another writer has taken over.
+            /// :raises Invalid: if the database has no columns.
+            /// :raises Closed, Fenced: see `siltstone.exceptions`.
             #[getter]
             fn table<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
                 table(slf.as_any())

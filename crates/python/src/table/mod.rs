@@ -11,7 +11,7 @@ use crate::column::Column;
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
 use crate::frames::{batches_of, ended, is_arrow};
-use crate::open::{Arguments, Manner};
+use crate::open::{Arguments, OpenMode};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
 use arrow_schema::{ArrowError, Schema};
@@ -96,22 +96,22 @@ impl TableColumns {
         Ok(TableColumns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
     }
 
-    /// Parse a schema from the `text` of another schema.
+    /// Parses a schema from its `text`.
     ///
-    /// :raises Corruption: the text is not a schema.
-    /// :raises Unsupported: the text was written by a later version.
+    /// :raises Corruption: if the text is not a schema.
+    /// :raises Unsupported: if the schema is of a later version.
     #[classmethod]
     fn parse(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Self> {
         Ok(TableColumns::new(TableSchema::parse(text).raise(py)?))
     }
 
-    /// The whole schema as two lines of text, as stored in the manifest.
+    /// The schema as two lines of text, as the manifest stores it.
     #[getter]
     fn text(&self) -> String {
         self.schema.to_string()
     }
 
-    /// The names of the key columns, in key order.
+    /// The names of the key columns, in order.
     #[getter]
     fn key(&self) -> Vec<String> {
         self.schema.keys().columns().iter().map(|column| column.name.clone()).collect()
@@ -124,13 +124,13 @@ impl TableColumns {
         columns.map(|column| (column.descending, column.nulls_last)).collect()
     }
 
-    /// The names of all columns: first the key columns, then the value columns.
+    /// The names of all columns: the key columns, then the value columns.
     #[getter]
     fn names(&self) -> Vec<String> {
         self.schema.arrow().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// The generation of the value columns: 1 at first, plus 1 with each change.
+    /// The generation of the value columns: 1, plus the number of changes to them.
     #[getter]
     fn generation(&self) -> u16 {
         self.schema.values().generation()
@@ -143,12 +143,12 @@ impl TableColumns {
         Ok(to_schema_pycapsule(py, self.schema.arrow())?)
     }
 
-    /// Encode rows: return their keys and values as two Arrow arrays of binary. Columns are matched
-    /// by name; a nullable value column may be missing.
+    /// Encodes rows to keys and values, two Arrow arrays of binary. Columns are found by name. A
+    /// nullable value column may be missing.
     ///
-    /// :param rows: Arrow data (a table, a batch, a frame), or a list of dicts.
-    /// :raises Invalid: a column is missing, unknown or of another type; a column that is not
-    ///     nullable has a null; the rows exceed 2 GiB.
+    /// :param rows: Arrow data (a table, a batch, a data frame), or a list of dicts.
+    /// :raises Invalid: if a column is missing, unknown, or of another type, if a column that is
+    ///     not nullable has a null, or if a row is larger than 2 GiB.
     fn encode(&self, rows: &Bound<'_, PyAny>) -> PyResult<(ArrowArray, ArrowArray)> {
         let (py, batches) = (rows.py(), self.batches(rows, false)?);
         let schema = &self.schema;
@@ -165,8 +165,8 @@ impl TableColumns {
         Ok((ArrowArray::new(keys), ArrowArray::new(values)))
     }
 
-    /// Encode the keys of rows: return them as an Arrow array of binary. Columns that do not belong
-    /// to the key are ignored.
+    /// Encodes the keys of rows to an Arrow array of binary. Columns other than the key columns
+    /// are ignored.
     ///
     /// :raises Invalid: as for `encode`.
     fn encode_key(&self, rows: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
@@ -174,13 +174,12 @@ impl TableColumns {
         Ok(ArrowArray::new(Arc::new(keys)))
     }
 
-    /// Decode keys and values: return the rows as an Arrow record batch. A null value stands for an
-    /// absent row, which is null in every column.
+    /// Decodes keys and values to rows, an Arrow record batch. A null value means an absent row:
+    /// it is null in every column.
     ///
-    /// :param columns: names of the columns to return, in this order; other columns are not
-    ///     decoded.
-    /// :raises Corruption: the bytes were not made by `encode`.
-    /// :raises Unsupported: a value has a later generation than this schema.
+    /// :param columns: names of the columns to decode, in this order; None: all columns.
+    /// :raises Corruption: if the bytes were not made by `encode`.
+    /// :raises Unsupported: if the values are of a later generation than this schema.
     #[pyo3(signature = (keys, values, *, columns=None))]
     fn decode(
         &self,
@@ -208,7 +207,7 @@ impl TableColumns {
         Ok(array_of(py.detach(work).raise(py)?))
     }
 
-    /// Like `decode`, for a record batch with the columns `key` and `value`.
+    /// As `decode`, for a record batch with the columns `key` and `value`.
     #[pyo3(signature = (batch, *, columns=None))]
     fn decode_batch(
         &self,
@@ -222,10 +221,9 @@ impl TableColumns {
         py.detach(|| stream::decoded_rows(&self.schema, &rows, &wanted)).raise(py).map(array_of)
     }
 
-    /// Make a batch that deletes the rows with these keys.
+    /// Returns a batch that deletes the rows with these keys.
     ///
-    /// :param rows: Arrow data, or a list of dicts; columns that do not belong to the key are
-    ///     ignored.
+    /// :param rows: Arrow data, or a list of dicts; columns other than the key columns are ignored.
     /// :raises Invalid: as for `encode`.
     fn deletes(&self, rows: &Bound<'_, PyAny>) -> PyResult<WriteBatch> {
         let (py, keys) = (rows.py(), self.encoded_keys(rows)?);
@@ -234,7 +232,7 @@ impl TableColumns {
         Ok(batch)
     }
 
-    /// Return whether the table has a column with the name and the type of an Arrow field.
+    /// Whether a column has the name and the type of an Arrow field.
     fn has(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<bool> {
         let field = field.into_inner();
         let wanted = ColumnType::of(field.data_type()).raise(py)?.arrow();
@@ -243,18 +241,18 @@ impl TableColumns {
         Ok(found.is_some_and(|(_, found)| *found.data_type() == wanted))
     }
 
-    /// Return whether a column is nullable.
+    /// Whether a column is nullable.
     ///
-    /// :raises Invalid: the column does not exist.
+    /// :raises Invalid: if there is no such column.
     fn nullable(&self, py: Python<'_>, column: &str) -> PyResult<bool> {
         let places = self.schema.places(&[column]).raise(py)?;
         let arrow = self.schema.arrow();
         Ok(places.iter().all(|place| arrow.field(*place).is_nullable()))
     }
 
-    /// Decode keys: return the key columns as an Arrow record batch.
+    /// Decodes keys to the key columns, an Arrow record batch.
     ///
-    /// :raises Corruption: the bytes were not made by `encode_key`.
+    /// :raises Corruption: if the bytes were not made by `encode_key`.
     fn decode_key(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let wanted: Vec<usize> = (0..self.schema.keys().columns().len()).collect();
         let keys = Column::from_python(keys, "keys")?;
@@ -265,7 +263,7 @@ impl TableColumns {
         Ok(array_of(py.detach(work).raise(py)?))
     }
 
-    /// Return the row of a key and its value as a dict.
+    /// Decodes a key and its value to a row, a dict.
     ///
     /// :raises Corruption, Unsupported: as for `decode`.
     fn row<'py>(
@@ -279,7 +277,7 @@ impl TableColumns {
         dict_of_row(py, &row.raise(py)?)
     }
 
-    /// Return the key of one row, given as a dict.
+    /// Encodes the key of one row, a dict.
     ///
     /// :raises Invalid: as for `encode`.
     fn key_of<'py>(
@@ -292,13 +290,13 @@ impl TableColumns {
         Ok(PyBytes::new(py, keys.iter().next().unwrap_or_default()))
     }
 
-    /// Return the bounds of a range of rows, as `start` and `end` of `scan`.
+    /// Returns the first key of a range and its exclusive end, for `start` and `end` of `scan`.
     ///
     /// :param equal: values of the first key columns.
-    /// :param start: the next key column is at or after this value, in key order.
-    /// :param end: the next key column is before this value, in key order.
-    /// :raises Invalid: the columns are not the first key columns, or there is no next key column
-    ///     for a bound.
+    /// :param start: lower bound of the next key column, inclusive, in the order of the key.
+    /// :param end: upper bound of the next key column, exclusive, in the order of the key.
+    /// :raises Invalid: if the columns are not the first key columns, or a bound follows the last
+    ///     one.
     #[pyo3(signature = (equal=None, start=None, end=None))]
     fn range<'py>(
         &self,
@@ -322,8 +320,8 @@ impl TableColumns {
         Ok((bytes(start), bytes(end)))
     }
 
-    /// Decode a stream of Arrow data with the columns `key` and `value` to record batches of the
-    /// table, one batch at a time. It can be read once.
+    /// Decodes a stream of Arrow data with the columns `key` and `value`, such as a scan, to
+    /// record batches of the table, one batch at a time. The result can be read once.
     ///
     /// :param columns: as for `decode`.
     #[pyo3(signature = (stream, *, columns=None))]
@@ -336,8 +334,8 @@ impl TableColumns {
         TableStream::decoding(py, &self.schema, stream, self.places(py, columns)?)
     }
 
-    /// Encode rows of the table to a stream of record batches with the columns `key` and `value`.
-    /// It can be read once.
+    /// Encodes rows to a stream of record batches with the columns `key` and `value`. The stream
+    /// can be read once.
     ///
     /// :param data: Arrow data, including a stream, or a list of dicts.
     fn encode_stream(&self, data: &Bound<'_, PyAny>) -> PyResult<TableStream> {
@@ -352,11 +350,11 @@ impl TableColumns {
         Ok(TableStream::encoding(&self.schema, Box::new(batches)))
     }
 
-    /// Return the schema with an additional nullable column at the end of the value columns. It is
-    /// null in existing rows.
+    /// Returns the schema with a new nullable column at the end of the value columns. Existing
+    /// rows have null in it.
     ///
     /// :param field: an Arrow field.
-    /// :raises Invalid: the name exists already, or the field is not nullable.
+    /// :raises Invalid: if a column with the name exists, or the field is not nullable.
     fn with_column(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
         let field = field.into_inner();
         if !field.is_nullable() {
@@ -369,12 +367,10 @@ impl TableColumns {
         })
     }
 
-    /// Return the schema with a value column changed to a type that can hold all values of its old
-    /// type.
+    /// Returns the schema with a value column changed to a type that holds all of its values.
     ///
     /// :param field: an Arrow field with the name of the column.
-    /// :raises Invalid: the column does not exist, or the new type cannot hold all values of the
-    ///     old one.
+    /// :raises Invalid: if there is no such column, or the type does not hold all of its values.
     fn with_wider(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
         let field = field.into_inner();
         self.evolved(py, |schema| {
@@ -383,9 +379,9 @@ impl TableColumns {
         })
     }
 
-    /// Return the schema with a value column made nullable.
+    /// Returns the schema with a value column made nullable.
     ///
-    /// :raises Invalid: the column does not exist, or is nullable already.
+    /// :raises Invalid: if there is no such column, or it is nullable already.
     fn with_nulls(&self, py: Python<'_>, column: &str) -> PyResult<Self> {
         self.evolved(py, |schema| schema.values().with_nulls(column))
     }
@@ -481,7 +477,7 @@ fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// The encoded or decoded batches, produced one at a time.
 pub(crate) type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowError>> + Send>;
 
-/// Record batches that can be read once, by any library that supports the Arrow PyCapsule
-/// interface: pyarrow, polars, duckdb, pandas, arro3.
+/// Record batches that can be read once, by any library with the Arrow PyCapsule interface:
+/// pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone.table", name = "TableStream")]
 pub(crate) struct TableStream {
     batches: Mutex<Option<TableBatches>>,

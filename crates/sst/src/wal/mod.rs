@@ -37,7 +37,7 @@
 mod build;
 mod decode;
 
-pub use build::{Sent, WalBuilder, encode_fence};
+pub use build::{CutInfo, WalBuilder, encode_fence};
 pub use decode::{WalBody, WalBrings, WalIngest, WalObject, WalRecord, WalRecords, decode};
 
 use siltstone_base::envelope::ENVELOPE_BYTES;

@@ -1,7 +1,7 @@
 //! When a reader looks for newer data by itself.
 
 use super::{ReaderShared, TARGET, in_millis};
-use crate::follower::following::Looking;
+use crate::follower::following::PollMode;
 use crate::manifests::poll::{IDLE_AFTER, idle_pause};
 use siltstone_base::{ManifestId, Result, Seq};
 use std::sync::Weak;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Follows the writer until the reader is closed or dropped.
 pub(super) async fn follow(shared: Weak<ReaderShared>) {
-    let mut quiet = Quiet::default();
+    let mut quiet = IdleSince::default();
     let mut failures = Failures::default();
     loop {
         let (pause, look) = {
@@ -67,23 +67,23 @@ impl Failures {
 
 /// Since when a reader has found nothing.
 #[derive(Default)]
-struct Quiet {
+struct IdleSince {
     /// The commit that last changed tables and the last sequence number that it saw, and when it
     /// saw them first.
     saw: Option<(ManifestId, Seq, Duration)>,
 }
 
-impl Quiet {
+impl IdleSince {
     /// The pause before the next look, and what kind of look that is.
-    fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+    fn next(&mut self, shared: &ReaderShared) -> (Duration, PollMode) {
         let (pause, look) = self.usual(shared);
         // Where reads are to be fresh, few of them shall wait for a look.
         let look = match shared.options.readers.max_staleness {
-            Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
+            Some(bound) if shared.age() > bound / 2 => PollMode::Thoroughly,
             _ => look,
         };
         if shared.health.is_doubtful() {
-            return (pause.min(CONFIRMS_AFTER), Looking::Thoroughly);
+            return (pause.min(CONFIRMS_AFTER), PollMode::Thoroughly);
         }
         let elapsed = in_millis(shared.context.env.clock.elapsed());
         // What was due and could not be done is tried again at the usual pace.
@@ -92,10 +92,10 @@ impl Quiet {
         (pause.min(next), look)
     }
 
-    fn usual(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+    fn usual(&mut self, shared: &ReaderShared) -> (Duration, PollMode) {
         let interval = shared.options.poll_interval();
         if shared.options.manifest_poll_interval.is_some() {
-            return (interval, Looking::Cheaply);
+            return (interval, PollMode::Cheaply);
         }
         let now = shared.context.env.clock.monotonic();
         let (tables, seq) = {
@@ -109,11 +109,11 @@ impl Quiet {
         self.saw = Some((tables, seq, since));
         let idle = now.saturating_sub(since);
         if idle < IDLE_AFTER {
-            return (interval, Looking::Cheaply);
+            return (interval, PollMode::Cheaply);
         }
         // Twice in the half of its lifetime after which a lease is renewed.
         let pause =
             idle_pause(idle).min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
-        (pause, Looking::Seldom)
+        (pause, PollMode::Seldom)
     }
 }

@@ -7,7 +7,7 @@ use super::profile::Profile;
 use super::retry::limit_of;
 use super::sent::{SentKind, SentRequests, SentTotals};
 use super::troubles::{Area, Troubles, Verb, explained};
-use super::{CopyAnswer, Listed, PutAnswer, Store, Swept, Upload};
+use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::{Clock, Env};
 use crate::io::latency::Latency;
 use bytes::Bytes;
@@ -490,7 +490,7 @@ impl Store for CountingStore {
         self.store.names_a_delete()
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         self.store.sweep(cutoff)
     }
 

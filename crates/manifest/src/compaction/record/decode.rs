@@ -4,7 +4,7 @@ use super::{Claim, Compactions, Job, JobFacts, JobRange};
 use crate::codec::decode::{bits, byte_list, limits, list, names, table};
 use crate::codec::unknown::{KnownFields, any, known};
 use crate::codec::unseal;
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::compaction::work::KeyRange;
 use crate::features::Carried;
 use crate::layer::Layer;
@@ -83,7 +83,7 @@ fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
 }
 
 fn job(job: &fb::Job<'_>) -> Result<Job> {
-    let why = Why::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
+    let why = PlanReason::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
         Error::unsupported("a job has a reason that this version of Siltstone does not know")
             .with("reason", job.why())
     })?;

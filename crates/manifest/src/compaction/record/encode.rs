@@ -3,7 +3,7 @@
 use super::{Compactions, Job, JobFacts, JobRange};
 use crate::codec::encode::{Builder, Offset, byte_list, id128, list, names, table};
 use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, seal};
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::layer::Layer;
 use bytes::Bytes;
 use flatbuffers::WIPOffset;
@@ -93,9 +93,9 @@ fn job(b: &mut Builder, job: &Job) -> Offset<fb::Job<'static>> {
     fb::Job::create(b, &args)
 }
 
-/// Its place in [`Why::ALL`].
-fn number_of(why: Why) -> u8 {
-    Why::ALL.iter().position(|one| *one == why).unwrap_or_default() as u8
+/// Its place in [`PlanReason::ALL`].
+fn number_of(why: PlanReason) -> u8 {
+    PlanReason::ALL.iter().position(|one| *one == why).unwrap_or_default() as u8
 }
 
 fn input(

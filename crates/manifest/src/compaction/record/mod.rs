@@ -17,9 +17,9 @@ mod watch;
 pub use append::{Append, AppendAction, RecordAnswer, RecordListing, RecordRequest};
 pub use change::{Change, ChangeRefusal};
 pub use unit::FinishedUnit;
-pub use watch::Watch;
+pub use watch::ClaimWatch;
 
-use super::plan::Why;
+use super::plan::PlanReason;
 use super::valid::Running;
 use super::work::{KeyRange, Work};
 use crate::edit::{Conflict, FinishCompaction, Refusal};
@@ -64,7 +64,7 @@ pub struct Job {
     /// Its identity.
     pub id: JobId,
     /// The reason for the plan.
-    pub why: Why,
+    pub why: PlanReason,
     /// The manifest on which it was planned.
     pub planned_on: ManifestId,
     /// When it was started; for information.
@@ -167,7 +167,7 @@ impl Job {
     #[must_use]
     pub fn of(
         work: &Work,
-        (id, why, started_at): (JobId, Why, UnixMillis),
+        (id, why, started_at): (JobId, PlanReason, UnixMillis),
         state: &Manifest,
         facts: JobFacts,
         ranges: Vec<KeyRange>,
@@ -380,7 +380,7 @@ mod tests {
         let tables = vec![SstId(5)];
         Job {
             id: JobId(id),
-            why: Why::Manual,
+            why: PlanReason::Manual,
             planned_on: ManifestId(1),
             started_at: UnixMillis(1),
             inputs: vec![(Layer::Run(3), tables.clone())],

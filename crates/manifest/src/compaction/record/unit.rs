@@ -1,7 +1,7 @@
 //! Results of the units of a job (RFC 0046): their encoding, and where they fit.
 
 use super::{Compactions, Job, JobFacts, JobRange};
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::compaction::work::KeyRange;
 use crate::layer::Layer;
 use bytes::Bytes;
@@ -63,7 +63,7 @@ impl FinishedUnit {
         let range = JobRange { outputs: self.tables.clone(), done: true, ..JobRange::open(whole) };
         let job = Job {
             id: job,
-            why: Why::Manual,
+            why: PlanReason::Manual,
             planned_on: ManifestId::NONE,
             started_at: UnixMillis(0),
             // The invariants require an input; the real inputs are in the record of the job.

@@ -8,11 +8,11 @@ use std::time::Duration;
 /// The claims that an observer has seen, and since when they are unchanged by its own clock. A
 /// wrong judgement is harmless: a worker that is judged stalled by mistake only loses its claim.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct ClaimWatch {
     seen: HashMap<(JobId, usize), (Claim, Duration)>,
 }
 
-impl Watch {
+impl ClaimWatch {
     /// Observes `record` at `now`, by a monotonic clock. Returns the claims that were the same in
     /// every observation for `limit` or longer, by job and index of the range. Claims that have
     /// ended are forgotten.
@@ -61,7 +61,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let at = Duration::from_secs;
         let claim = |heartbeats| Claim { worker: AttemptId(9), heartbeats };
-        let mut watch = Watch::default();
+        let mut watch = ClaimWatch::default();
         // An observer that has just come knows nothing yet, however long the claim stands.
         assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
         assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);

@@ -11,7 +11,7 @@ const MOST_UNLISTED: u64 = 1 << 16;
 
 /// What a round has proven about manifests, which never change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known {
+pub struct ProvenManifests {
     pub(super) database: DatabaseId,
     /// Every manifest from the boundary up to here has been read.
     pub(super) through: ManifestId,
@@ -27,7 +27,7 @@ pub struct Known {
     pub(super) apps: BTreeMap<JobId, Option<JobApp>>,
 }
 
-impl Known {
+impl ProvenManifests {
     /// Whose versions those of `listed` jobs are that are known. Others are forgotten.
     pub(super) fn apps_among(&mut self, listed: &[ListedObject]) -> BTreeMap<JobId, JobApp> {
         let closed = listed.iter().filter_map(|object| match object.name {

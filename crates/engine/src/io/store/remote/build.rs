@@ -381,7 +381,7 @@ fn finish<S: ObjectStore>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::clients::testing::Still;
+    use super::super::clients::testing::FrozenClock;
     use super::super::pace::StorePace;
     use super::*;
     use crate::io::env::Clock;
@@ -396,7 +396,7 @@ mod tests {
         environment: &[(&str, &str)],
     ) -> Result<Clients> {
         let options = pairs(options).into_iter().collect();
-        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let clock: Arc<dyn Clock> = Arc::new(FrozenClock);
         let pace = Arc::new(StorePace::new(Arc::clone(&clock)));
         let limits = LimitedConnector::new(clock, pace);
         clients(provider, "quarry", &options, &pairs(environment), limits)

@@ -245,9 +245,9 @@ pub(super) mod testing {
     use futures::future::BoxFuture;
 
     /// Nobody looks: no request is made.
-    pub(in crate::io::store::remote) struct Still;
+    pub(in crate::io::store::remote) struct FrozenClock;
 
-    impl Clock for Still {
+    impl Clock for FrozenClock {
         fn now(&self) -> UnixMillis {
             UnixMillis(0)
         }
@@ -263,7 +263,7 @@ pub(super) mod testing {
 
     /// Clients of S3 that make no request.
     pub(in crate::io::store::remote) fn clients(options: &[(&str, &str)]) -> Arc<RemoteClients> {
-        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let clock: Arc<dyn Clock> = Arc::new(FrozenClock);
         let settings = ClientSettings {
             provider: Provider::S3,
             bucket: "quarry".to_owned(),

@@ -1,0 +1,166 @@
+"""What has changed in a database, as a stream of Spark's and as a frame: its change feed.
+
+An offset is a token of the feed: a text, from which on the same rows come in the same order, in any
+process. So a batch that Spark plans again is the same batch, and no state is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone import changes as feed
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
+from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
+from siltstone.spark._estimates import UNKNOWN, numbers
+from siltstone.spark._matching import table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from siltstone._native import ArrowArray
+
+__all__ = ["COLUMNS", "batches", "changes", "columns_of"]
+
+COLUMNS = "kind string, key binary, value binary, seq bigint, time timestamp"
+"""As those of `siltstone.Database.changes`."""
+BESIDE = ("kind", "seq", "time", "range")
+"""Columns of a change beside those of a table."""
+RANGE = pa.struct([("start", pa.binary()), ("end", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("seq", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def changes(
+    spark: SparkSession,
+    url: Url,
+    *,
+    since: str = "oldest",
+    until: str | None = None,
+    as_bytes: bool = False,
+    store_options: StoreOptionsSource | None = None,
+) -> DataFrame:
+    """What has changed in a database, in the order of its commits, as a DataFrame: kind ("put",
+    "delete", "merge", "delete_range"), key, value, seq and time. One task reads it, since a feed is
+    one sequence. Of a table the columns stand in the place of key and value: a delete has those of
+    the key alone, and a range delete none, but `range`, a struct of its first key and the one
+    behind its last, as bytes. As a stream:
+    ``spark.readStream.format("siltstone").option("readChangeFeed", "true")``.
+
+    :param since: a token (`siltstone.Changes.token`), or "oldest": what is still there.
+    :param until: a token to stop at; None: what is durable now, whenever the frame is used.
+    :param as_bytes: of a table, too, key and value as they are stored.
+    :param store_options: as for `scan`.
+    :raises Expired: here or in the task: what comes next is not kept any more.
+    :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.changes.begin`; Invalid for a
+        table with a column of a name that a change has.
+    :raises Unsupported: as `scan`; in the task, merges into a table, and rows of columns that came
+        after this was called.
+    """
+    table = table_at(url, None, as_bytes, store_options)
+    place, _, provider = _reader_arguments(url, store_options)
+    end = feed.latest(place, store_options=store_options) if until is None else until
+    read = partial(_of_numbers, url=place, since=since, until=end, provider=provider, table=table)
+    return numbers(spark, 1, UNKNOWN).mapInArrow(read, columns_of(table))
+
+
+def _of_numbers(
+    numbers: Iterator[pa.RecordBatch],
+    url: str,
+    since: str,
+    until: str,
+    provider: str | None,
+    table: str | None,
+) -> Iterator[pa.RecordBatch]:
+    for _ in numbers:
+        yield from batches(feed.read(url, since, until, store_options=provider), table)
+
+
+def columns_of(table: str | None) -> StructType | str:
+    """The columns of changes.
+
+    :raises Invalid: a table with a column of a name that a change has.
+    :raises Unsupported: a column that Spark cannot hold.
+    """
+    if table is None:
+        return COLUMNS
+    from pyspark.sql import types  # noqa: PLC0415 - the package does without pyspark
+
+    fields = like_sparks(table, None, nullable=True)
+    taken = [name for name in fields.names if name.casefold() in BESIDE]
+    if taken:
+        raise Invalid(
+            f"the table has a column {taken[0]!r}, and each change has one of that name; read the "
+            "changes as bytes (as_bytes=True, asBytes) and decode them by siltstone.table.decode"
+        )
+    bound = [types.StructField(name, types.BinaryType()) for name in ("start", "end")]
+    return types.StructType(
+        [
+            types.StructField("kind", types.StringType()),
+            *struct_of(fields).fields,
+            types.StructField("seq", types.LongType()),
+            types.StructField("time", types.TimestampType()),
+            types.StructField("range", types.StructType(bound)),
+        ]
+    )
+
+
+def batches(following: Iterator[ArrowArray], table: str | None) -> Iterator[pa.RecordBatch]:
+    """What a feed gives, as batches of exactly `SCHEMA`; of a table as `columns_of` says."""
+    for changed in following:
+        batch = pa.record_batch(changed)
+        if table is not None:
+            yield _rows(batch, table)
+            continue
+        arrays = [batch.column(field.name).cast(field.type) for field in SCHEMA]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """Changes with the columns of a table."""
+    fields = like_sparks(table, None, nullable=True)
+    kinds = batch.column("kind").cast(pa.string())
+    if pc.any(pc.equal(kinds, "merge"), min_count=0).as_py():
+        raise Unsupported(
+            "a merge into a table is no row of it; read the changes as bytes (as_bytes=True, "
+            "asBytes)"
+        )
+    ranged = pc.equal(kinds, "delete_range")
+    rows = decoded(_decoded(batch.filter(pc.invert(ranged)), table), fields)
+    has_rows = pc.invert(ranged)
+    columns = [spread(column, has_rows) for column in rows.columns]
+    of_change = {
+        field.name: batch.column(field.name).cast(field.type)
+        for field in SCHEMA
+        if field.name in ("key", "value", "seq", "time")
+    }
+    ranges = pa.StructArray.from_arrays(
+        [of_change["key"], of_change["value"]], fields=list(RANGE), mask=has_rows
+    )
+    arrays = [kinds, *columns, of_change["seq"], of_change["time"], ranges]
+    named = [SCHEMA.field("kind"), *fields, SCHEMA.field("seq"), SCHEMA.field("time")]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*named, ("range", RANGE)]))
+
+
+def _decoded(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """The columns of puts and deletes: a delete has those of the key."""
+    schema = schema_of(table)
+    keys, values = batch.column("key"), batch.column("value")
+    of_key = pa.record_batch(schema.decode_key(keys))
+    names = [name for name in schema.names if name not in schema.key]
+    of_value = pa.record_batch(schema.decode(keys, values, columns=names)) if names else None
+    arrays = [*of_key.columns, *(of_value.columns if of_value is not None else [])]
+    return pa.RecordBatch.from_arrays(arrays, names=[*schema.key, *names])

@@ -1,0 +1,363 @@
+"""Tables with columns as Spark has them: types by name, and rows encoded and decoded by batches.
+
+Everything here works in any process: a schema travels as its text. pyspark is imported only where
+its types are made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import siltstone
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.exceptions import Invalid, NotFound, Unsupported
+from siltstone.table import TableSchema, _schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "COLUMNS",
+    "arrow_fields",
+    "arrow_type",
+    "asked",
+    "case_sensitivity",
+    "decoded",
+    "encoded",
+    "explained_absence",
+    "folded",
+    "like_sparks",
+    "match",
+    "packed",
+    "resolving_as",
+    "schema_of",
+    "schema_text",
+    "spark_types",
+    "spelled_where",
+    "spread",
+    "struct_of",
+    "text_of",
+    "value_of",
+]
+
+INSTANT = pa.timestamp("us", "UTC")
+PLAIN: dict[str, tuple[pa.DataType, str]] = {
+    "boolean": (pa.bool_(), "BooleanType"),
+    "tinyint": (pa.int8(), "ByteType"),
+    "smallint": (pa.int16(), "ShortType"),
+    "int": (pa.int32(), "IntegerType"),
+    "bigint": (pa.int64(), "LongType"),
+    "float": (pa.float32(), "FloatType"),
+    "double": (pa.float64(), "DoubleType"),
+    "date": (pa.date32(), "DateType"),
+    "timestamp": (INSTANT, "TimestampType"),
+    "timestamp_ntz": (pa.timestamp("us"), "TimestampNTZType"),
+    "string": (pa.string(), "StringType"),
+    "binary": (pa.binary(), "BinaryType"),
+}
+"""Spark's types by the names that it shows, as Arrow has them, and as pyspark calls them."""
+COLUMNS = ("key", "value")
+"""Of a database without a schema; both are `binary`."""
+HEX = "hex:"
+"""In front of an option's bytes that are not text."""
+DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+NAMES = {kind: name for name, (kind, _) in PLAIN.items()}
+LARGER = {
+    pa.uint8(): "smallint",
+    pa.uint16(): "int",
+    pa.uint32(): "bigint",
+    pa.uint64(): "decimal(20,0)",
+}
+"""Spark has no unsigned numbers: the least type that holds all of one."""
+
+
+_case_sensitive: ContextVar[bool] = ContextVar("case_sensitive", default=False)
+
+
+@contextmanager
+def case_sensitivity(exact: bool) -> Iterator[None]:
+    """Makes `match` compare names with their case (True), or without it, for the block."""
+    token = _case_sensitive.set(exact)
+    try:
+        yield
+    finally:
+        _case_sensitive.reset(token)
+
+
+def resolving_as(spark: SparkSession) -> AbstractContextManager[None]:
+    """Makes `match` resolve names as the session does: by `spark.sql.caseSensitive`."""
+    text = spark.conf.get("spark.sql.caseSensitive", "false")
+    return case_sensitivity(str(text).casefold() == "true")
+
+
+def folded(name: str) -> str:
+    """The form of a name in which two names are compared."""
+    return name if _case_sensitive.get() else name.casefold()
+
+
+def match(name: str, names: Iterable[str]) -> str | None:
+    """The name among `names` that `name` resolves to, as Spark resolves names: the equal one, or
+    the only one that differs from it in case alone, unless case is significant. None if there is
+    none.
+
+    :raises Invalid: several names differ from it in case alone.
+    """
+    exact = _case_sensitive.get()
+    others: list[str] = []
+    for one in names:
+        if one == name:
+            return one
+        if not exact and one.casefold() == name.casefold():
+            others.append(one)
+    if len(others) > 1:
+        raise Invalid(f"{name!r} is ambiguous: there are {', '.join(others)}")
+    return others[0] if others else None
+
+
+ABSENT = (
+    "A write creates the database: siltstone.spark.bulk_load(df, url, key=…), "
+    "df.write.format('siltstone').mode('append').save(url), or siltstone.open(url)"
+)
+
+
+@contextmanager
+def explained_absence() -> Iterator[None]:
+    """Adds to the error for a missing database how to create it."""
+    try:
+        yield
+    except NotFound as error:
+        # The other reason for NotFound is a manifest that is not kept.
+        if "manifest" not in (getattr(error, "context", None) or {}):
+            error.args = (f"{error}. {ABSENT}",)
+        raise
+
+
+def schema_text(url: Url, store_options: StoreOptionsSource | None) -> str | None:
+    """The schema of the newest manifest; None: a database of bytes.
+
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    found: str | None = siltstone.admin.manifest(url, store_options=store_options)["schema"]
+    return found
+
+
+def text_of(reader: siltstone.Reader) -> str | None:
+    """The schema of the state that a reader reads; None: a database of bytes."""
+    found: str | None = reader._schema()  # noqa: SLF001 - this package's own
+    return found
+
+
+def schema_of(text: str) -> TableSchema:
+    """The schema that a text says: parsed once in a process."""
+    return _schema_of(text)
+
+
+def arrow_fields(text: str) -> pa.Schema:
+    """The columns of a table, as Arrow has them."""
+    return _fields(text)
+
+
+def _arrow(text: str) -> pa.Schema:
+    return pa.schema(schema_of(text))
+
+
+_fields = lru_cache(maxsize=64)(_arrow)
+
+
+def arrow_type(name: str, column: str) -> pa.DataType:
+    """The type of a table's column that Spark calls `name`.
+
+    :raises Invalid: no column of a table is of that type.
+    """
+    if name in PLAIN:
+        return PLAIN[name][0]
+    decimal = DECIMAL.fullmatch(name)
+    if decimal is None:
+        way = "to_json or named columns" if "<" in name else "cast"
+        raise Invalid(
+            f"the column {column!r} is of type {name}, and no column of a table is: {way} makes it "
+            "one that is"
+        )
+    return pa.decimal128(int(decimal[1]), int(decimal[2]))
+
+
+def spark_types(text: str) -> Mapping[str, str]:
+    """The types of a table's columns, as Spark shows them, by the columns' names.
+
+    :raises Unsupported: a column that Spark cannot hold.
+    """
+    return {field.name: _shown(field) for field in arrow_fields(text)}
+
+
+def _shown(field: pa.Field) -> str:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return f"decimal({kind.precision},{kind.scale})"
+    name = NAMES.get(kind) or LARGER.get(kind)
+    if name is None:
+        raise Unsupported(
+            f"the column {field.name!r} is of type {kind}, which Spark does not have without loss; "
+            "columns= leaves it out, as_bytes=True reads keys and values as they are"
+        )
+    return name
+
+
+def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
+    """What columns are equal to, with the names as the table spells them."""
+    names = arrow_fields(text).names
+    return {match(name, names) or name: value for name, value in where.items()}
+
+
+def value_of(text: str, column: str, spoken: str, option: str) -> Any:
+    """The value of a table's column that an option's text stands for: text as it is, a number, a
+    date or a time as Spark's SQL writes them; bytes as their UTF-8, or by digits after `hex:`.
+
+    :raises Invalid: the column has no such value.
+    """
+    kind = arrow_fields(text).field(column).type
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return spoken
+        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            digits = spoken.startswith(HEX)
+            return bytes.fromhex(spoken.removeprefix(HEX)) if digits else spoken.encode()
+        if pa.types.is_decimal(kind):
+            return Decimal(spoken)
+        if pa.types.is_timestamp(kind):
+            return _moment(spoken, kind)
+        return pa.scalar(spoken).cast(kind).as_py()
+    except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise Invalid(
+            f"{option} is {spoken!r}, and {column!r}, the first column of the table's key, is of "
+            f"type {_shown(arrow_fields(text).field(column))}: give a value of that type, or read "
+            "with asBytes and give bytes of a key"
+        ) from None
+
+
+def _moment(spoken: str, kind: pa.DataType) -> datetime:
+    moment = datetime.fromisoformat(spoken)
+    if (moment.tzinfo is None) != (kind.tz is None):
+        raise ValueError(spoken)
+    return moment
+
+
+def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:
+    """Columns as batches for Spark have them.
+
+    :param names: those that are wanted, in this order; None: all.
+    :param nullable: whether all may hold nulls; otherwise those that may in the table.
+    :raises Invalid: no such column. :raises Unsupported: one that Spark cannot hold.
+    """
+    fields = arrow_fields(text)
+    wanted = fields.names if names is None else [match(n, fields.names) or n for n in names]
+    if isinstance(names, str) or not wanted or len(set(wanted)) < len(wanted):
+        raise Invalid(
+            f"{names!r} are the columns that are wanted: a list of some of "
+            f"{', '.join(fields.names)}, each once"
+        )
+    return pa.schema([_fitting(fields, name, nullable) for name in wanted])
+
+
+def _fitting(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
+    if name not in fields.names:
+        raise Invalid(f"the table has no column {name!r}; there are {', '.join(fields.names)}")
+    field = fields.field(name)
+    return pa.field(name, arrow_type(_shown(field), name), nullable or field.nullable)
+
+
+def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructType:
+    """Columns of `like_sparks` as Spark's schema.
+
+    :param names: what they are called there; None: as here.
+    """
+    # pyspark's types are made where a session is, and the package does without pyspark.
+    from pyspark.sql import types  # noqa: PLC0415
+
+    def made(kind: pa.DataType) -> Any:
+        if pa.types.is_decimal128(kind):
+            return types.DecimalType(kind.precision, kind.scale)
+        return getattr(types, PLAIN[NAMES[kind]][1])()
+
+    pairs = zip(fields, names or fields.names, strict=True)
+    return types.StructType(
+        [types.StructField(name, made(field.type), field.nullable) for field, name in pairs]
+    )
+
+
+def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise Invalid(
+            f"the column {column!r}, {array.type}, is {kind} in the table: {error}"
+        ) from None
+
+
+def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of rows; columns that the table has not are not looked at.
+
+    :raises Invalid: a null where there is none, a number that the column does not hold.
+    """
+    fields = arrow_fields(text)
+    names = [name for name in batch.schema.names if name in fields.names]
+    arrays = [_cast(batch.column(name), fields.field(name).type, name) for name in names]
+    rows = pa.RecordBatch.from_arrays(arrays, names=names)
+    keys, values = schema_of(text).encode(rows)
+    return pa.array(keys), pa.array(values)
+
+
+def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
+    """The keys of rows: a column each that stands for one of the key's, in its order.
+
+    :raises Invalid: a null where there is none, a number that the column does not hold.
+    """
+    schema, fields = schema_of(text), arrow_fields(text)
+    pairs = zip(arrays, schema.key, strict=True)
+    cast = [_cast(array, fields.field(name).type, name) for array, name in pairs]
+    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(cast, names=schema.key)))
+
+
+def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
+    """The keys of rows that are looked for, and which rows have one; None: all. A null where the
+    key has none finds nothing.
+    """
+    fields = arrow_fields(text)
+    kept = None
+    for array, name in zip(arrays, schema_of(text).key, strict=True):
+        if array.null_count and not fields.field(name).nullable:
+            there = array.is_valid()
+            kept = there if kept is None else pc.and_(kept, there)
+    if kept is not None:
+        arrays = [array.filter(kept) for array in arrays]
+    return packed(text, arrays), kept
+
+
+def spread(array: pa.Array, kept: pa.Array) -> pa.Array:
+    """One row for each of `kept`: the next of `array` where it is true, and null elsewhere."""
+    place = pc.subtract(pc.cumulative_sum(kept.cast(pa.int64())), 1)
+    return array.take(pc.if_else(kept, place, pa.scalar(None, pa.int64())))
+
+
+def decoded(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
+    """Rows of a table as a batch of exactly `fields`, which are `like_sparks` and stand in the
+    order of the batch's columns."""
+    pairs = zip(batch.columns, fields, strict=True)
+    arrays = [_cast(column, field.type, field.name) for column, field in pairs]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)

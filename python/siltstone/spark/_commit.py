@@ -1,0 +1,328 @@
+"""The driver's part of a load: it begins an ingest job, closes it, and submits it to the writer.
+
+A load is one ingest job, so all of its rows become visible in one commit, or none do. The driver
+aborts a job that it has not submitted. It never aborts a job that it has submitted.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import siltstone
+from siltstone import ingest
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
+from siltstone.options import Seconds
+from siltstone.spark._matching import Duplicates, reachable
+from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "LAYOUTS",
+    "MODES",
+    "PATIENCE",
+    "LoadResult",
+    "Submission",
+    "Txn",
+    "abandoned",
+    "check_mode",
+    "closed",
+    "duplicates_of",
+    "has_rows",
+    "is_recorded",
+    "load",
+    "new_job",
+    "recorded",
+    "run",
+    "submitted",
+]
+
+LAYOUTS = ("range", "runs", "presorted")
+MODES = ("append", "overwrite", "replace_range", "errorifexists", "error", "ignore")
+PATIENCE = timedelta(minutes=10)
+"""How long a load waits for the writer by default."""
+
+Txn = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """The result of a load."""
+
+    rows: int
+    """Rows that were written, deletes included."""
+    bytes: int
+    """Bytes of the tables of the load."""
+    ssts: int
+    """Number of tables of the load."""
+    seq: int | None
+    """The last sequence number of the load. None if there were no rows, or if the call did not wait
+    for the writer."""
+    job: str | None
+    """The ingest job, for `siltstone.ingest.status`. None if no job was submitted."""
+    repeated: bool = False
+    """Whether the database had `txn` already. Nothing was added then."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase. "stage": the tasks. "commit": closing and submitting the job, and the wait
+    for the writer."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """How a load is committed. The fields are the parameters of `bulk_load`."""
+
+    url: Url
+    layout: str
+    mode: str
+    replace: tuple[bytes | None, bytes | None] | None
+    txn: Txn | None
+    wait: bool
+    timeout: Seconds
+    db: siltstone.Database | None
+    take_over: bool | None
+    store_options: StoreOptionsSource | None
+
+    def new_job(self) -> ingest.Job:
+        """An ingest job for this load."""
+        return new_job(self.url, self.mode, self.replace, self.txn, self.store_options)
+
+    def submit(self, job: ingest.Job, request: ingest.IngestRequest) -> LoadResult:
+        """Submits the job."""
+        given = (self.wait, self.timeout, self.db, self.take_over, self.store_options)
+        return submitted(job, request, *given)
+
+
+def load(
+    frame: Callable[[], DataFrame], staging: Callable[..., Staging], submission: Submission
+) -> LoadResult:
+    """Stages the rows of a frame and submits the job, unless the database has the version already.
+
+    :param frame: makes the frame. It is called only if the rows are needed.
+    :param staging: makes the description of the task from the job.
+    """
+    seconds: dict[str, float] = {}
+    if (known := repetition(submission)) is not None:
+        return known
+    job = submission.new_job()
+    with abandoned(job):
+        with _timed(seconds, "stage"):
+            found = run(frame(), staging(job=job))
+        with _timed(seconds, "commit"):
+            request = closed(job, found, submission.layout, submission.mode)
+    if request is None:
+        return LoadResult(0, 0, 0, None, None, seconds=seconds)
+    with _timed(seconds, "commit"):
+        done = submission.submit(job, request)
+    return replaced(done, seconds=seconds)
+
+
+def repetition(submission: Submission) -> LoadResult | None:
+    """The result for a version that the database has already. None if it has not.
+
+    :raises Conflict: the database has a higher version of the application.
+    """
+    if submission.txn is None:
+        return None
+    seq = recorded(submission.url, submission.txn, submission.store_options)
+    return None if seq is None else LoadResult(0, 0, 0, seq, None, repeated=True)
+
+
+def duplicates_of(duplicates: Duplicates | None, layout: str) -> Duplicates:
+    """The rule for rows that have the same key.
+
+    :raises Invalid: an unknown layout or rule, or a rule that the layout cannot apply.
+    """
+    if layout not in LAYOUTS:
+        raise Invalid(f"layout is {layout!r}: one of {', '.join(LAYOUTS)}")
+    chosen = ("any" if layout == "runs" else "error") if duplicates is None else duplicates
+    pair = isinstance(chosen, tuple) and chosen[:-1] == ("max",)
+    if chosen not in ("error", "any") and not pair:
+        raise Invalid(f'duplicates is {duplicates!r}: "error", "any", or ("max", column)')
+    if layout == "runs" and chosen != "any":
+        raise Invalid(
+            f"duplicates is {duplicates!r}, and layout 'runs' cannot apply it: rows with one key "
+            "lie in several tasks. Layout 'range' brings them into one task"
+        )
+    return chosen
+
+
+def new_job(
+    url: Url,
+    mode: str,
+    replace: tuple[bytes | None, bytes | None] | None,
+    txn: Txn | None,
+    store_options: StoreOptionsSource | None,
+) -> ingest.Job:
+    """Begins the ingest job of a load.
+
+    :raises Invalid: an unknown mode, a range with a mode that has none, a `memory://` database.
+    :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
+    """
+    check_mode(mode, replace)
+    reachable(url)
+    ranged: Any = (None, None) if mode == "overwrite" else replace
+    return ingest.Job(url, txn=txn, replace=ranged, store_options=store_options)
+
+
+def check_mode(mode: str, replace: Any) -> None:
+    """Checks that the mode exists, and that it has a range if it needs one.
+
+    :raises Invalid: otherwise.
+    """
+    if mode not in MODES:
+        raise Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
+    if (replace is not None) != (mode == "replace_range"):
+        raise Invalid("replace is the range of mode 'replace_range'; no other mode takes it")
+
+
+def recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> int | None:
+    """The sequence number of this version of an application, if the database has it.
+
+    :raises Conflict: the database has a higher version.
+    :raises NotFound, Denied, Unavailable: as `siltstone.admin.manifest`.
+    """
+    found = _last_of(url, txn[0], store_options)
+    if found is None or found["version"] < txn[1]:
+        return None
+    if found["version"] > txn[1]:
+        raise Conflict(
+            f"version {found['version']} of the application {txn[0]!r} is part of the database, "
+            f"and this is version {txn[1]}: versions only grow"
+        )
+    return int(found["seq"])
+
+
+def is_recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
+    """Whether the database has this version of an application. A missing database has none."""
+    try:
+        return recorded(url, txn, store_options) is not None
+    except NotFound:
+        return False
+
+
+def _last_of(url: Url, app: str, store_options: StoreOptionsSource | None) -> dict[str, Any] | None:
+    """The last version of an application, with its job and its sequence number."""
+    apps = siltstone.admin.manifest(url, store_options=store_options)["ingest_apps"]
+    return next((one for one in apps if one["app"] == app), None)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Adds the duration of the block to a phase."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - begun
+
+
+@contextmanager
+def abandoned(job: ingest.Job) -> Iterator[None]:
+    """Aborts a job that is not submitted yet if the block fails."""
+    try:
+        yield
+    except BaseException:
+        # Without the abort a collector deletes the job after its deadline.
+        with suppress(Error):
+            job.abort()
+        raise
+
+
+def run(frame: DataFrame, staging: Staging) -> list[Staged]:
+    """Runs the tasks that stage the rows of a frame; returns one result for each task."""
+    answers = frame.mapInArrow(partial(stage, staging=staging), MESSAGE).collect()
+    return received(answers)
+
+
+def received(answers: Sequence[Mapping[str, Any]] | Sequence[Any]) -> list[Staged]:
+    """The results that tasks sent as messages."""
+    return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks
+
+
+def has_rows(found: Sequence[Staged]) -> bool:
+    """Whether a task staged rows or found a problem in its rows."""
+    return any(one.part is not None or one.problem is not None for one in found)
+
+
+def closed(
+    job: ingest.Job, found: Sequence[Staged], layout: str, mode: str
+) -> ingest.IngestRequest | None:
+    """Closes a job with the results of its tasks. None if there is nothing to submit.
+
+    :raises Invalid: a problem that a task found in its rows; key ranges of tasks that overlap
+        although the layout forbids that.
+    """
+    for one in found:
+        if one.problem is not None:
+            raise one.problem
+    if layout != "runs":
+        check_disjoint(found, layout)
+    ordered = sorted(found, key=lambda one: one.number)
+    parts = [one.part for one in ordered if one.part is not None]
+    # A job without rows still deletes the range that it replaces.
+    return job.commit(parts) if parts or mode in ("overwrite", "replace_range") else None
+
+
+def submitted(
+    job: ingest.Job,
+    request: ingest.IngestRequest,
+    wait: bool,
+    timeout: Seconds,
+    db: siltstone.Database | None,
+    take_over: bool | None,
+    store_options: StoreOptionsSource | None,
+) -> LoadResult:
+    """Submits a closed job.
+
+    :raises Conflict: the writer refused the job, or it was aborted.
+    :raises Timeout: no writer has taken the job in within the time-out.
+    """
+    try:
+        if db is not None:
+            commit = db.ingest(request)
+            commit.wait()
+            seq: int | None = commit.seq
+        else:
+            status = ingest.submit(
+                request,
+                wait=wait,
+                take_over=take_over,
+                timeout=timeout,
+                store_options=store_options,
+            )
+            if status.state not in ("adopted", "pending"):
+                why = f": {status.reason}" if status.reason else ""
+                raise Conflict(f"the load, job {request.job}, was {status.state}{why}")
+            seq = status.seq
+    except Timeout as late:
+        text = (
+            f"{late}. The load is staged and submitted: the writer of the database takes it in. "
+            f"siltstone.ingest.status({request.url!r}, {request.job!r}) tells whether it has. A "
+            "writer that died never takes it in: take_over=True (option takeOver) ends that writer "
+            "and takes the load in, and so does the next program that opens the database for "
+            "writing"
+        )
+        late.args = (text,)
+        raise
+    if job.txn is not None and _has_other_job(job, job.txn, store_options):
+        # The tables of this job are not needed. A collector deletes them once it is aborted.
+        with suppress(Error):
+            job.abort()
+        return LoadResult(0, 0, 0, seq, request.job, repeated=True)
+    return LoadResult(request.rows, request.bytes, request.tables, seq, request.job)
+
+
+def _has_other_job(job: ingest.Job, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
+    """Whether another job brought this version."""
+    last = _last_of(job.url, txn[0], store_options)
+    return last is not None and last["version"] == txn[1] and last["job"] != job.id

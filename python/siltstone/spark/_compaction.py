@@ -1,0 +1,192 @@
+"""Compaction on a cluster: the driver plans and commits, tasks merge.
+
+The plan's units (`siltstone.compaction`) are tasks of `mapInArrow`. A task answers with what it
+uploaded, and the driver records it as soon as it hears of it; so killed tasks, copies of a task and
+killed drivers cost what they had under way, and nothing else.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from siltstone import compaction
+from siltstone._open import StoreOptionsSource, Url
+from siltstone._standalone_compactor import Compaction
+from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
+from siltstone.exceptions import Invalid
+from siltstone.merging import MergeOperatorSource
+from siltstone.options import Options
+from siltstone.spark._scan import slots
+from siltstone.spark._staging import MESSAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CompactionResult", "compact"]
+
+JOBS_AT_ONCE = 8
+"""Jobs of Spark under way: each records its units when its last one ends."""
+
+
+@dataclass(frozen=True)
+class CompactionResult:
+    """What `compact` did."""
+
+    compactions: tuple[Compaction, ...]
+    """In order; none: there was nothing to gain."""
+    units: int
+    """Results of tasks that were recorded."""
+
+
+def compact(
+    spark: SparkSession,
+    url: Url,
+    *,
+    unit_bytes: int = UNIT_BYTES,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> CompactionResult:
+    """Merges all tables of a database into one sorted run, on the cluster; returns when that is
+    done. As `siltstone.admin.compact`: it needs no writer and disturbs none, and another compactor
+    is stopped for as long. Each task merges a range of keys, and ends; what it made is recorded
+    then. A driver that is killed leaves that to the next call, or to any other compactor.
+
+    :param unit_bytes: about how many bytes of tables a task reads: some seconds of work.
+    :param options: as for `siltstone.admin.compact`, here and in the tasks.
+    :param store_options: as for `scan`.
+    :param merge_operator: as for `siltstone.open`; it travels.
+    :raises Fenced: another compactor has taken over. What was finished is where it goes on.
+    :raises Conflict: a restore has moved the database away from the plan.
+    :raises Timeout: no task has ended for ten times `compactors.worker_timeout`, so another
+        compactor may go on. Call it again when there are slots.
+    :raises Invalid, NotFound, Denied, Unavailable: as their texts say.
+    """
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use "
+            "siltstone.admin.compact"
+        )
+    done: list[Compaction] = []
+    units = 0
+    # What an earlier driver left comes first.
+    while True:
+        with compaction.plan(
+            url,
+            unit_bytes=unit_bytes,
+            options=options,
+            store_options=store_options,
+            merge_operator=merge_operator,
+        ) as plan:
+            left = plan.units
+            while left:
+                units += _carry_out(spark, plan, left)
+                left = plan.units
+            done += plan.compactions
+            if not plan.resumed:
+                return CompactionResult(tuple(done), units)
+
+
+def _carry_out(spark: SparkSession, plan: Plan, units: Sequence[Unit]) -> int:
+    """Runs units as tasks, and records what they made; how many that were."""
+    at_once = min(slots(spark), len(units))
+    jobs = min(JOBS_AT_ONCE, at_once)
+    size = at_once // jobs
+    waiting: queue.SimpleQueue[Sequence[Unit]] = queue.SimpleQueue()
+    for first in range(0, len(units), size):
+        waiting.put(units[first : first + size])
+    recorded = 0
+    with _Jobs(spark, waiting, jobs) as running:
+        for answer in running:
+            if isinstance(answer, BaseException):
+                raise answer
+            plan.commit(answer)
+            recorded += sum(1 for one in answer if one.to_plain()[1] is not None)
+    return recorded
+
+
+def merge_units(
+    numbers: Iterator[pa.RecordBatch], units: Sequence[Unit]
+) -> Iterator[pa.RecordBatch]:
+    """Merges the units whose numbers come: a function for `mapInArrow`."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            message = pickle.dumps(units[number].run())
+            yield pa.RecordBatch.from_pydict({"message": pa.array([message], pa.binary())})
+
+
+_Answer = list[UnitResult] | BaseException
+
+
+class _Jobs:
+    """Jobs of Spark, several at once, one after another while there are units; iterates over what
+    they answer. Leaving it ends what is under way."""
+
+    def __init__(
+        self, spark: SparkSession, waiting: queue.SimpleQueue[Sequence[Unit]], count: int
+    ) -> None:
+        self.spark = spark
+        self.waiting = waiting
+        self.answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
+        self.over = threading.Event()
+        self.tag = f"siltstone-compact-{uuid.uuid4().hex}"
+        # A session by Connect has none, and ends what carries a tag itself.
+        self.context: Any = getattr(spark, "sparkContext", None)
+        self.threads = [
+            threading.Thread(target=self._run, name="siltstone-compact", daemon=True)
+            for _ in range(count)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __iter__(self) -> Iterator[_Answer]:
+        for _ in self.threads:
+            while (answer := self.answers.get()) is not None:
+                yield answer
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        for thread in self.threads:
+            while thread.is_alive():
+                # One that has not begun yet is not ended by that; it looks itself.
+                with suppress(Exception):
+                    if self.context is None:
+                        self.spark.interruptTag(self.tag)
+                    else:
+                        self.context.cancelJobsWithTag(self.tag)
+                thread.join(0.5)
+
+    def _run(self) -> None:
+        try:
+            if self.context is None:
+                self.spark.addTag(self.tag)
+            else:
+                self.context.addJobTag(self.tag)
+                self.context.setInterruptOnCancel(True)
+            while not self.over.is_set():
+                units = self.waiting.get_nowait()
+                numbers = self.spark.range(0, len(units), 1, len(units))
+                work = partial(merge_units, units=units)
+                rows = numbers.mapInArrow(work, MESSAGE).collect()
+                # Of our own tasks.
+                found = [pickle.loads(bytes(row["message"])) for row in rows]  # noqa: S301
+                self.answers.put(found)
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is raised where answers are read
+            self.answers.put(error)
+        finally:
+            self.answers.put(None)

@@ -1,0 +1,341 @@
+"""Writing DataFrames and deleting rows in one commit.
+
+Executors sort and upload the rows as tables of an ingest job; the driver submits the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+import siltstone
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.exceptions import Conflict, Invalid, NotFound
+from siltstone.options import Options, Seconds, named_options
+from siltstone.spark._bounds import key_range
+from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
+from siltstone.spark._commit import (
+    PATIENCE,
+    LoadResult,
+    Submission,
+    Txn,
+    check_mode,
+    closed,
+    duplicates_of,
+    load,
+    repetition,
+)
+from siltstone.spark._matching import (
+    Duplicates,
+    Fitted,
+    Key,
+    bytes_fitted,
+    fitted,
+    keys_fitted,
+    reachable,
+    table_at,
+    table_made,
+)
+from siltstone.spark._ranges import Range
+from siltstone.spark._staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["bulk_load", "delete", "rows_for", "staging_of"]
+
+Replace = tuple[bytes | None, bytes | None] | Mapping[str, Any]
+MUST_CREATE = ("errorifexists", "error")
+
+
+def bulk_load(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: Key,
+    value: str | Sequence[str] | None = None,
+    layout: str = "range",
+    mode: str = "append",
+    replace: Replace | None = None,
+    duplicates: Duplicates | None = None,
+    txn: Txn | None = None,
+    op: str | None = None,
+    partitions: int | None = None,
+    target_sst_bytes: int | None = None,
+    as_bytes: bool = False,
+    options: Options | Mapping[str, Any] | None = None,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Writes all rows of a DataFrame to a database in one commit. A writer may be at work there.
+    Executors sort the rows into tables. Failed, repeated and speculative tasks have no effect.
+
+    If there is no database, one is created: a database of bytes if `key` is one name and the frame
+    has a key and a value column, each binary or string; otherwise a table with the frame's columns.
+    A load that fails afterwards leaves the database empty.
+
+    A frame for a table needs the table's columns, with the same types. Nullable columns that are
+    not part of the key may be missing. Column names are resolved as Spark resolves them
+    (`spark.sql.caseSensitive`).
+
+    :param key: for a table, the columns of its key, each with an optional order, as for
+        `siltstone.table.create`: ``["country", "day desc"]``. For a database of bytes, the key
+        column: binary, or string, which is stored as UTF-8.
+    :param value: for a table, the columns to write beside the key; None: all others. For a database
+        of bytes, the value column, binary or string; None: "value".
+    :param layout: "range": Spark shuffles by key ranges, and the tables do not overlap. "runs": no
+        shuffle; each task sorts its own rows. It costs half as much, and compaction merges the
+        tables later. "presorted": no shuffle; the partitions already are key ranges, which is
+        checked.
+    :param mode: "append" adds rows and overwrites rows with the same key. "overwrite" also deletes
+        all other rows, "replace_range" all other rows of `replace`. "errorifexists" (or "error")
+        and "ignore" write only if there is no database: otherwise the first raises Conflict, and
+        the second writes nothing. They check before the load begins.
+    :param replace: for "replace_range": the first key and the exclusive end, None for no bound. For
+        a table these are values of the key's first column. Or a dict of values of a table's first
+        key columns. All rows must lie in the range.
+    :param duplicates: for rows with the same key: "error" refuses the load, "any" keeps one of
+        them, ``("max", column)`` keeps the row with the greatest value of that column. None:
+        "error", or "any" for layout "runs".
+    :param txn: the name of an application and a version. A version that the database already has
+        adds nothing; a lower one raises Conflict. So a program that is run again loads once.
+    :param op: the column that says what each row does: "put", "upsert", "insert" and "update" (c,
+        i, r, u) write the row, "delete" (d) deletes its key.
+    :param partitions: number of tasks of layout "range"; None: Spark decides, by size if adaptive
+        execution is on.
+    :param target_sst_bytes: bytes of rows after which a task starts another table; None: 64 MiB.
+    :param as_bytes: write keys and values that are encoded already to a table.
+    :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
+    :param wait: wait until the writer has taken the load in. Otherwise it does so later.
+    :param timeout: how long to wait. An idle writer in another process looks every 10 s.
+    :param db: the writer, if it is open in this process.
+    :param take_over: True ends a writer that did not close, dead or alive.
+    :param store_options: as for `scan`.
+    :raises Invalid: an argument or a row is invalid; nothing was added.
+    :raises Conflict: the database has a higher version of the application; the load was refused or
+        aborted; a database exists, and `mode` is "errorifexists".
+    :raises Timeout: no writer has taken the load in yet, perhaps because it died. The load stays
+        submitted. A second load without `txn` may add the rows twice.
+    :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
+    """
+    chosen = duplicates_of(duplicates, layout)
+    check_mode(mode, replace)
+    plan = partial(Submission, url, layout, mode)
+    more = (txn, wait, timeout, db, take_over, store_options)
+    known = _result_of_existing(plan(None, *more))
+    if known is not None:
+        return known
+    with resolving_as(df.sparkSession):
+        rows = rows_for(df, url, (key, value, op), chosen, as_bytes, store_options)
+        tables = {"table_bytes": target_sst_bytes, "options": named_options(options)}
+        staging = partial(staging_of, rows, chosen, **tables)
+        submission = plan(_replaced(rows.schema, replace), *more)
+        return load(partial(rows.laid_out, layout, partitions), staging, submission)
+
+
+def _result_of_existing(submission: Submission) -> LoadResult | None:
+    """The result of a load that must create the database, if there is one. None: go on.
+
+    :raises Conflict: there is one, and the mode does not allow that.
+    """
+    if submission.mode not in (*MUST_CREATE, "ignore"):
+        return None
+    reachable(submission.url)
+    try:
+        schema_text(submission.url, submission.store_options)
+    except NotFound:
+        return None
+    known = repetition(submission)
+    if known is None and submission.mode in MUST_CREATE:
+        raise Conflict(
+            f"there is a database at {submission.url} already, and mode is {submission.mode!r}: "
+            "mode 'append' adds to it, mode 'overwrite' replaces what it holds"
+        )
+    return known or LoadResult(0, 0, 0, None, None)
+
+
+@overload
+def delete(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: Key,
+    txn: Txn | None = None,
+    as_bytes: bool = False,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult: ...
+@overload
+def delete(
+    df: Url,
+    *,
+    where: Mapping[str, Any] | None = None,
+    start: Any = None,
+    end: Any = None,
+    prefix: bytes | None = None,
+    txn: Txn | None = None,
+    as_bytes: bool = False,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult: ...
+def delete(
+    df: DataFrame | Url,
+    url: Url | None = None,
+    *,
+    key: Key | None = None,
+    where: Mapping[str, Any] | None = None,
+    start: Any = None,
+    end: Any = None,
+    prefix: bytes | None = None,
+    txn: Txn | None = None,
+    as_bytes: bool = False,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Deletes rows in one commit: the keys of a DataFrame, ``delete(df, url, key="k")``, or a range
+    of keys, ``delete(url, where={"country": "DE"})``.
+
+    For a DataFrame each task writes a tombstone for each of its keys. There is no shuffle. Keys
+    that do not exist are ignored. A range needs no task and reads no row; it deletes the rows that
+    are there when the writer takes the delete in. The result counts no rows then.
+
+    :param df: the keys, or the URL of the database if a range is deleted.
+    :param key: for a table, the frame's columns that hold the table's key columns, in their order.
+        For a database of bytes, the key column: binary, or string, which stands for its UTF-8.
+    :param where: for a table, values of the first columns of the key.
+    :param start: the first key, inclusive. For a table, a value of the first key column that
+        `where` does not name.
+    :param end: the end of the range, exclusive. For a table likewise.
+    :param prefix: the prefix of the keys of a database of bytes.
+    :param as_bytes: use a table's keys as they are stored.
+    :param txn: as for `bulk_load`: a version that the database already has deletes nothing.
+    :param wait, timeout, db, take_over, store_options: as for `bulk_load`.
+    :raises NotFound: there is no database. This function creates none.
+    :raises Invalid: neither keys nor a range; both; and as `bulk_load`.
+    :raises Conflict, Timeout, Denied, Unavailable: as `bulk_load`.
+    """
+    more = (txn, wait, timeout, db, take_over, store_options)
+    bounds = {"where": where, "start": start, "end": end, "prefix": prefix}
+    given = [name for name, value in bounds.items() if value is not None]
+    if isinstance(df, str | os.PathLike):
+        if url is not None or key is not None:
+            raise Invalid("keys to delete come in a DataFrame: delete(df, url, key=…)")
+        return _delete_range(df, bounds, as_bytes, more)
+    if url is None or key is None or given:
+        raise Invalid(
+            "delete the keys of a frame by delete(df, url, key=…), and a range of keys by "
+            "delete(url, where=…), or start, end, prefix"
+        )
+    with resolving_as(df.sparkSession):
+        text = table_at(url, key, as_bytes, store_options)
+        if text is None:
+            rows = bytes_fitted(df, {"key": _one(key)}, "any")
+        else:
+            rows = keys_fitted(df, text, key)
+        staging = partial(staging_of, rows, "any", deletes=True)
+        submission = Submission(url, "runs", "append", None, *more)
+        return load(lambda: rows.frame, staging, submission)
+
+
+def _delete_range(
+    url: Url, bounds: Mapping[str, Any], as_bytes: bool, more: tuple[Any, ...]
+) -> LoadResult:
+    """Deletes a range of keys: a job without rows that replaces the range.
+
+    :raises Invalid: no bound, which would delete all rows.
+    """
+    if all(value is None for value in bounds.values()):
+        raise Invalid(
+            "delete needs where, start, end or prefix: without a bound it would delete every row. "
+            "bulk_load with mode 'overwrite' replaces all rows"
+        )
+    table = table_at(url, None, as_bytes, more[-1])
+    replaced: Range = key_range(table, **bounds)
+    submission = Submission(url, "runs", "replace_range", replaced, *more)
+    if (known := repetition(submission)) is not None:
+        return known
+    job = submission.new_job()
+    request = closed(job, [], submission.layout, submission.mode)
+    if request is None:
+        raise siltstone.Internal("the delete of a range has no request")
+    return submission.submit(job, request)
+
+
+def _one(key: str | Sequence[str] | None) -> str:
+    """The name of the key or value column of a database of bytes.
+
+    :raises Invalid: there are several.
+    """
+    if key is not None and not isinstance(key, str) and len(key) == 1:
+        return key[0]
+    if not isinstance(key, str):
+        raise Invalid(
+            f"{key!r} are columns of a table; keys and values of bytes are one column each"
+        )
+    return key
+
+
+def rows_for(
+    df: DataFrame,
+    url: Url,
+    columns: tuple[Key, str | Sequence[str] | None, str | None],
+    duplicates: Duplicates,
+    as_bytes: bool,
+    store_options: StoreOptionsSource | None,
+) -> Fitted:
+    """The rows of a frame for a table or a database of bytes, which is created if it is missing.
+
+    :param columns: the arguments `key`, `value` and `op`.
+    """
+    key, value, op = columns
+    order = duplicates[1] if isinstance(duplicates, tuple) else None
+    text = table_made(df.schema, url, key, value, (op, order), as_bytes, store_options)
+    if text is not None:
+        return fitted(df, text, key, value, op, duplicates)
+    roles = {"key": _one(key), "value": "value" if value is None else _one(value)}
+    return bytes_fitted(df, roles if op is None else {**roles, "op": op}, duplicates)
+
+
+def staging_of(rows: Fitted, duplicates: Duplicates, **more: Any) -> Staging:
+    """The description of the tasks that stage these rows."""
+    kept = "error" if duplicates == "error" else "last"
+    return Staging(duplicates=kept, names=rows.names, schema=rows.schema, **more)
+
+
+def _replaced(text: str | None, replace: Replace | None) -> Range | None:
+    """The keys that are replaced.
+
+    :raises Invalid: columns for a database of bytes; values of another type than the column.
+    """
+    if text is None:
+        if isinstance(replace, Mapping):
+            raise Invalid(
+                f"replace is {replace!r}, and the database has no columns: its keys are bytes"
+            )
+        return replace
+    if replace is None:
+        return None
+    if isinstance(replace, Mapping):
+        return schema_of(text).range(spelled_where(text, replace))
+    start, end = replace
+    try:
+        return schema_of(text).range(None, start, end)
+    except TypeError as error:
+        raise Invalid(
+            f"the range {replace!r} is no pair of values of {schema_of(text).key[0]!r}, the first "
+            f"column of the table's key: {error}"
+        ) from None

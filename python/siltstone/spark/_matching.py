@@ -1,0 +1,426 @@
+"""What a frame must be like to become rows, and what it becomes for the tasks that stage them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
+from siltstone.exceptions import Conflict, Invalid, NotFound
+from siltstone.spark._columns import (
+    arrow_fields,
+    arrow_type,
+    explained_absence,
+    match,
+    schema_of,
+    schema_text,
+    spark_types,
+)
+from siltstone.table import TableSchema, _create_for_a_moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "Duplicates",
+    "Fitted",
+    "Key",
+    "bytes_fitted",
+    "check_columns",
+    "check_key",
+    "fitted",
+    "is_key",
+    "keys_fitted",
+    "reachable",
+    "table_at",
+    "table_made",
+]
+
+KEYS = ("binary", "string")
+"""Types that are keys and values of a database without a schema."""
+
+Duplicates = str | tuple[str, str]
+Key = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A frame with the columns that its tasks want."""
+
+    frame: DataFrame
+    by: Sequence[Column]
+    """The order of its keys."""
+    names: Mapping[str, str]
+    """Columns of the frame by what they are, as `staging.Staging` has them."""
+    schema: str | None = None
+    """Of the table; None: keys and values are bytes."""
+    order: str | None = None
+    """A column more: of rows with one key that with the greatest counts."""
+    kept: Sequence[str] = field(default_factory=tuple)
+    """The columns without it."""
+
+    def laid_out(self, layout: str, partitions: int | None) -> DataFrame:
+        """The frame as its tasks are to see it.
+
+        :raises Invalid: no number of partitions, or another layout that has none.
+        """
+        if partitions is not None and (partitions < 1 or layout != "range"):
+            raise Invalid(f"partitions is {partitions!r}: at least one task, of layout 'range'")
+        frame = self.frame
+        if layout == "range":
+            ranged = frame.repartitionByRange
+            # Spark's order of columns is that of their bytes in a key.
+            frame = ranged(*self.by) if partitions is None else ranged(partitions, *self.by)
+        if self.order is not None:
+            # Of rows with one key a part keeps the last one.
+            frame = frame.sortWithinPartitions(quoted(self.order))
+            frame = frame.select(*map(quoted, self.kept))
+        return frame
+
+
+def reachable(url: Url) -> None:
+    """Whether Spark's workers can be where the database is.
+
+    :raises Invalid: a `memory://` database.
+    """
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
+
+
+def table_at(
+    url: Url, key: Key | None, as_bytes: bool, store_options: StoreOptionsSource | None
+) -> str | None:
+    """The schema of the table that stands there; None: a database of bytes, or one that is to be
+    taken for that.
+
+    :param key: what the caller calls the key; None: does not matter.
+    :raises Invalid: several columns of a key, and a database of bytes.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    reachable(url)
+    with explained_absence():
+        found = schema_text(url, store_options)
+    text = None if as_bytes else found
+    if text is None and key is not None and not isinstance(key, str) and len(key) != 1:
+        raise Invalid(
+            f"key is {list(key)!r}, and the database has no columns, only bytes: its key is one "
+            "column, as in key='k'; siltstone.table.create makes a table that has columns"
+        )
+    return text
+
+
+def table_made(
+    columns: StructType,
+    url: Url,
+    key: Key,
+    value: str | Sequence[str] | None,
+    without: Sequence[str | None],
+    as_bytes: bool,
+    store_options: StoreOptionsSource | None,
+) -> str | None:
+    """As `table_at`; where no database stands, one is created: of bytes where the frame has a
+    column of keys and one of values, both binary or string, and no others; otherwise a table of the
+    frame's columns.
+
+    :param columns: the frame's.
+    :param without: columns of the frame that are no columns of the table.
+    :raises Invalid, Unsupported: the frame has columns that no table has.
+    """
+    with suppress(NotFound):
+        return table_at(url, key, as_bytes, store_options)
+    # Another process may create it first, perhaps with other columns: the frame must fit those.
+    if as_bytes or _pairs(columns, key, value, without):
+        with suppress(Conflict, Invalid):
+            _open_for_a_moment(url, create=True, store_options=store_options).close()
+    else:
+        spoken = [key] if isinstance(key, str) else key
+        schema = derived(columns, spoken, value, without)
+        with suppress(Conflict, Invalid):
+            _create_for_a_moment(url, schema, store_options)
+    return table_at(url, key, as_bytes, store_options)
+
+
+def _pairs(
+    columns: StructType,
+    key: Key,
+    value: str | Sequence[str] | None,
+    without: Sequence[str | None],
+) -> bool:
+    """Whether the rows are a key and a value of bytes each."""
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    if not isinstance(key, str) or not isinstance(value, str | None):
+        return False
+    named = match(key, kinds), match("value" if value is None else value, kinds)
+    if any(name is None or kinds[name] not in KEYS for name in named):
+        return False
+    beside = {match(name, kinds) for name in without if name is not None}
+    return value is not None or not set(kinds) - {*named, *beside}
+
+
+def derived(
+    columns: StructType,
+    key: Sequence[str],
+    value: str | Sequence[str] | None,
+    without: Sequence[str | None],
+) -> TableSchema:
+    """The table that a frame's rows are of.
+
+    :raises Invalid: a column of a type that no table has; no key.
+    """
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    free = {field.name: field.nullable for field in columns.fields}
+    key = spelled(key, kinds)
+    without = [name if name is None else match(name, kinds) for name in without]
+    only = None
+    if value is not None:
+        values = [value] if isinstance(value, str) else value
+        only = {_named(kinds, name, "value") for name in values}
+    fields = {
+        name: pa.field(name, arrow_type(kind, name), free[name])
+        for name, kind in kinds.items()
+        if name not in without and (only is None or name in only or _begins(key, name))
+    }
+    return TableSchema(pa.schema(list(fields.values())), key=list(key))
+
+
+def _begins(key: Sequence[str], name: str) -> bool:
+    """Whether a column is of the key: its name, and perhaps words about its order."""
+    return any(spoken == name or spoken.startswith(f"{name} ") for spoken in key)
+
+
+def spelled(key: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Columns of a key, each perhaps with words about its order, with their names as in `names`."""
+    found = []
+    for spoken in key:
+        name, space, words = spoken, "", ""
+        if match(spoken, names) is None:
+            name, space, words = spoken.partition(" ")
+        found.append((match(name, names) or name) + space + words)
+    return found
+
+
+def check_key(text: str, key: Key) -> None:
+    """A key is spoken of as the table has it: by its columns' names, or with all their words.
+
+    :raises Invalid: it has another one.
+    """
+    schema = schema_of(text)
+    spoken = spelled([key] if isinstance(key, str) else key, arrow_fields(text).names)
+    if spoken == schema.key:
+        return
+    try:
+        same = TableSchema(arrow_fields(text), key=spoken)
+    except Invalid:
+        same = None
+    lines = [each.text.partition("\n")[0] for each in (schema, same) if each is not None]
+    if len(lines) != 2 or lines[0] != lines[1]:  # noqa: PLR2004 - theirs, and ours
+        raise Invalid(f"key is {spoken!r}, and the key of the table is {lines[0]}; it is for good")
+
+
+def is_key(text: str, key: Key) -> bool:
+    """Whether the table's key is spoken of so."""
+    try:
+        check_key(text, key)
+    except Invalid:
+        return False
+    return True
+
+
+def check_columns(
+    text: str,
+    kinds: Mapping[str, str],
+    op: str | None,
+    only: Sequence[str] | None = None,
+    order: str | None = None,
+) -> dict[str, str]:
+    """Columns of the table that a frame brings, each with the frame's column that has it.
+
+    :param kinds: the frame's columns, with the names of their types.
+    :param op: the column that says what becomes of a row.
+    :param only: those that are meant; None: all.
+    :param order: the column that says which row counts.
+    :raises Invalid: one is missing that must not be, or of another type, or the table has it not.
+    """
+    fields, keys = arrow_fields(text), schema_of(text).key
+    if op is not None:
+        named = _named(kinds, op, "op")
+        if kinds[named] != "string":
+            raise Invalid(
+                f"the column {named!r} is of type {kinds[named]}, and op is string; cast it"
+            )
+    beside = {match(name, kinds) for name in (op, order) if name is not None}
+    brought: dict[str, str] = {}
+    for theirs in kinds if only is None else [_named(kinds, one, "the table") for one in only]:
+        ours = match(theirs, fields.names)
+        if ours is None and theirs in beside and only is None:
+            continue
+        if ours is None:
+            raise Invalid(
+                f"the table has no column {theirs!r}; there are {', '.join(fields.names)}. Leave "
+                "it out, or add it by db.table.add_column, which is one commit"
+            )
+        if brought.setdefault(ours, theirs) != theirs:
+            raise Invalid(
+                f"the columns {brought[ours]!r} and {theirs!r} both have the name of the table's "
+                f"column {ours!r}; leave one out"
+            )
+    for one in fields:
+        if one.name not in brought and (one.name in keys or not one.nullable):
+            raise Invalid(
+                f"there is no column {one.name!r}, which may not be missing from a row of the "
+                f"table; there are {', '.join(kinds)}"
+            )
+    found = {name: brought[name] for name in fields.names if name in brought}
+    for ours, theirs in found.items():
+        _check_type(text, ours, theirs, kinds[theirs])
+    return found
+
+
+def _check_type(text: str, name: str, column: str, kind: str) -> None:
+    """A column of a frame is of the type that the table's has."""
+    wanted = spark_types(text)[name]
+    if kind == wanted:
+        return
+    way = f"cast it to {wanted}"
+    if name not in schema_of(text).key:
+        way += ", or let the table have a wider one by db.table.widen_column, which is one commit"
+    raise Invalid(
+        f"the column {column!r} is of type {kind}, and {name!r} of the table is of type {wanted}, "
+        f"{arrow_fields(text).field(name).type} in Arrow; {way}"
+    )
+
+
+def fitted(
+    df: DataFrame,
+    text: str,
+    key: Key,
+    value: str | Sequence[str] | None,
+    op: str | None,
+    duplicates: Duplicates,
+) -> Fitted:
+    """A frame of the table's columns.
+
+    :raises Invalid: as `check_key` and `check_columns`; no column of that name.
+    """
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    check_key(text, key)
+    schema, kinds = schema_of(text), _kinds(df)
+    order = duplicates[1] if isinstance(duplicates, tuple) else None
+    if order is not None:
+        order = _named(kinds, order, "the greatest")
+    only = None if value is None else [*schema.key, *([value] if isinstance(value, str) else value)]
+    brought = check_columns(text, kinds, op, only, order)
+    called = {theirs: ours for ours, theirs in brought.items()}
+    roles = {"key": ", ".join(schema.key)}
+    if op is not None:
+        op = _named(kinds, op, "op")
+        roles["op"] = called.setdefault(op, op)
+    kept = list(called.values())
+    if order is not None:
+        order = called.setdefault(order, order)
+    frame = df.select(*[sf.col(quoted(theirs)).alias(ours) for theirs, ours in called.items()])
+    return Fitted(frame, ordered(text, schema.key), roles, text, order, kept)
+
+
+def keys_fitted(df: DataFrame, text: str, key: Key) -> Fitted:
+    """A frame of keys alone: columns that stand for those of the key, in its order.
+
+    :raises Invalid: as `check_pairs`.
+    """
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    pairs = check_pairs(df, text, key)
+    frame = df.select(*[sf.col(quoted(theirs)).alias(ours) for ours, theirs in pairs.items()])
+    names = list(pairs)
+    return Fitted(
+        frame, ordered(text, names), {"key": ", ".join(pairs.values())}, text, None, names
+    )
+
+
+def check_pairs(df: DataFrame, text: str, key: Key) -> dict[str, str]:
+    """The key's columns, each with the frame's column that stands for it.
+
+    :raises Invalid: fewer or more; none of that name; one of another type.
+    """
+    spoken = [key] if isinstance(key, str) else list(key)
+    names, kinds = schema_of(text).key, _kinds(df)
+    if len(spoken) != len(names):
+        raise Invalid(
+            f"key is {spoken!r}, and the key of the table has the columns {', '.join(names)}: name "
+            "one for each, in their order"
+        )
+    pairs = {ours: _named(kinds, theirs, "key") for ours, theirs in zip(names, spoken, strict=True)}
+    for ours, theirs in pairs.items():
+        _check_type(text, ours, theirs, kinds[theirs])
+    return pairs
+
+
+def ordered(text: str, names: Sequence[str]) -> list[Column]:
+    """The order of keys in Spark's words."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    def of(name: str, descending: bool, nulls_last: bool) -> Column:
+        column = sf.col(quoted(name))
+        if descending:
+            return column.desc_nulls_last() if nulls_last else column.desc_nulls_first()
+        return column.asc_nulls_last() if nulls_last else column.asc_nulls_first()
+
+    ways = zip(names, schema_of(text).directions, strict=True)
+    return [of(name, *way) for name, way in ways]
+
+
+def bytes_fitted(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates) -> Fitted:
+    """A frame of keys and values: the columns by the names that tasks know.
+
+    :raises Invalid: there is none, or one is of another type.
+    """
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    kinds = _kinds(df)
+    chosen: list[Column] = []
+    for role, asked in columns.items():
+        name = _named(kinds, asked, role)
+        kind = kinds[name]
+        wanted = ("string",) if role == "op" else KEYS
+        if kind not in wanted:
+            raise Invalid(
+                f"the column {name!r} is of type {kind}, and {role} is "
+                f"{' or '.join(wanted)}; cast it"
+            )
+        chosen.append(sf.col(quoted(name)).alias(role))
+    order = None
+    if isinstance(duplicates, tuple):
+        order = "order"
+        greatest = _named(kinds, duplicates[1], "the greatest")
+        chosen.append(sf.col(quoted(greatest)).alias(order))
+    return Fitted(df.select(*chosen), [sf.col("key")], columns, None, order, list(columns))
+
+
+def _kinds(df: DataFrame) -> dict[str, str]:
+    """The types of a frame's columns, by the names that Spark shows."""
+    return dict(df.dtypes)
+
+
+def _named(kinds: Iterable[str], name: str, role: str) -> str:
+    """The name of a frame's column, as the frame spells it.
+
+    :raises Invalid: there is none of that name.
+    """
+    found = match(name, kinds)
+    if found is None:
+        raise Invalid(f"there is no column {name!r} for {role}; there are {', '.join(kinds)}")
+    return found
+
+
+def quoted(name: str) -> str:
+    """A column's name, whatever is in it, as Spark reads names."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,128 @@
+"""Options of `format("siltstone")`, which are texts: by the names that users write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from siltstone import _native
+from siltstone.exceptions import Invalid
+from siltstone.spark._columns import HEX, schema_of, value_of
+from siltstone.spark._ranges import Range
+
+__all__ = ["CREATE_VIEW", "flag", "key_of", "number", "range_between", "span", "understood"]
+
+CREATE_VIEW = (
+    "In SQL: CREATE TEMPORARY VIEW name USING siltstone OPTIONS (path '…'). CREATE TABLE does not "
+    "work, because Spark passes no option of a table to a data source in Python"
+)
+"""How to name a database in SQL."""
+
+
+def understood(
+    options: Mapping[str, str], known: Mapping[str, str], what: str, passed_over: Sequence[str] = ()
+) -> dict[str, str]:
+    """The options by the names of `known`, whatever became of their capitals.
+
+    :param what: what they are given for, in words.
+    :param passed_over: names that are somebody else's.
+    :raises Invalid: one is unknown, or several paths.
+    """
+    names = {name.casefold(): name for name in known}
+    others = {name.casefold() for name in passed_over}
+    meant: dict[str, str] = {}
+    for given, value in options.items():
+        if given.casefold() in others:
+            continue
+        if given.casefold() == "paths":
+            # What `load` makes of a list.
+            paths = json.loads(value)
+            if len(paths) != 1:
+                raise Invalid(f"a frame reads one database, not {len(paths)}; union the frames")
+            meant["path"] = paths[0]
+            continue
+        name = names.get(given.casefold())
+        if name is None:
+            raise Invalid(
+                f"there is no option {given!r} where {what}; there are {', '.join(known)}"
+            )
+        meant[name] = value
+    return meant
+
+
+def number(
+    asked: Mapping[str, str], name: str, kind: type[int | float], least: int | None = None
+) -> Any:
+    """An option that is a number; None where it is not given.
+
+    :param least: what it is at least; None: it is above 0.
+    :raises Invalid: it is no such number.
+    """
+    text = asked.get(name)
+    if text is None:
+        return None
+    try:
+        found = kind(text)
+    except ValueError:
+        found = -1
+    if not (found > 0 if least is None else least <= found) or found == float("inf"):
+        bound = "above 0" if least is None else f"from {least} on"
+        raise Invalid(f"{name} is {text!r}: a number {bound}")
+    return found
+
+
+def span(asked: Mapping[str, str], name: str) -> float | None:
+    """An option that is a duration above zero, in seconds; None where it is not given.
+
+    :raises Invalid: it is no such duration.
+    """
+    text = asked.get(name)
+    if text is None:
+        return None
+    seconds = _native.seconds_of_duration(text, name)
+    if not seconds > 0:
+        raise Invalid(f"{name} is {text!r}: a duration above 0, such as 90 or 2h")
+    return seconds
+
+
+def flag(asked: Mapping[str, str], name: str) -> bool:
+    """An option that is true or false; false where it is not given.
+
+    :raises Invalid: it is neither.
+    """
+    text = asked.get(name, "false").casefold()
+    if text not in ("true", "false"):
+        raise Invalid(f"{name} is {text!r}: true or false")
+    return text == "true"
+
+
+def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
+    """An option that is a key: its UTF-8, or bytes by their digits; None where it is not given.
+
+    :raises Invalid: other digits.
+    """
+    text = asked.get(name)
+    if text is None or not text.startswith(HEX):
+        return None if text is None else text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(HEX))
+    except ValueError:
+        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
+
+
+def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:
+    """The range of keys between two options: of a database of bytes they are keys; of a table
+    values of the first column of its key, in the order of the key.
+
+    :param table: the schema of the table; None: keys are bytes.
+    :raises Invalid: other digits; no value of the column.
+    """
+    if table is None:
+        return key_of(asked, start), key_of(asked, end)
+    column = schema_of(table).key[0]
+    low, high = (
+        None if asked.get(name) is None else value_of(table, column, asked[name], name)
+        for name in (start, end)
+    )
+    return schema_of(table).range(None, low, high)

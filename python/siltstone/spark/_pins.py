@@ -1,0 +1,191 @@
+"""The state that a job reads: a checkpoint that is kept for as long as this process lives, and the
+reader of it that travels to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import siltstone
+from siltstone import _native
+from siltstone._checkpoints import Checkpoint, CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone.exceptions import Invalid
+from siltstone.merging import MergeOperatorSource
+from siltstone.options import Options, named_options
+from siltstone.spark._columns import explained_absence
+from siltstone.spark._driver import driver_name
+
+__all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
+
+LIFETIME = 3600.0
+"""Seconds that a checkpoint lives on once nobody refreshes it any more."""
+MOST = 16
+"""Checkpoints that a driver has of one database at most; the engine deletes the others."""
+SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
+"""Caches of a reader in a worker: a machine runs as many workers as it has cores."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """One state, for any process."""
+
+    checkpoint: Checkpoint
+    """What keeps it."""
+    reader: bytes
+    """A pickled `siltstone.Reader` at it."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A checkpoint that was made here."""
+
+    url: Url
+    checkpoint: Checkpoint
+    store_options: StoreOptionsSource | None
+
+
+class _Keeper:
+    """Refreshes what was made here, from one thread, and deletes it when the process ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[_Kept] = []
+        self._process = 0
+        self._wake = threading.Event()
+
+    def keep(self, kept: _Kept) -> None:
+        with self._lock:
+            if self._process != os.getpid():
+                # After a fork there is neither the thread, nor anything of this process's own.
+                self._kept, self._process, self._wake = [], os.getpid(), threading.Event()
+                wake = self._wake
+                threading.Thread(
+                    target=self._refresh, args=(wake,), name="siltstone-pins", daemon=True
+                ).start()
+                atexit.register(self.release)
+            others = [one for one in self._kept if one.checkpoint.id != kept.checkpoint.id]
+            here = [one for one in others if one.url == kept.url]
+            # The engine has deleted those that are too many.
+            gone = here[: max(len(here) + 1 - MOST, 0)]
+            self._kept = [*(one for one in others if one not in gone), kept]
+
+    def release(self) -> int:
+        """Deletes what is kept; how many there were."""
+        with self._lock:
+            if self._process != os.getpid():
+                return 0
+            kept, self._kept = self._kept, []
+        self._delete(kept)
+        return len(kept)
+
+    def _delete(self, kept: list[_Kept]) -> None:
+        for one in kept:
+            # A provider of store options may raise anything; the others are let go all the same.
+            with suppress(Exception):
+                siltstone.admin.delete_checkpoint(
+                    one.url, one.checkpoint, store_options=one.store_options
+                )
+
+    def _refresh(self, wake: threading.Event) -> None:
+        while not wake.wait(LIFETIME / 2):
+            with self._lock:
+                kept = list(self._kept)
+            for one in kept:
+                # What cannot be refreshed now has another half of its life for the next try; a
+                # provider of store options may raise anything.
+                with suppress(Exception):
+                    try:
+                        pin(one.url, one.store_options, LIFETIME, one.checkpoint)
+                    except siltstone.Expired:
+                        # The driver has pinned sixteen later states since.
+                        with self._lock:
+                            self._kept = [kept for kept in self._kept if kept != one]
+
+
+_keeper = _Keeper()
+
+
+def pin(
+    url: Url,
+    store_options: StoreOptionsSource | None,
+    lifetime: float,
+    source: CheckpointLike | None = None,
+) -> Checkpoint:
+    """A checkpoint of what is durable now, or of what `source` pins, that all frames of this Spark
+    driver share. One driver has sixteen of a database at most: for the next state the one that ends
+    first goes.
+
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as
+        `siltstone.admin.create_checkpoint`.
+    """
+    holder = [("made_by", "siltstone.spark"), ("driver", driver_name())]
+    return _native.pin_shared(_text(url), _store(store_options), holder, lifetime, source)
+
+
+def release() -> int:
+    """Lets every checkpoint go that `scan`, `lookup` and `get` made in this process; how many they
+    were. What reads them afterwards ends with Expired, and so do frames of `load()` that share
+    them.
+    """
+    return _keeper.release()
+
+
+def pinned(
+    url: Url,
+    checkpoint: CheckpointLike | None,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> tuple[siltstone.Reader, Pinned]:
+    """A reader at `checkpoint`, or at one that is made of what is durable now; and what travels.
+
+    :raises Invalid: a database in the memory of this process, which no worker reaches.
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
+    """
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
+    at = checkpoint
+    with explained_absence():
+        if at is None:
+            made = pin(url, store_options, LIFETIME)
+            _keeper.keep(_Kept(url, made, store_options))
+            at = made
+        reader = siltstone.open_reader(
+            url,
+            checkpoint=at,
+            options={**SMALL, **named_options(options)},
+            store_options=store_options,
+            merge_operator=merge_operator,
+        )
+    held = reader.checkpoint
+    if held is None:
+        raise Invalid(f"the reader is at no checkpoint, although it was opened at {at}")
+    return reader, Pinned(held, pickle.dumps(reader))
+
+
+@contextmanager
+def reading(
+    url: Url,
+    checkpoint: CheckpointLike | None,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> Iterator[tuple[siltstone.Reader, Pinned]]:
+    """As `pinned`, for a block that says what is read.
+
+    :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned`.
+    """
+    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
+    with reader:
+        yield reader, held

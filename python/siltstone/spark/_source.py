@@ -1,0 +1,268 @@
+"""Reading by the data source `format("siltstone")`: its options and its reader.
+
+Spark makes one source for a DataFrame, at `load()`, in a process of its own. It pickles the source
+for other processes that plan, and sends its reader to the workers. So all state is plain values.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, StructType
+
+import siltstone
+from siltstone.exceptions import Invalid, NotFound, Unsupported
+from siltstone.spark import _sink
+from siltstone.spark._bounds import bounds
+from siltstone.spark._columns import (
+    COLUMNS,
+    case_sensitivity,
+    explained_absence,
+    like_sparks,
+    match,
+    spark_types,
+    struct_of,
+    text_of,
+)
+from siltstone.spark._history import Place, at_time, at_version
+from siltstone.spark._matching import table_at
+from siltstone.spark._options import flag, key_of, number, range_between, span, understood
+from siltstone.spark._pins import SMALL, pin
+from siltstone.spark._ranges import Range
+from siltstone.spark._scan import fields_of, split
+from siltstone.spark._tasks import reader_of, rows, table_rows
+
+__all__ = [
+    "OPTIONS",
+    "Planned",
+    "columns_at",
+    "columns_of",
+    "planned",
+    "planned_if_there",
+    "reader_for",
+]
+
+OPTIONS = {
+    "path": "URL of the database",
+    "checkpoint": "id or name of the checkpoint to read at",
+    "versionAsOf": "number of a manifest that is still kept",
+    "timestampAsOf": "a time, ISO 8601 with its zone: all rows that were committed by then",
+    "prefix": "prefix of the keys",
+    "start": "the first key; for a table a value of the first column of its key",
+    "end": "the exclusive end of the keys; for a table likewise",
+    "numPartitions": "number of tasks",
+    "checkpointLifetime": "seconds that the pinned checkpoint lives after the last action",
+    "asBytes": "true: keys and values of a table as they are stored",
+    "caseSensitive": "true: column names are compared with their case",
+    "filterPushdown": "false: true is refused, because Spark returns wrong rows with it",
+    "storeOptions": "the function that gives store options, as module:function",
+}
+"""The options by the names that users write. Spark converts them to lower case."""
+WRITE_OPTIONS = tuple(name for name in _sink.OPTIONS if name not in OPTIONS)
+"""Options that only writing has. A view that is also inserted into may have them."""
+LIFETIME = 86_400.0
+"""Seconds that a checkpoint made here lives. Nothing refreshes it between actions."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is read: plain values, for the processes that plan and the workers."""
+
+    url: str
+    store_options: str | None
+    reader: bytes
+    """A pickled `siltstone.Reader` at one state."""
+    refreshed: tuple[str, float] | None
+    """The checkpoint that was made for this frame, and its lifetime. None: the user's own."""
+    start: bytes | None
+    end: bytes | None
+    partitions: int | None
+    table: str | None
+    """The schema of a table whose columns are read; None: keys and values."""
+    exact: bool = False
+    """Whether names are compared with their case."""
+
+
+def columns_of(planned: Planned) -> StructType:
+    """The columns of the database.
+
+    :raises Unsupported: Spark cannot hold one of them.
+    """
+    return struct_of(fields_of(planned.table, None))
+
+
+def columns_at(options: Mapping[str, str]) -> StructType:
+    """The columns of the database that the options of a write name, for a view that is inserted
+    into. Without a path, or without a database, they are key and value.
+
+    :raises Denied, Unavailable: as `siltstone.admin.manifest`.
+    """
+    asked = {name.casefold(): value for name, value in options.items()}
+    table = None
+    if "path" in asked:
+        as_bytes = asked.get("asbytes", "false").casefold() == "true"
+        with suppress(siltstone.NotFound):
+            table = table_at(asked["path"], None, as_bytes, asked.get("storeoptions"))
+    return struct_of(fields_of(table, None))
+
+
+def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
+    """The reader of the columns of `schema`. It decodes no others.
+
+    :raises Invalid: the database has no such column, or it has another type.
+    """
+    with case_sensitivity(planned.exact):
+        return RangeReader(planned, _asked_fields(planned, schema))
+
+
+def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
+    if planned.table is not None:
+        return _fields(planned.table, schema)
+    for field in schema.fields:
+        if match(field.name, COLUMNS) is None or not isinstance(field.dataType, BinaryType):
+            raise Invalid(
+                f"the schema asks for {field.simpleString()}; a database without a schema has "
+                "key and value, both binary"
+            )
+    return pa.schema([pa.field(one.name, pa.binary(), one.nullable) for one in schema.fields])
+
+
+def _fields(table: str, schema: StructType) -> pa.Schema:
+    """The columns of a table with the names and nullability of `schema`.
+
+    :raises Invalid: the table has no such column, or it has another type.
+    """
+    fields = []
+    for field in schema.fields:
+        ours = like_sparks(table, [field.name]).field(0)
+        wanted = spark_types(table)[ours.name]
+        if field.dataType.simpleString() != wanted:
+            raise Invalid(
+                f"the schema asks for {field.simpleString()}, and the column of the table is of "
+                f"type {wanted}; read it so, and cast it then"
+            )
+        fields.append(ours.with_nullable(field.nullable).with_name(field.name))
+    return pa.schema(fields)
+
+
+class RangeReader(DataSourceReader):
+    """Reads key ranges of one state.
+
+    It takes no filters. Spark 4.3 keeps the filters that one query pushed with the frame, and
+    applies them to the next query that pushes none. That query would miss rows.
+    """
+
+    def __init__(self, planned: Planned, fields: pa.Schema) -> None:
+        self.planned = planned
+        self.fields = fields
+
+    def partitions(self) -> list[InputPartition]:
+        """One range for each task. Spark calls this for each action, so it also refreshes the
+        checkpoint."""
+        planned = self.planned
+        if planned.refreshed is not None:
+            checkpoint, lifetime = planned.refreshed
+            pin(planned.url, planned.store_options, lifetime, checkpoint)
+        reader = reader_of(planned.reader)
+        pieces = split(reader, planned.start, planned.end, planned.partitions or _processors)
+        return [InputPartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        start, end = partition.value
+        reader, table = reader_of(self.planned.reader), self.planned.table
+        if table is None:
+            return rows(reader, start, end, self.fields)
+        return table_rows(reader, start, end, table, self.fields)
+
+
+def planned_if_there(options: Mapping[str, str]) -> Planned | None:
+    """As `planned`. None also if there is no database: the first write may create it, and a reader
+    raises NotFound."""
+    with suppress(NotFound):
+        return planned(options)
+    return None
+
+
+def planned(options: Mapping[str, str]) -> Planned | None:
+    """What a frame with these options reads, at a state that is pinned now. None without a path;
+    the reader raises the error for that.
+
+    :raises Invalid: an unknown option or value.
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
+    """
+    asked = understood(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
+    if "path" not in asked:
+        return None
+    url, provider = asked["path"], asked.get("storeOptions")
+    places = [name for name in ("checkpoint", "versionAsOf", "timestampAsOf") if name in asked]
+    if len(places) > 1:
+        raise Invalid(f"{' and '.join(places)} exclude each other: a frame reads one state")
+    if url.startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in one process, and Spark works in others; use a folder or a "
+            "bucket that all of them reach"
+        )
+    if flag(asked, "filterPushdown"):
+        raise Unsupported(
+            "filterPushdown is refused: Spark keeps the filters of one query with the frame and "
+            "applies them to the next query over it, which then misses rows. Name the range that "
+            "is read by start and end, or by siltstone.spark.scan(spark, url, where={…})"
+        )
+    count = number(asked, "numPartitions", int)
+    lifetime = span(asked, "checkpointLifetime") or LIFETIME
+    with explained_absence():
+        at, refreshed = _state(asked, lifetime)
+        opened = siltstone.open_reader(url, **at, options=SMALL, store_options=provider)
+    exact = flag(asked, "caseSensitive")
+    with opened as reader:
+        table = None if flag(asked, "asBytes") else text_of(reader)
+        start, end = _range(asked, table)
+        state = pickle.dumps(reader)
+        return Planned(url, provider, state, refreshed, start, end, count, table, exact)
+
+
+def _state(
+    asked: Mapping[str, str], lifetime: float
+) -> tuple[dict[str, Any], tuple[str, float] | None]:
+    """The state at which the reader is opened, and the checkpoint that was made for it."""
+    url, provider = asked["path"], asked.get("storeOptions")
+    if "checkpoint" in asked:
+        return {"checkpoint": asked["checkpoint"]}, None
+    version = number(asked, "versionAsOf", int)
+    if version is not None:
+        place = at_version(url, version, provider, lifetime)
+    elif "timestampAsOf" in asked:
+        place = at_time(url, asked["timestampAsOf"], provider, lifetime)
+    else:
+        place = Place(pin(url, provider, lifetime))
+    at: dict[str, Any] = {"checkpoint": place.lease}
+    if place.version is not None:
+        at = {"version": place.version}
+    return at, (place.lease.id.hex, lifetime)
+
+
+def _range(asked: Mapping[str, str], table: str | None) -> Range:
+    """The range of keys that the options name.
+
+    :raises Invalid: a prefix for a table or beside a bound; a bound of another type.
+    """
+    if table is not None and "prefix" in asked:
+        raise Invalid(
+            "prefix is for keys that are bytes, and the database is a table: filter its "
+            "columns, or read it with asBytes"
+        )
+    start, end = range_between(asked, "start", "end", table)
+    return (start, end) if table is not None else bounds(start, end, key_of(asked, "prefix"))
+
+
+def _processors() -> int:
+    """The default number of tasks: that of the processors here. Planning has no session to ask."""
+    return os.cpu_count() or 1

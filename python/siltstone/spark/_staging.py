@@ -1,0 +1,211 @@
+"""What Spark's tasks do when a frame is written: sort their rows into tables of an ingest job.
+
+A task answers with a message: small, whatever it staged. What it found wrong with the rows travels
+in the message, too, and is not raised: Spark would repeat a task whose rows stay as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone import ingest
+from siltstone.exceptions import Invalid
+from siltstone.spark._columns import encoded, packed, schema_of, spread
+
+__all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
+
+MESSAGE = "message binary"
+"""What `stage` yields."""
+PUTS = ("put", "upsert", "insert", "update", "c", "i", "r", "u")
+"""What a column of operations may say of a row that is written."""
+DELETES = ("delete", "d")
+"""And of one whose key is to go."""
+QUERY_ID = "sql.streaming.queryId"
+"""The local property by which a task of a stream knows its query; it outlives restarts."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What a task needs to know. Columns are `key`, `value`, and `op` where rows say what they do;
+    without `value` each row deletes its key. Those of a table have the table's names."""
+
+    job: ingest.Job
+    duplicates: str = "error"
+    """What a part does about rows with one key: "error", or "last"."""
+    table_bytes: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """How the columns are called in what the user gave: for texts, and `op` of a table's rows."""
+    schema: str | None = None
+    """Of the table; None: keys and values are bytes."""
+    deletes: bool = False
+    """Whether each row of a table is a key that is to go."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What became of a task."""
+
+    number: int
+    """Of its partition."""
+    part: ingest.Part | None = None
+    """What it staged; None: it had no rows, or went wrong."""
+    first: bytes | None = None
+    last: bytes | None = None
+    """Its least and its greatest key."""
+    query: str | None = None
+    """The stream's query, where it is one."""
+    problem: Invalid | None = None
+    """What is wrong with its rows."""
+
+
+def stage(batches: Iterator[pa.RecordBatch], staging: Staging) -> Iterator[pa.RecordBatch]:
+    """One message for all rows of a task: a function for `mapInArrow`."""
+    message = pickle.dumps(staged(batches, staging))
+    yield pa.RecordBatch.from_pydict({"message": pa.array([message], pa.binary())})
+
+
+def staged(batches: Iterable[pa.RecordBatch], staging: Staging) -> Staged:
+    """Sorts the rows of a task into tables, and uploads them.
+
+    :raises Denied, Unavailable: as their texts say; Spark repeats the task then.
+    """
+    number, query = _task()
+    rows = iter(batches)
+    try:
+        part, first, last = _written(rows, staging, number)
+    except Invalid as problem:
+        # Who hands the rows over waits until somebody took them, and a worker that leaves some is
+        # not used again.
+        for _ in rows:
+            pass
+        return Staged(number, query=query, problem=problem)
+    return Staged(number, part if part.rows else None, first, last, query)
+
+
+def _task() -> tuple[int, str | None]:
+    """The number of this task's partition, and the query that it is part of."""
+    from pyspark import TaskContext  # noqa: PLC0415 - the package does without pyspark
+
+    task = TaskContext.get()
+    if task is None:
+        return 0, None
+    return task.partitionId(), task.getLocalProperty(QUERY_ID) or None
+
+
+def _written(
+    batches: Iterator[pa.RecordBatch], staging: Staging, number: int
+) -> tuple[ingest.Part, bytes | None, bytes | None]:
+    least: list[bytes] = []
+    greatest: list[bytes] = []
+    sized = {} if staging.table_bytes is None else {"table_bytes": staging.table_bytes}
+    writer = staging.job.writer(
+        number,
+        options=dict(staging.options) or None,
+        duplicates="last" if staging.duplicates == "last" else "error",
+        scratch=scratch(),
+        **sized,
+    )
+    with writer:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            keys, values = _columns(batch, staging)
+            writer.put_or_delete_many(keys, values)
+            ends = pc.min_max(keys.cast(pa.large_binary()))
+            least.append(ends["min"].as_py())
+            greatest.append(ends["max"].as_py())
+    return writer.finish(), min(least, default=None), max(greatest, default=None)
+
+
+def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array]:
+    """The keys, and the values: null where the key is to go."""
+    names = staging.names
+    if staging.schema is not None:
+        return _rows(batch, staging, staging.schema)
+    keys = batch.column("key")
+    if keys.null_count:
+        raise Invalid(
+            f"the column {names.get('key', 'key')!r} has nulls, and a null is no key: filter them "
+            "out before"
+        )
+    if "value" not in batch.schema.names:
+        return keys, pa.nulls(batch.num_rows, pa.binary())
+    values = batch.column("value")
+    goes = None
+    if "op" in batch.schema.names:
+        goes = _deletes(batch.column("op"), names.get("op", "op"))
+        values = pc.if_else(goes, pa.scalar(None, values.type), values)
+    if values.null_count > (0 if goes is None else pc.sum(goes).as_py()):
+        raise Invalid(
+            f"the column {names.get('value', 'value')!r} has nulls, and a null is no value: filter "
+            "such rows out; siltstone.spark.delete deletes their keys"
+        )
+    return keys, values
+
+
+def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Array, pa.Array]:
+    """As `_columns`, of a table's rows."""
+    op = None if staging.deletes else staging.names.get("op")
+    goes = None if op is None else _deletes(batch.column(op), op)
+    if goes is not None and not pc.any(goes).as_py():
+        goes = None
+    if goes is None and not staging.deletes:
+        return encoded(schema, batch)
+    # What is to go has a key alone: its other columns may be missing.
+    keys = packed(schema, [batch.column(name) for name in schema_of(schema).key])
+    if goes is None:
+        return keys, pa.nulls(batch.num_rows, pa.binary())
+    stays = pc.invert(goes)
+    return keys, spread(encoded(schema, batch.filter(stays))[1], stays)
+
+
+def _deletes(operations: pa.Array, name: str) -> pa.Array:
+    """Which rows delete their key."""
+    said = pc.utf8_lower(operations.cast(pa.string()))
+    goes = pc.is_in(said, pa.array(DELETES))
+    known = pc.or_(goes, pc.is_in(said, pa.array(PUTS)))
+    if not pc.all(known, min_count=0).as_py():
+        other = said.filter(pc.invert(known))[0].as_py()
+        raise Invalid(
+            f"the column {name!r} says {other!r} of a row; {', '.join(PUTS)} write it, and "
+            f"{', '.join(DELETES)} delete its key"
+        )
+    return goes
+
+
+def scratch() -> str:
+    """A folder for what is sorted beyond memory: of Spark's own, on the disks that it was given."""
+    given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return next((one for one in given if one and Path(one).is_dir()), tempfile.gettempdir())
+
+
+def check_disjoint(found: Sequence[Staged], layout: str) -> None:
+    """Ranges of keys of tasks do not overlap, so that rows of one key met in one task.
+
+    :raises Invalid: two do.
+    """
+    ends = [
+        (one.first, one.last, one.number)
+        for one in found
+        if one.first is not None and one.last is not None
+    ]
+    ends.sort()
+    for (_, last, one), (first, _, other) in itertools.pairwise(ends):
+        if first <= last:
+            raise Invalid(
+                f"layout {layout!r} wants each key in one task alone, and partition {other} begins "
+                f"at {first!r}, where partition {one} goes up to {last!r}. "
+                "df.repartitionByRange(n, key) before it makes it so; layout 'runs' does without, "
+                "and does not look for duplicates"
+            )

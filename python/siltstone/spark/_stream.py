@@ -1,0 +1,210 @@
+"""Streaming out of a database: the source of `readStream.format("siltstone")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from siltstone import changes as feed
+from siltstone.exceptions import Expired, Internal, Invalid, Unsupported
+from siltstone.spark._changes import batches
+from siltstone.spark._matching import table_at
+from siltstone.spark._offsets import (
+    Offset,
+    before_snapshot,
+    ends,
+    is_held,
+    let_go,
+    snapshot_of,
+    snapshot_ranges,
+)
+from siltstone.spark._options import flag, number, span, understood
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import datasource as limits
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Bounded
+else:
+    try:
+        from pyspark.sql.streaming import datasource as limits
+
+        _Bounded = limits.SupportsTriggerAvailableNow
+    except ImportError:  # of Spark 4.2
+        limits, _Bounded = None, object
+
+__all__ = ["Followed", "followed", "stream_reader"]
+
+OPTIONS = {
+    "path": "the database",
+    "readChangeFeed": "true: what has changed, and not what there is",
+    "startingAt": "latest, oldest (what is still there), snapshot (all rows first), or a token",
+    "consumer": "a name: the log is held from what this query has committed",
+    "consumerLifetime": "seconds that the log is held for a query that is silent; a day",
+    "maxRowsPerTrigger": "rows of a batch, at which it ends with the commit that reaches them",
+    "maxBytesPerTrigger": "bytes of a batch, likewise",
+    "failOnDataLoss": "whether a gap ends the query (true), or it goes on behind it",
+    "asBytes": "true: key and value of a table as they are stored",
+    "storeOptions": "the function that gives store options, as module:function",
+}
+"""By the names that users write; Spark lowers them on the way."""
+DAY = 86_400.0
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is followed how: plain values, for the process that plans and the tasks."""
+
+    url: str
+    starting: str
+    consumer: str | None
+    lifetime: float
+    rows: int | None
+    bytes: int | None
+    gaps: bool
+    store_options: str | None
+    table: str | None
+    """The schema of the table whose rows change; None: keys and values."""
+
+    def begin(self, since: str, until: str | None = None, consumer: str | None = None) -> Any:
+        """The feed from a token on.
+
+        :raises Expired: it is not kept any more, and gaps are not wanted.
+        """
+        named: dict[str, Any] = {"store_options": self.store_options, "until": until}
+        if consumer is not None:
+            named |= {"consumer": consumer, "lifetime": timedelta(seconds=self.lifetime)}
+        try:
+            return feed.begin(self.url, since=since, **named)
+        except Expired:
+            if not self.gaps:
+                raise
+            return feed.begin(self.url, since="oldest", **named)
+
+
+def followed(options: Mapping[str, str]) -> Followed:
+    """What these options say.
+
+    :raises Invalid: an option that there is not, or what it does not take.
+    """
+    asked = understood(options, OPTIONS, "a stream is read")
+    if "path" not in asked:
+        raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
+    fail = asked.get("failOnDataLoss", "true").casefold()
+    if fail not in ("true", "false"):
+        raise Invalid(f"failOnDataLoss is {fail!r}: true or false")
+    return Followed(
+        asked["path"],
+        asked.get("startingAt", "latest"),
+        asked.get("consumer"),
+        span(asked, "consumerLifetime") or DAY,
+        number(asked, "maxRowsPerTrigger", int, least=1),
+        number(asked, "maxBytesPerTrigger", int, least=1),
+        fail == "false",
+        asked.get("storeOptions"),
+        table_at(asked["path"], None, flag(asked, "asBytes"), asked.get("storeOptions")),
+    )
+
+
+class FeedReader(DataSourceStreamReader, _Bounded):
+    """Batches from one token to another; one task reads a batch."""
+
+    def __init__(self, asked: Followed) -> None:
+        self.asked = asked
+        self.ceiling: str | None = None
+        self.beginning: Offset | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a query begins that has stored no batch yet. Spark asks for it several times."""
+        if self.beginning is None:
+            self.beginning = self._begin()
+        return self.beginning
+
+    def _begin(self) -> Offset:
+        asked = self.asked
+        if asked.starting == "snapshot":
+            place = (asked.url, asked.consumer, asked.lifetime, asked.store_options)
+            begins = before_snapshot(*place)
+        elif asked.starting == "latest" and is_held(asked.url, asked.consumer, asked.store_options):
+            # Asked once more, after a crash: the batch that was planned goes on from where it is.
+            begins = {"token": feed.latest(asked.url, store_options=asked.store_options)}
+        else:
+            begins = {"token": asked.begin(asked.starting, None, asked.consumer).token}
+        if self.ceiling is not None and asked.starting in ("snapshot", "latest"):
+            # It was asked for before: behind what a query begins with, there is nothing yet.
+            self.ceiling = begins["token"]
+        return begins
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is durable now is where the query ends."""
+        self.ceiling = feed.latest(self.asked.url, store_options=self.asked.store_options)
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
+        """What the options say of a batch's size."""
+        if self.asked.rows is not None:
+            return limits.ReadMaxRows(self.asked.rows)
+        if self.asked.bytes is not None:
+            return limits.ReadMaxBytes(self.asked.bytes)
+        return limits.ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802 - Spark's name
+        """Where a batch ends that begins at `start`. A snapshot is one, whatever the limit."""
+        rows = getattr(limit, "max_rows", None)
+        size = getattr(limit, "max_bytes", None)
+        if "begins" in start:
+            return ends(start, start["token"])
+        if rows is None and size is None:
+            newest = self.ceiling or feed.latest(
+                self.asked.url, store_options=self.asked.store_options
+            )
+            return ends(start, newest)
+        following = self.asked.begin(start["token"], self.ceiling)
+        following.read(rows or NO_LIMIT, size or NO_LIMIT)
+        return ends(start, following.token)
+
+    def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """The end of what is durable."""
+        return {"token": feed.latest(self.asked.url, store_options=self.asked.store_options)}
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """One of changes: a feed is one sequence. Ranges of a snapshot."""
+        if "snapshot" in end:
+            pieces = snapshot_ranges(self.asked.url, end, self.asked.store_options)
+            return [InputPartition(piece) for piece in pieces]
+        # Offsets of a version before have no "from".
+        return [InputPartition((end.get("from", start["token"]), end["token"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the changes of a batch, or rows of a snapshot."""
+        match partition.value:
+            case (since, until):
+                return batches(self.asked.begin(since, until), self.asked.table)
+            case (reader, first, last, seq):
+                return batches(snapshot_of(reader, first, last, seq), self.asked.table)
+        raise Internal(f"a task got {partition.value!r}")
+
+    def commit(self, end: Offset) -> None:
+        """The batch before is stored: its consumer holds what comes after."""
+        if self.asked.consumer is not None:
+            self.asked.begin(end["token"], None, self.asked.consumer)
+        if "snapshot" in end:
+            # After a crash that of the first start is read, and this one's is not.
+            made = {end["snapshot"], (self.beginning or {}).get("begins", end["snapshot"])}
+            let_go(self.asked.url, made, self.asked.store_options)
+
+
+def stream_reader(asked: Followed) -> FeedReader:
+    """What reads a stream.
+
+    :raises Unsupported: before Spark 4.2.
+    """
+    if limits is None:
+        raise Unsupported(
+            "format('siltstone') reads streams from Spark 4.2 on; siltstone.spark.changes reads "
+            "the same as a frame, from token to token"
+        )
+    return FeedReader(asked)

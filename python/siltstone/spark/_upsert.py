@@ -1,0 +1,136 @@
+"""Writing the batches of a stream by `foreachBatch`, each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import siltstone
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.exceptions import Error, Invalid
+from siltstone.options import Seconds
+from siltstone.spark._calls import application, numbered
+from siltstone.spark._columns import resolving_as
+from siltstone.spark._commit import (
+    PATIENCE,
+    Submission,
+    abandoned,
+    closed,
+    duplicates_of,
+    has_rows,
+    is_recorded,
+    run,
+)
+from siltstone.spark._load import rows_for, staging_of
+from siltstone.spark._matching import Duplicates, Key
+from siltstone.spark._staging import Staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["upsert"]
+
+
+def upsert(
+    url: Url,
+    *,
+    key: Key,
+    value: str | Sequence[str] | None = None,
+    op: str | None = None,
+    duplicates: Duplicates | None = None,
+    txn_app: str | None = None,
+    as_bytes: bool = False,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Returns a function for `foreachBatch` that writes each batch of a stream exactly once. The
+    query's id and the batch's id identify a batch after failures and restarts.
+
+    ``stream.writeStream.foreachBatch(upsert(url, key="k")).outputMode("update").start()``
+
+    A function of your own may make several such calls for one batch. Their order identifies them,
+    so a repeated batch must make the same calls, one after another. A batch without rows changes
+    nothing.
+
+    :param key, value, op, as_bytes: as for `bulk_load`, which also describes what is created if
+        there is no database.
+    :param duplicates: as for `bulk_load`; None: "any", without a shuffle. The other rules shuffle
+        each batch by key ranges.
+    :param txn_app: the name of the application, in place of the query's id. Use it for a query
+        whose checkpoint folder is created again while its batch ids continue. Calls that run at the
+        same time need different names. Outside of a stream a second call with the same application
+        and batch repeats the first and adds nothing.
+    :param timeout, db, take_over, store_options: as for `bulk_load`.
+    :raises Invalid: as `bulk_load`: here for the arguments, in the stream for its rows, and for two
+        calls that write one batch at the same time.
+    """
+    layout = "runs" if duplicates in (None, "any") else "range"
+    chosen = duplicates_of(duplicates, layout)
+    more = (None, True, timeout, db, take_over, store_options)
+    submission = Submission(url, layout, "append", None, *more)
+    writer = _BatchWriter(submission, key, value, op, chosen, txn_app, as_bytes)
+
+    def batch(df: DataFrame, batch_id: int) -> None:
+        arguments = (key, value, op, duplicates, as_bytes)
+        with numbered(df, batch_id, url, txn_app, arguments) as call:
+            writer.write(df, batch_id, call)
+
+    return batch
+
+
+@dataclass(frozen=True)
+class _BatchWriter:
+    """Writes batches. The fields are the parameters of `upsert`."""
+
+    submission: Submission
+    key: Key
+    value: str | Sequence[str] | None
+    op: str | None
+    duplicates: Duplicates
+    app: str | None
+    as_bytes: bool
+
+    def write(self, df: DataFrame, batch_id: int, call: int) -> None:
+        """Writes a batch, unless the database has it already.
+
+        :param call: the number of this call within the batch.
+        """
+        submission = self.submission
+        url, provider = submission.url, submission.store_options
+        named = None if self.app is None else application(self.app, call)
+        if named is not None and is_recorded(url, (named, batch_id), provider):
+            return
+        with resolving_as(df.sparkSession):
+            columns = (self.key, self.value, self.op)
+            rows = rows_for(df, url, columns, self.duplicates, self.as_bytes, provider)
+            job = submission.new_job()
+            with abandoned(job):
+                staging = staging_of(rows, self.duplicates, job=job)
+                found = run(rows.laid_out(submission.layout, None), staging)
+                if has_rows(found):
+                    app = named or application(_query_of(found), call)
+                    job = job.for_txn((app, batch_id))
+                request = closed(job, found, submission.layout, submission.mode)
+        if request is not None:
+            submission.submit(job, request)
+            return
+        with suppress(Error):
+            job.abort()
+
+
+def _query_of(found: Sequence[Staged]) -> str:
+    """The id of the query that the batch belongs to. Only tasks know it.
+
+    :raises Invalid: the frame is no batch of a query.
+    """
+    query = next((one.query for one in found if one.query), None)
+    if query is None:
+        raise Invalid(
+            "this is no batch of a stream, as far as its tasks know: name the application by "
+            "txn_app, or use bulk_load"
+        )
+    return query

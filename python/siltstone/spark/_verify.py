@@ -1,0 +1,168 @@
+"""Checking the tables of a database on a cluster."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import siltstone
+from siltstone import lsm
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
+from siltstone._checkpoints import CheckpointLike
+from siltstone.exceptions import Corruption, Error, NotFound
+from siltstone.spark._pins import pinned
+from siltstone.spark._scan import RANGE_BYTES, slots
+from siltstone.spark._staging import MESSAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TableProblem", "Verified", "verify"]
+
+
+@dataclass(frozen=True)
+class TableProblem:
+    """What is wrong with a table."""
+
+    object: str
+    """Its URL."""
+    what: str
+    """What was found."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found."""
+
+    checkpoint: siltstone.Checkpoint
+    """What was read."""
+    tables: int
+    """Tables that were read, whole."""
+    entries: int
+    """Entries of all kinds in them."""
+    bytes: int
+    """Bytes that were read."""
+    problems: tuple[TableProblem, ...]
+    """What is wrong; none: all is well."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table, and what the manifest says of it."""
+
+    url: str
+    bytes: int
+    entries: int
+
+
+def verify(
+    spark: SparkSession,
+    url: Url,
+    *,
+    checkpoint: CheckpointLike | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> Verified:
+    """Reads every byte of every table, in tasks: checksums of blocks, the order of keys, bounds,
+    counts against properties, every key against the filter, and length and entries against the
+    manifest. The log and the chain of manifests are small, and `siltstone.admin.verify` checks
+    them, from one process.
+
+    :param checkpoint: a `Checkpoint`, its id, or its name; None: what is durable now, kept by a
+        checkpoint as for `scan`.
+    :param store_options: as for `scan`.
+    :returns: counts, and what is wrong. Damage does not raise: look at `ok`.
+    :raises Invalid, NotFound, Expired, Denied, Unavailable: as `scan`.
+    """
+    reader, held = pinned(url, checkpoint, store_options=store_options)
+    reader.close()
+    at = held.checkpoint
+    manifest = siltstone.admin.manifest(url, at.manifest_id, store_options=store_options)
+    # Workers have other working directories.
+    place, _, provider = _reader_arguments(url, store_options)
+    tables = _tables(place, manifest)
+    units = _units(tables, slots(spark) if tables else 1)
+    check = partial(check_units, units=units, store_options=provider)
+    numbers = spark.range(0, len(units), 1, len(units)) if units else None
+    answers = [] if numbers is None else numbers.mapInArrow(check, MESSAGE).collect()
+    problems: list[TableProblem] = []
+    for answer in answers:
+        problems += pickle.loads(bytes(answer["message"]))  # noqa: S301 - of our own tasks
+    entries, size = sum(one.entries for one in tables), sum(one.bytes for one in tables)
+    return Verified(at, len(tables), entries, size, tuple(problems))
+
+
+def _tables(url: str, manifest: Mapping[str, Any]) -> list[_Table]:
+    """Every object once, although a clone may name it in parts."""
+    places = {one["number"]: one["location"] for one in manifest["ancestors"]}
+    found: dict[str, _Table] = {}
+    for layer in [*manifest["l0"], *manifest["runs"]]:
+        for table in layer["tables"]:
+            root = url if table["ancestor"] is None else places[table["ancestor"]]
+            where = f"{root.rstrip('/')}/{table['name']}"
+            found[where] = _Table(where, table["object_bytes"], table["entries"])
+    return list(found.values())
+
+
+def _units(tables: Sequence[_Table], at_once: int) -> list[list[_Table]]:
+    """What the tasks read: about as many bytes each, seconds of work where there is enough."""
+    whole = sum(table.bytes for table in tables)
+    count = min(len(tables), max(math.ceil(whole / RANGE_BYTES), at_once))
+    units: list[list[_Table]] = [[] for _ in range(count)]
+    # The largest first, to whoever has least.
+    filled = [0] * count
+    for table in sorted(tables, key=lambda table: table.bytes, reverse=True):
+        least = filled.index(min(filled))
+        units[least].append(table)
+        filled[least] += table.bytes
+    return units
+
+
+def check_units(
+    numbers: Iterator[pa.RecordBatch],
+    units: Sequence[Sequence[_Table]],
+    store_options: str | None,
+) -> Iterator[pa.RecordBatch]:
+    """What is wrong with the tables of the units whose numbers come: a function for
+    `mapInArrow`.
+    """
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            found = [
+                TableProblem(table.url, what)
+                for table in units[number]
+                if (what := _wrong(table, store_options)) is not None
+            ]
+            message = pa.array([pickle.dumps(found)], pa.binary())
+            yield pa.RecordBatch.from_pydict({"message": message})
+
+
+def _wrong(table: _Table, store_options: str | None) -> str | None:
+    """What is wrong with a table; None: nothing.
+
+    :raises Denied, Unavailable, Unsupported: it says nothing about the table; Spark tries again.
+    """
+    try:
+        with lsm.SstReader(table.url, store_options=store_options) as reader:
+            size = reader.verify()
+            if size != table.bytes:
+                return f"it has {size} bytes, and the manifest says {table.bytes}"
+            if reader.rows != table.entries:
+                return f"it has {reader.rows} entries, and the manifest says {table.entries}"
+    except (Corruption, NotFound) as damage:
+        return _told(damage)
+    return None
+
+
+def _told(error: Error) -> str:
+    return f"{type(error).__name__}: {error}"
