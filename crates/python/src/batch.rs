@@ -73,7 +73,7 @@ impl WriteBatch {
         WriteBatch { state: Mutex::new(state), database: None }
     }
 
-    /// Set `key` to `value`.
+    /// Sets `key` to `value`.
     ///
     /// :param ttl: time to live, counted from now; the key expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time

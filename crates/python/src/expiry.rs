@@ -69,7 +69,7 @@ impl LifetimeArguments {
 /// The expiry of an entry that is written now, outside of any database.
 ///
 /// # Errors
-/// As [`Life::of`]; Invalid if the expiry is too far in the future.
+/// As [`LifetimeArguments::of`]; Invalid if the expiry is too far in the future.
 pub(crate) fn expires_at(
     py: Python<'_>,
     ttl: Option<Bound<'_, PyAny>>,

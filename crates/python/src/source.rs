@@ -141,7 +141,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
-            /// Same as `scan`.
+            /// As `scan`.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn items(
                 &self,

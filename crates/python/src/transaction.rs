@@ -94,7 +94,7 @@ impl Transaction {
         self.committed.lock().as_ref().map(|commit| commit.clone_ref(py))
     }
 
-    /// Set `key` to `value`.
+    /// Sets `key` to `value`.
     ///
     /// :param ttl: time to live, counted from now; the key expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
@@ -116,7 +116,7 @@ impl Transaction {
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
 
-    /// Add a merge operand to `key`.
+    /// Adds a merge operand to `key`.
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
@@ -215,7 +215,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Same as `rollback`.
+    /// As `rollback`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.rollback(py)
     }

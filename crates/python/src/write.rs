@@ -18,7 +18,7 @@ pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
-    /// Commit a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
+    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
     /// as one atomic batch.
     ///
     /// :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than

@@ -179,12 +179,12 @@ impl Pending {
         }
     }
 
-    /// Run one step of the wait.
+    /// Runs one step of the wait.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)
     }
 
-    /// End the wait with an exception.
+    /// Ends the wait with an exception.
     #[pyo3(signature = (kind, value=None, _trace=None))]
     fn throw(
         &self,
@@ -201,7 +201,7 @@ impl Pending {
         Err(PyErr::from_value(error))
     }
 
-    /// End the wait.
+    /// Ends the wait.
     fn close(&self) {
         self.stop();
     }

@@ -30,7 +30,7 @@ pub(crate) struct BloomFilter {
 
 #[pymethods]
 impl BloomFilter {
-    /// Build the filter of `keys`.
+    /// Builds the filter of `keys`.
     #[new]
     #[pyo3(signature = (keys, *, bits_per_key=None))]
     fn new(

@@ -73,7 +73,7 @@ impl MemTable {
 
 #[pymethods]
 impl MemTable {
-    /// Create an empty memtable.
+    /// Creates an empty memtable.
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
         let process = Process::current(py)?;

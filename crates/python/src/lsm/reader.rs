@@ -93,7 +93,7 @@ impl SstReader {
 
 #[pymethods]
 impl SstReader {
-    /// Open the table at a path or URL, or in bytes.
+    /// Opens the table at a path or URL, or in bytes.
     #[new]
     #[pyo3(signature = (source, *, options=None, store_options=None))]
     fn new<'py>(

@@ -286,7 +286,7 @@ fn push_columns(
 
 #[pymethods]
 impl SstWriter {
-    /// Create a writer of the table at `target`.
+    /// Creates a writer of the table at `target`.
     #[new]
     #[pyo3(signature = (target, *, options=None, store_options=None, sort=true,
         duplicates="error", sort_memory_bytes=None, scratch=None))]
@@ -326,7 +326,7 @@ impl SstWriter {
         Ok(SstWriter { url, raised, state: Mutex::new(WriterState::Writing(writer)) })
     }
 
-    /// Add a row.
+    /// Adds a row.
     ///
     /// :param ttl: time to live, counted from now; the row expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time

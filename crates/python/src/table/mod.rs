@@ -80,7 +80,7 @@ impl TableColumns {
 
 #[pymethods]
 impl TableColumns {
-    /// Make a table schema from `schema` (of pyarrow, or any object with the Arrow schema
+    /// Makes a table schema from `schema` (of pyarrow, or any object with the Arrow schema
     /// interface). `key` lists the key columns.
     ///
     /// :param key: column names, each optionally followed by its order: ``"day desc nulls last"``.
