@@ -17,13 +17,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct WriteBatch {
     state: Mutex<BatchState>,
-    /// Set for a batch from `Database.batch()`.
+    /// Set for a batch created by `Database.batch()`.
     database: Option<Py<Database>>,
 }
 
 struct BatchState {
     batch: Batch,
-    /// Set once a `with` block ended: nothing may be added any more.
+    /// Set once the `with` block has ended: no operation may be added any more.
     ended: bool,
     commit: Option<Py<Commit>>,
 }
@@ -33,7 +33,7 @@ impl WriteBatch {
         WriteBatch { database: Some(database), ..WriteBatch::new() }
     }
 
-    /// The operations, for as long as the guard lives.
+    /// Calls `work` with the operations while the lock is held.
     ///
     /// # Errors
     /// Invalid while another thread uses the batch.
@@ -203,10 +203,10 @@ impl WriteBatch {
     }
 }
 
-/// The time to live that the argument says, if it is given. How long it may be says the engine.
+/// The time to live given by the argument, if any. The engine checks its upper bound.
 ///
 /// # Errors
-/// TypeError for what is no duration; Invalid for one that is not above zero.
+/// TypeError if it is not a duration; Invalid if it is not above zero.
 pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(ttl) = ttl else { return Ok(None) };
     let py = ttl.py();
@@ -217,16 +217,17 @@ pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Dur
         error::exception(py, &error)
     };
     let seconds = seconds_of(&ttl, "ttl")?;
-    // Less than a nanosecond is rounded up to a millisecond, as everything below one is.
+    // A time below one nanosecond becomes one nanosecond; the engine rounds every time up to a
+    // millisecond.
     let life = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds > 0.0);
     life.map(|life| Some(life.max(Duration::from_nanos(1)))).ok_or_else(|| refused(seconds))
 }
 
-/// When something with this time to live ends that is written now, outside of any database: the
-/// time is taken here.
+/// The expiry of an entry with this time to live that is written now, outside of any database: the
+/// current time is read here.
 ///
 /// # Errors
-/// Invalid for an end that is too far.
+/// Invalid if the expiry is too far in the future.
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
 pub(crate) fn ending(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Checkpoints: made, renewed, deleted, listed; and where a reader stays.
+//! Checkpoints: create, refresh, delete and list them; and the fixed version of a reader.
 
 use crate::database::Database;
 use crate::duration::duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 static CHECKPOINT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Who keeps a checkpoint, in a word.
+/// The owner of a checkpoint, in one word.
 pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
     match checkpoint.owner {
         CheckpointOwner::User => "user",
@@ -52,7 +52,7 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
     )
 }
 
-/// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
+/// The checkpoint identified by a `Checkpoint`, a `uuid.UUID` or a string.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
     let text =
         object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
@@ -66,7 +66,7 @@ fn parsed(text: &str) -> PyResult<CheckpointName> {
     }
 }
 
-/// Arguments of a call that makes a checkpoint.
+/// Arguments of a call that creates a checkpoint.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct CheckpointArguments<'py> {
@@ -78,10 +78,10 @@ struct CheckpointArguments<'py> {
     metadata: Option<Bound<'py, PyDict>>,
 }
 
-/// How to make the checkpoint that `asked` describes.
+/// The options for creating the checkpoint that `asked` describes.
 ///
 /// # Errors
-/// TypeError, and Invalid for a scope that there is not.
+/// TypeError; Invalid for an unknown scope.
 pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     let py = asked.py();
     let asked: CheckpointArguments<'_> = asked.extract()?;
@@ -155,7 +155,7 @@ impl Database {
     }
 }
 
-/// Where functions about a database that nobody opened work.
+/// The environment for functions that work on a database without an open handle.
 pub(crate) fn place(
     py: Python<'_>,
     url: &str,
@@ -179,7 +179,7 @@ pub(crate) fn create_checkpoint<'py>(
     shown(py, &wait(py, process, admin::create_checkpoint(&env, &how, deadline))?)
 }
 
-/// Pins what is durable now, by a checkpoint that all jobs of one holder share.
+/// Pins the durable state by a checkpoint that all jobs of one holder share.
 #[pyfunction]
 pub(crate) fn pin_shared<'py>(
     py: Python<'py>,
@@ -196,7 +196,7 @@ pub(crate) fn pin_shared<'py>(
     shown(py, &wait(py, process, work)?)
 }
 
-/// Moves the end of a checkpoint's life.
+/// Changes the expiry of a checkpoint.
 #[pyfunction]
 pub(crate) fn refresh_checkpoint<'py>(
     py: Python<'py>,
@@ -225,7 +225,7 @@ pub(crate) fn delete_checkpoint(
     wait(py, process, admin::delete_checkpoint(&env, &which, deadline))
 }
 
-/// Releases the pins of a clone that is gone.
+/// Releases the pins of a clone that no longer exists.
 #[pyfunction]
 pub(crate) fn release_clone<'py>(
     py: Python<'py>,
@@ -240,7 +240,7 @@ pub(crate) fn release_clone<'py>(
     released.iter().map(|checkpoint| shown(py, checkpoint)).collect()
 }
 
-/// Every checkpoint.
+/// Lists all checkpoints.
 #[pyfunction]
 pub(crate) fn list_checkpoints<'py>(
     py: Python<'py>,
@@ -252,7 +252,7 @@ pub(crate) fn list_checkpoints<'py>(
     found.iter().map(|checkpoint| shown(py, checkpoint)).collect()
 }
 
-/// A checkpoint that a reader travels with, as plain values.
+/// The checkpoint in a pickled reader, as plain values.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct PortableCheckpoint {
@@ -269,7 +269,7 @@ struct PortableCheckpoint {
 }
 
 impl PortableCheckpoint {
-    /// `None` for what no reader has sent.
+    /// `None` if the values were not written by a reader.
     fn known(self) -> Option<KnownCheckpoint> {
         let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
         let attempt = AttemptId::parse(&self.attempt)?;
@@ -290,11 +290,11 @@ impl PortableCheckpoint {
     }
 }
 
-/// Where a reader is to stay: a text is a checkpoint, a number a version, a dict what
-/// [`travelling`] made.
+/// The fixed version of a reader: a string is a checkpoint, a number a version, a dict the result
+/// of [`travelling`].
 ///
 /// # Errors
-/// TypeError for anything else; Invalid for a dict that nobody made.
+/// TypeError for other types; Invalid for a dict that [`travelling`] did not make.
 pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>> {
     let Some(at) = at.filter(|at| !at.is_none()) else { return Ok(None) };
     if let Ok(text) = at.cast::<PyString>() {
@@ -308,7 +308,7 @@ pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>>
     Ok(Some(ReadAt::Known(Box::new(known.raise(at.py())?))))
 }
 
-/// What a reader that stays at `at` is pickled with.
+/// The plain values that a reader at `at` is pickled with.
 pub(crate) fn travelling<'py>(
     py: Python<'py>,
     at: Option<&ReadAt>,
@@ -334,7 +334,7 @@ pub(crate) fn travelling<'py>(
     }))
 }
 
-/// In words, for a repr.
+/// The position of a reader in words, for `repr`.
 pub(crate) fn words(at: Option<&ReadAt>) -> String {
     match at {
         None => "following".to_owned(),
@@ -344,7 +344,8 @@ pub(crate) fn words(at: Option<&ReadAt>) -> String {
     }
 }
 
-/// Where a reader stays once it is open: a name may mean another checkpoint tomorrow.
+/// The fixed version of an open reader, by id: the name of a checkpoint may later refer to another
+/// checkpoint.
 pub(crate) fn settled(at: Option<ReadAt>, engine: &siltstone::Reader) -> Option<ReadAt> {
     let known = engine.checkpoint().map(|known| ReadAt::Known(Box::new(known.clone())));
     known.or(at)

@@ -1,4 +1,4 @@
-//! `Commit`: a write that was accepted.
+//! `Commit`: an accepted write.
 
 use crate::duration::duration;
 use crate::held::Held;
@@ -19,7 +19,7 @@ impl Commit {
     }
 }
 
-/// Whether a commit is durable, in words.
+/// The durability of a commit in words.
 pub(crate) fn durability(durable: bool) -> &'static str {
     if durable { "durable" } else { "not durable yet" }
 }

@@ -1,4 +1,4 @@
-//! `put` and `delete` on a condition, and `pop`: one key, read and written at once.
+//! `put` and `delete` with a condition, and `pop`: one key, read and written atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
-/// What `pop` answers for a key that is absent.
+/// The result of `pop` for an absent key.
 pub(crate) enum PopDefault<'py> {
-    /// KeyError.
+    /// Raise KeyError.
     Raises,
     Gives(Bound<'py, PyAny>),
 }
@@ -25,10 +25,10 @@ impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
     }
 }
 
-/// The condition that the arguments say; `None` where they say none.
+/// The condition given by the arguments; `None` if there is none.
 ///
 /// # Errors
-/// Invalid for two of them.
+/// Invalid if two conditions are given.
 pub(crate) fn condition(
     py: Python<'_>,
     if_absent: bool,
@@ -45,7 +45,7 @@ pub(crate) fn condition(
 }
 
 impl Database {
-    /// Makes a write whose condition is to hold; waits where it must.
+    /// Makes a conditional write; waits if the engine has to read the key from the store.
     pub(crate) fn on_condition(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! `Database`: the one writer's handle.
+//! `Database`: the handle of the single writer.
 
 use crate::batch::WriteBatch;
 use crate::error::{Raise, closed, exception};
@@ -20,29 +20,30 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where lines about closes go that nobody asked for.
+/// The logger target for failed closes that the caller did not request.
 const TARGET: &str = "siltstone.close";
 
-/// Why something is closed that nobody asked to be.
+/// Why the binding closes a handle that the caller did not close.
 #[derive(Clone, Copy)]
 pub(crate) enum CloseReason {
-    /// The interpreter ends.
+    /// The interpreter exits.
     AtExit,
-    /// Nobody holds it any more.
+    /// The last reference to the handle was dropped.
     Forgotten,
 }
 
-/// An open database, whether anybody has begun to close it, and was told how that ended.
+/// An open database, whether its close has begun, and whether a caller has received the result of
+/// the close.
 pub(crate) struct Opened {
     database: Held<siltstone::Database>,
-    /// Where it is, without what may be secret.
+    /// Location of the database, without secrets.
     place: String,
     closing: AtomicBool,
     told: Arc<AtomicBool>,
 }
 
 impl Opened {
-    /// Noted, so that the interpreter's end closes it.
+    /// Registers the handle, so that the exit hook of the interpreter closes it.
     pub(crate) fn new(
         process: &'static Process,
         engine: siltstone::Database,
@@ -63,16 +64,16 @@ impl Opened {
         &self.database
     }
 
-    /// How closing ended, for whoever asks; `None` while it has not. It needs no runtime: after the
-    /// interpreter's exit hook a handle that was closed well is just closed.
+    /// The result of the close; `None` while the close has not ended. This does not need the
+    /// runtime, so after the exit hook a handle that was closed successfully still reports success.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         let ended = self.database.peek()?.closed()?;
         self.told.store(true, Ordering::Relaxed);
         Some(ended)
     }
 
-    /// Begins to close, for somebody who waits: the future ends with it. It goes on when the future
-    /// is dropped, since half a close helps nobody.
+    /// Begins to close for a caller that waits: the future completes when the close ends. The close
+    /// continues if the future is dropped, because a half-finished close is of no use.
     pub(crate) fn close(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
         async move {
@@ -82,8 +83,8 @@ impl Opened {
         }
     }
 
-    /// Begins to close where nobody waits for the outcome. Where that fails, and nobody has been
-    /// told, a line tells.
+    /// Begins to close when no caller waits for the result. If the close fails and no caller has
+    /// received the error, the error is logged.
     pub(crate) fn close_unasked(
         &self,
         when: CloseReason,
@@ -119,9 +120,9 @@ impl Opened {
     }
 }
 
-/// Tells that a close failed. A forgotten handle that was only fenced, with every write
-/// acknowledged before, has lost nothing: running a notebook's cell a second time does that, and is
-/// no warning's worth.
+/// Logs that a close failed. If the handle was dropped and only fenced, and every write was
+/// acknowledged before, no data is lost: running a notebook cell a second time causes this, so it
+/// is logged as info, not as a warning.
 fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Error) {
     let figures = engine.stats();
     let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
@@ -141,13 +142,14 @@ fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Er
 }
 
 impl Drop for Opened {
-    /// Forgotten open: closed in the background, so that what was written becomes durable.
+    /// A handle that is dropped while open is closed in the background, so that its writes become
+    /// durable.
     fn drop(&mut self) {
         if self.closing.load(Ordering::Relaxed) || self.database.is_stale() {
             return;
         }
         let process = self.database.process();
-        // Nobody can close it before opening the next one.
+        // The caller has no handle left to close before it opens the next one.
         if let Some(database) = self.database.peek() {
             database.make_way();
         }
@@ -164,7 +166,7 @@ impl Drop for Opened {
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
-    /// Set where others have the same handle.
+    /// Set if several openers share the engine handle.
     share: Option<Share>,
 }
 
@@ -177,7 +179,7 @@ impl Database {
         Database { opened: Opened::new(process, engine, place), share: None }
     }
 
-    /// One that has the handle together with others.
+    /// A handle that shares the engine handle with other openers.
     pub(crate) fn shared(opened: Arc<Opened>, share: Share) -> Self {
         Database { opened, share: Some(share) }
     }
@@ -189,7 +191,7 @@ impl Database {
         }
     }
 
-    /// As [`Opened::closed`]; of a share, how giving it back ended.
+    /// As [`Opened::closed`]; for a share, the result of returning the share.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         match &self.share {
             None => self.opened.closed(),
@@ -197,7 +199,7 @@ impl Database {
         }
     }
 
-    /// In a word: whether it can be used.
+    /// The state of the handle in one or a few words, for `repr`.
     fn state(&self) -> &'static str {
         if self.share.as_ref().is_some_and(Share::is_over) {
             return "closed";
@@ -211,7 +213,7 @@ impl Database {
         }
     }
 
-    /// Begins to close, as [`Opened::close`]; a share is given back.
+    /// Begins to close, as [`Opened::close`]; a share is returned instead.
     pub(crate) fn close_begun(&self) -> BoxFuture<'static, Result<()>> {
         match &self.share {
             None => self.opened.close().boxed(),
@@ -378,7 +380,7 @@ impl Database {
     }
 }
 
-/// Why a handle of the one writer cannot travel.
+/// The error for pickling a handle of the single writer.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {
     pyo3::exceptions::PyTypeError::new_err(format!(
         "a {name} cannot be pickled: a database has one writer, and this is it; open a reader in \

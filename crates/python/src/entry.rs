@@ -1,4 +1,4 @@
-//! `get_entry`: a value, when it ends, and the number of its write.
+//! `get_entry`: a value with its expiry and the sequence number of its write.
 
 use crate::aio::pending::Pending;
 use crate::bytes::BytesArg;
@@ -30,7 +30,7 @@ impl Database {
         entry.map(|entry| object(py, key.as_ref(), &entry)).transpose()
     }
 
-    /// `get_entry`: the entry, or a Pending for it. Not public: `siltstone.aio` calls it.
+    /// `get_entry`: the entry, or a Pending. Private: called by `siltstone.aio`.
     fn _begin_get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -52,7 +52,7 @@ impl Database {
     }
 }
 
-/// `siltstone.Entry`.
+/// Makes a `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
     let made = py.import("siltstone._entry")?.getattr("made")?;
     let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));

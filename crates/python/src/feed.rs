@@ -1,5 +1,5 @@
-//! The change feed: what was committed, as Arrow (RFC 0041). `siltstone.changes` has the surface;
-//! what it begins with comes as plain values.
+//! The change feed: committed writes as Arrow data (RFC 0041). The public interface is
+//! `siltstone.changes`, which passes its arguments here as plain values.
 
 use crate::aio::pending::Pending;
 use crate::array::ArrowArray;
@@ -28,7 +28,7 @@ use siltstone::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
+/// The start and the end of a feed, and its consumer: name, lifetime, maximum bytes.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct FeedArguments<'py> {
@@ -66,7 +66,7 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     Ok(ChangesOptions { since, until, consumer })
 }
 
-/// A feed at work.
+/// An open change feed.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Feed {
     process: &'static Process,
@@ -76,10 +76,10 @@ pub(crate) struct Feed {
     consumer: Option<String>,
 }
 
-/// Behind what the caller has.
+/// The position of the feed after the changes that the caller has received.
 struct FeedPosition {
     token: parking_lot::Mutex<ChangeToken>,
-    /// A read was given up, which may have read on.
+    /// A read was cancelled after it may have moved the feed forward.
     is_behind: AtomicBool,
 }
 
@@ -95,8 +95,8 @@ impl Feed {
         }
     }
 
-    /// What comes next, and the place behind it; where that is nothing the place is passed already.
-    /// Once `given_up` nothing is read any more.
+    /// The next changes and the position after them. If there are no changes, the position is
+    /// advanced here. Reads nothing once `given_up` is set.
     fn next(
         &self,
         py: Python<'_>,
@@ -110,7 +110,8 @@ impl Feed {
             if passed_on.is_behind.swap(false, Ordering::AcqRel) {
                 changes.rewind(*passed_on.token.lock());
             }
-            // Behind the flag, which it is set before: who takes that one of its own sees this.
+            // `given_up` is set before `is_behind`: a read that clears `is_behind` also sees its
+            // own `given_up`.
             if given_up.load(Ordering::Acquire) {
                 return Ok(None);
             }
@@ -126,7 +127,8 @@ impl Feed {
         })
     }
 
-    /// What is dealt with: all that was passed on, where nothing is said.
+    /// Acknowledges changes up to the token; without a token, all changes that the caller has
+    /// received.
     fn dealt_with(
         &self,
         py: Python<'_>,
@@ -138,7 +140,7 @@ impl Feed {
         Ok(async move { changes.lock().await.acknowledge(Some(token)).await })
     }
 
-    /// Where a wait was interrupted, it may have read what nobody has.
+    /// After an interrupted wait, the feed may have read changes that the caller has not received.
     fn or_behind<T>(&self, waited: PyResult<T>) -> PyResult<T> {
         waited.inspect_err(|_| self.passed_on.is_behind.store(true, Ordering::Release))
     }
@@ -154,7 +156,7 @@ impl FeedPosition {
     }
 }
 
-/// As Arrow.
+/// Converts changes to Arrow.
 fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
     next.map(|(changed, behind)| Ok((into_array(changed)?, behind))).transpose()
 }
@@ -172,8 +174,8 @@ impl Feed {
         }))
     }
 
-    /// As `read`, as tuples of kind, key, value, sequence number and milliseconds since the epoch,
-    /// for whoever has no library that reads Arrow.
+    /// Like `read`, but returns tuples of kind, key, value, sequence number and Unix time in
+    /// milliseconds, for callers without a library that reads Arrow.
     fn rows<'py>(
         &self,
         py: Python<'py>,
@@ -202,7 +204,7 @@ impl Feed {
         });
         Ok(pending.or_given_up(move || {
             given_up.store(true, Ordering::Release);
-            // It may have ended, and nobody have taken what it read.
+            // The read may have completed without its result being taken.
             behind.is_behind.store(true, Ordering::Release);
         }))
     }
@@ -278,7 +280,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Moves columns into arrays.
+/// Moves the columns into arrays without a copy.
 fn into_array(changed: Changed) -> Result<ArrayRef> {
     let binary = |column: Column, valid: Option<NullBuffer>| {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
@@ -303,7 +305,7 @@ fn into_array(changed: Changed) -> Result<ArrayRef> {
     Ok(Arc::new(array))
 }
 
-/// A feed of a database that nobody opened here.
+/// Opens a feed of a database without an open handle.
 #[pyfunction]
 pub(crate) fn feed_begin(
     py: Python<'_>,
@@ -316,7 +318,7 @@ pub(crate) fn feed_begin(
     Ok(Feed::new(process, wait(py, process, changes::changes(&env, how, deadline))?))
 }
 
-/// The token of the end of what is durable.
+/// The token of the end of the durable log.
 #[pyfunction]
 pub(crate) fn feed_latest(
     py: Python<'_>,
@@ -330,7 +332,7 @@ pub(crate) fn feed_latest(
 /// Consumers: name, sequence number, WAL id, expiry in milliseconds, bound in bytes.
 type PlainHold = (String, u64, u64, Option<u64>, Option<u64>);
 
-/// Who holds the log.
+/// Lists the consumers that retain the log.
 #[pyfunction]
 pub(crate) fn feed_consumers(
     py: Python<'_>,
@@ -346,7 +348,7 @@ pub(crate) fn feed_consumers(
     Ok(plain.collect())
 }
 
-/// Lets a consumer go.
+/// Removes a consumer.
 #[pyfunction]
 pub(crate) fn feed_forget(
     py: Python<'_>,
@@ -358,7 +360,7 @@ pub(crate) fn feed_forget(
     wait(py, process, changes::forget_consumer(&env, name, deadline))
 }
 
-/// Adds what this file has to the module.
+/// Adds the items of this file to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Feed>()?;
     module.add_function(wrap_pyfunction!(feed_begin, module)?)?;
@@ -367,7 +369,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(feed_latest, module)?)
 }
 
-/// Gives `$class` the feed of what it reads.
+/// Adds the methods of the feed to `$class`.
 macro_rules! feeds {
     ($class:ident) => {
         impl $class {

@@ -1,4 +1,4 @@
-//! Ingest jobs: staged by any process, asked for, taken in by the writer (RFC 0035).
+//! Ingest jobs: staged by any process, requested, and installed by the writer (RFC 0035).
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
@@ -25,15 +25,15 @@ use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
 use siltstone::tables::{PartOptions, PartWriter, PushResult, ReplacedRange};
 use siltstone::{AttemptId, DatabaseId, JobId, JobStatus, Kind, StagedJob, TimelineId, UnixMillis};
 
-/// A range to replace: its first key, and the first one behind it.
+/// A range to replace: its first key, and the key before which it ends.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
-/// A job as Python has it: identity, database, timeline, application and version, what it replaces,
-/// whether it comes behind, how many applications had been forgotten.
+/// A job in Python's form: id, database, timeline, application with version, replaced range,
+/// whether its rows go behind all others, number of applications forgotten so far.
 pub(crate) type PlainJob =
     (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>, bool, u64);
-/// A request: the job, what closed it, tables, rows, bytes.
+/// A request: the job, the attempt that closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
-/// How a job stands: the word, the sequence number, the reason.
+/// The status of a job: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
@@ -69,10 +69,10 @@ fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
     Ok(IngestRequest { job, attempt, tables, rows, bytes })
 }
 
-/// What a `siltstone.ingest.IngestRequest` holds.
+/// The request inside a `siltstone.ingest.IngestRequest`.
 ///
 /// # Errors
-/// TypeError for anything else.
+/// TypeError for other types.
 fn asked(request: &Bound<'_, PyAny>) -> PyResult<IngestRequest> {
     let plain = request.py().import("siltstone.ingest")?.getattr("_plain")?.call1((request,))?;
     request_of(request.py(), plain.extract()?)
@@ -91,7 +91,7 @@ fn plain_standing(standing: JobStatus) -> PlainStanding {
     }
 }
 
-/// Begins a job: as it is, and its deadline in milliseconds since the epoch.
+/// Begins a job; returns it and its deadline as Unix time in milliseconds.
 #[pyfunction]
 pub(crate) fn ingest_begin(
     py: Python<'_>,
@@ -118,7 +118,7 @@ pub(crate) fn ingest_begin(
     Ok((plain_job(&job), job.deadline().0))
 }
 
-/// Closes a job with these parts.
+/// Closes a job with the given parts.
 #[pyfunction]
 pub(crate) fn ingest_commit(
     py: Python<'_>,
@@ -136,7 +136,7 @@ pub(crate) fn ingest_commit(
     Ok((plain_job(&job), attempt.to_string(), tables, rows, bytes))
 }
 
-/// Gives a job up; what became of it.
+/// Aborts a job; returns its status.
 #[pyfunction]
 pub(crate) fn ingest_abort(
     py: Python<'_>,
@@ -149,7 +149,7 @@ pub(crate) fn ingest_abort(
     Ok(plain_standing(wait(py, process, job.abort(&env, deadline))?))
 }
 
-/// Asks for a job; with a time to wait: until it is taken in or refused.
+/// Requests a job; with a timeout, waits until it is installed or refused.
 #[pyfunction]
 pub(crate) fn ingest_submit(
     py: Python<'_>,
@@ -165,7 +165,7 @@ pub(crate) fn ingest_submit(
     Ok(plain_standing(wait(py, process, submit)?))
 }
 
-/// How a job stands.
+/// The status of a job.
 #[pyfunction]
 pub(crate) fn ingest_status(
     py: Python<'_>,
@@ -178,11 +178,11 @@ pub(crate) fn ingest_status(
     Ok(plain_standing(wait(py, process, ingest::status(&env, job, deadline))?))
 }
 
-/// A job that has staged something: id, deadline, objects, bytes, when the last was stored, and how
-/// it stands. Moments are milliseconds of Unix time.
+/// A job with staged objects: id, deadline, number of objects, bytes, time of the newest object,
+/// and status. Times are Unix time in milliseconds.
 type PlainStagedJob = (String, u64, u64, u64, Option<u64>, PlainStanding);
 
-/// Every job that has something in its folder.
+/// Lists all jobs with objects in their folder.
 #[pyfunction]
 pub(crate) fn ingest_jobs(
     py: Python<'_>,
@@ -198,7 +198,7 @@ pub(crate) fn ingest_jobs(
     Ok(jobs.into_iter().map(plain).collect())
 }
 
-/// Takes a job back by its id.
+/// Withdraws a job by its id.
 #[pyfunction]
 pub(crate) fn ingest_withdraw(
     py: Python<'_>,
@@ -215,7 +215,7 @@ fn job_named(py: Python<'_>, job: &str) -> PyResult<JobId> {
     JobId::parse(job).ok_or_else(|| error::invalid(py, "no ingest job reads like that"))
 }
 
-/// How a job stands, by who has it.
+/// The status of a job, by its id.
 #[pyfunction]
 pub(crate) fn ingest_status_of(
     py: Python<'_>,
@@ -282,7 +282,7 @@ enum PartState {
     Discarded,
 }
 
-/// A writer of a part.
+/// Makes a writer of a part.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what the Python function has checked")]
 pub(crate) fn ingest_writer<'py>(
@@ -327,7 +327,7 @@ impl JobPartWriter {
         work(process, held.get_mut(py)?)
     }
 
-    /// A `siltstone.ingest.Part`.
+    /// Makes a `siltstone.ingest.Part`.
     fn told<'py>(&self, py: Python<'py>, staged: &StagedPart) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("siltstone.ingest")?.getattr("Part")?;
         let bytes = staged.to_bytes(&self.job).raise(py)?;
@@ -515,7 +515,7 @@ impl Database {
         Ok(Commit::new(process, commit))
     }
 
-    /// `ingest` of `siltstone.aio`.
+    /// `ingest` for `siltstone.aio`.
     fn _begin_ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let request = asked(request)?;
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
@@ -526,7 +526,7 @@ impl Database {
     }
 }
 
-/// Adds what this file and its neighbour for whole loads have to the module.
+/// Adds the items of this file and of `load` to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ingest_abort, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_begin, module)?)?;

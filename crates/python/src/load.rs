@@ -1,4 +1,4 @@
-//! `load`: any amount of Arrow data into a database, or into a part of an ingest job.
+//! `load`: bulk load of Arrow data into a database, or into a part of an ingest job.
 
 use crate::checkpoint::place;
 use crate::column::{check_type, needs_columns, null};
@@ -26,15 +26,15 @@ use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartO
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory of a load unless the caller says otherwise.
+/// Default memory of a load.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// Bytes of rows from which on another table is begun.
+/// Bytes of rows at which a table ends and the next one begins.
 const TABLE_BYTES: u64 = 64 << 20;
-/// Rows and bytes that are taken at a time, at most: between two of them signals are looked for.
+/// Maximum rows and bytes of a piece: signals are checked between two pieces.
 const PIECE_ROWS: usize = 1 << 16;
 const PIECE_BYTES: usize = 8 << 20;
 
-/// A column of byte strings, read where it lies.
+/// A column of byte strings, read in place.
 enum Cells {
     Binary(BinaryArray),
     Large(LargeBinaryArray),
@@ -43,7 +43,7 @@ enum Cells {
 }
 
 impl Cells {
-    /// Types were checked; any other has no rows.
+    /// The type was checked before; a column of any other type has no rows.
     fn of(array: &ArrayRef) -> Cells {
         match array.data_type() {
             DataType::LargeBinary => Cells::Large(array.as_binary::<i64>().clone()),
@@ -110,25 +110,25 @@ impl RowBatch for ArrowRows {
     }
 }
 
-/// The columns of some rows.
+/// The columns `key` and `value` of some rows.
 type Columns = (ArrayRef, ArrayRef);
 
-/// Where rows come from.
+/// The source of the rows.
 enum IncomingRows<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
     /// Rows of a table, encoded.
     Own(TableBatches),
-    /// Whatever gives batches, tables, or pairs of columns; and what was given last.
+    /// An iterable of batches, tables, or pairs of columns, and its current item.
     Items(Bound<'py, PyIterator>, Item),
 }
 
-/// What is being read of several.
+/// The current item of an iterable.
 enum Item {
     Stream(Box<dyn RecordBatchReader + Send>),
-    /// Rows of a table, encoded.
+    /// Encoded rows of a table.
     Own(TableBatches),
-    /// Parts of a pair, the last one first.
+    /// The remaining parts of a pair, in reverse order.
     Pair(Vec<Columns>),
 }
 
@@ -138,7 +138,7 @@ fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>
     Ok(reader)
 }
 
-/// The next batch; the interpreter lock is given up meanwhile, for whoever takes long to bring it.
+/// The next batch. The interpreter lock is released meanwhile, because the producer may take long.
 fn next_batch(
     py: Python<'_>,
     reader: &mut (dyn RecordBatchReader + Send),
@@ -156,7 +156,7 @@ fn next_batch(
     next.transpose().map_err(|error| ended(py, error))
 }
 
-/// As [`next_batch`], of rows that were columns of a table.
+/// As [`next_batch`], for encoded rows of a table.
 fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<Columns>> {
     let next = py.detach(|| batches.next().transpose()).map_err(|error| ended(py, error))?;
     let Some(rows) = next else { return Ok(None) };
@@ -171,7 +171,7 @@ fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<C
 
 impl<'py> IncomingRows<'py> {
     /// # Errors
-    /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
+    /// TypeError if `data` is neither Arrow data nor iterable; Invalid for missing columns.
     fn of(data: &Bound<'py, PyAny>) -> PyResult<IncomingRows<'py>> {
         if let Some(own) = TableStream::encoded(data) {
             return Ok(IncomingRows::Own(own?));
@@ -212,10 +212,10 @@ impl<'py> IncomingRows<'py> {
     }
 }
 
-/// Two Arrow arrays, cut where either has a chunk's end; the last part first.
+/// Two Arrow arrays, split at the chunk boundaries of both, in reverse order.
 ///
 /// # Errors
-/// TypeError for anything else; Invalid where they differ in length.
+/// TypeError for other types; Invalid if the lengths differ.
 fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
     let (Ok(keys), Ok(values), 2) = (pair.get_item(0), pair.get_item(1), pair.len()) else {
         return Err(not_rows(pair));
@@ -229,7 +229,7 @@ fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
         let text = format!("there are {} keys and {} values", rows(&keys), rows(&values));
         return Err(error::invalid(pair.py(), text));
     }
-    // From the end: what is left of a chunk goes back.
+    // From the end: the rest of a chunk is pushed back.
     while let (Some(key), Some(value)) = (keys.pop(), values.pop()) {
         let rows = key.len().min(value.len());
         let end = |chunk: ArrayRef, chunks: &mut Vec<ArrayRef>| {
@@ -255,7 +255,7 @@ fn not_rows(data: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// The rows of two columns, in pieces; `first` is the number of the first row.
+/// The rows of two columns in pieces; `first` is the number of the first row.
 fn pieces(
     py: Python<'_>,
     (keys, values): &Columns,
@@ -282,10 +282,10 @@ fn pieces(
     }))
 }
 
-/// Who is told how far it is.
+/// The progress callback.
 type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// Hands all rows over.
+/// Passes all rows to the load.
 fn pump<'py>(
     py: Python<'py>,
     process: &'static Process,
@@ -307,7 +307,7 @@ fn pump<'py>(
     Ok(())
 }
 
-/// Says once that all is done. What is raised by that changes nothing any more.
+/// Reports completion once. An exception raised by this call is ignored.
 fn tell_the_end(py: Python<'_>, progress: &siltstone::Progress, told: Told<'_, '_>) {
     let (_, all) = progress.so_far();
     if let Some(told) = told
@@ -317,7 +317,7 @@ fn tell_the_end(py: Python<'_>, progress: &siltstone::Progress, told: Told<'_, '
     }
 }
 
-/// What the caller says of a load.
+/// The options of a load, from the arguments of the caller.
 fn load_options(
     py: Python<'_>,
     (sorted, duplicates): (bool, &str),
@@ -337,7 +337,7 @@ fn load_options(
     })
 }
 
-/// Seconds by phase.
+/// Seconds of each phase.
 fn seconds<'py>(
     py: Python<'py>,
     phases: LoadPhases,
@@ -352,7 +352,7 @@ fn seconds<'py>(
     Ok(seconds)
 }
 
-/// Rows, bytes and tables of a part, what travels of it, and seconds by phase.
+/// Rows, bytes and tables of a part, its pickled form, and the seconds of each phase.
 type LoadedPart<'py> = (u64, u64, u64, Bound<'py, PyBytes>, Bound<'py, PyDict>);
 
 /// Loads Arrow data into a part of a job.

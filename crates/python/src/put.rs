@@ -1,5 +1,5 @@
-//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted with the
-//! interpreter lock held.
+//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted while
+//! the interpreter lock is held.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -119,7 +119,7 @@ impl Database {
 }
 
 impl Database {
-    /// Makes the write until it is accepted; waits where the engine answers with pressure.
+    /// Repeats the write until the engine accepts it; waits while the engine reports pressure.
     pub(crate) fn accept(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! `Reader`: follows a database that another process may be writing.
+//! `Reader`: a read-only handle that follows a database while another process may write it.
 
 use crate::checkpoint::{self, settled, travelling, words};
 use crate::error::closed;
@@ -16,22 +16,22 @@ use siltstone::store::options::StoreOptions;
 use siltstone::{Answer, MergeOperator, Options, ReadAt, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
-/// What it takes to open the reader again in another process.
+/// Everything needed to open the reader again in another process.
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) options: Options,
     pub(crate) store_options: StoreOptions,
-    /// Name of the function that gave the store options, if one did.
+    /// Name of the function that returned the store options, if a function did.
     pub(crate) provider: Option<String>,
-    /// Where it stays.
+    /// The fixed version that the reader stays at, if it does not follow.
     pub(crate) at: Option<ReadAt>,
-    /// The merge operator, and what the caller described it by.
+    /// The merge operator, and the description of it that the caller passed.
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) described: Option<Py<PyAny>>,
 }
 
 impl Place {
-    /// How the engine opens it.
+    /// The options with which the engine opens the reader.
     pub(crate) fn how(&self) -> ReaderOptions {
         ReaderOptions {
             options: self.options.clone(),
@@ -50,10 +50,11 @@ impl Place {
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Reader {
     place: Place,
-    /// The options as the caller named them, for pickling.
+    /// The options as the caller passed them, for pickling.
     named: Py<PyDict>,
-    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
-    /// never across giving it up, so a forked child finds it free.
+    /// Replaced after a fork; `None` once closed. The lock is taken only while the interpreter lock
+    /// is held, and is released before the interpreter lock is released, so a forked child finds it
+    /// unlocked.
     held: Mutex<Option<Arc<Held<siltstone::Reader>>>>,
 }
 
@@ -72,7 +73,7 @@ impl Reader {
         Reader { place, named, held: Mutex::new(Some(Arc::new(held))) }
     }
 
-    /// Takes the handle out, for good.
+    /// Takes the handle out for closing.
     pub(crate) fn take(&self) -> Option<Arc<Held<siltstone::Reader>>> {
         self.held.lock().take()
     }
@@ -156,7 +157,7 @@ impl Reader {
     /// Closes the handle. `close()` is idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
-            // What is not given back after the exit hook expires by itself.
+            // After the exit hook no request can be sent; an unreleased lease expires by itself.
             Some(held) if !held.is_stale() && !held.process().is_over() => {
                 wait(py, held.process(), held.get(py)?.close())
             }
@@ -185,8 +186,9 @@ impl Reader {
         Ok(format!("<siltstone.Reader {}, {state}>", quoted(py, &shown(&self.place.url))?))
     }
 
-    /// URL, options, the checkpoint and the name of a provider travel; store options do not: they
-    /// come from the environment where the reader is opened again, or from the provider there.
+    /// Pickles the URL, the options, the checkpoint and the name of the provider. Store options are
+    /// not pickled: they come from the environment of the process that reopens the reader, or from
+    /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone._open")?.getattr("reduced_reader")?;
         let Place { url, provider, at, described, .. } = &self.place;

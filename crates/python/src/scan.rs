@@ -18,21 +18,21 @@ use siltstone::tables::Merged;
 use siltstone::{Answer, Fill, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
-/// Rows of the first refill, where no limit says more: most scans by hand are short.
+/// Rows of the first refill, unless a limit asks for fewer: most interactive scans are short.
 const FIRST_ROWS: usize = 16;
-/// Rows of a refill at most: enough that refilling costs a row nothing.
+/// Maximum rows of a refill: enough to make the cost of a refill per row negligible.
 const MAX_ROWS: usize = 1024;
-/// Bytes of a refill at most.
+/// Maximum bytes of a refill.
 const MAX_BYTES: usize = 1 << 20;
 /// Refills up to this many rows keep the interpreter lock.
 const ROWS_WITH_LOCK: usize = 64;
 
-/// Why a scan with a limit does not seek. What is read ahead counts for the limit, and once its
-/// last rows are at hand it holds nothing to read others from.
+/// The error text for `seek` on a scan with a limit. Rows read ahead count towards the limit, and
+/// once its last rows are buffered the scan has released its source.
 pub(crate) const NO_SEEK: &str =
     "a scan with a limit cannot seek: begin one without, and take as many rows as are wanted";
 
-/// What iterating gives.
+/// The items that a scan yields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanItems {
     Items,
@@ -41,7 +41,7 @@ pub(crate) enum ScanItems {
 }
 
 impl ScanItems {
-    /// In words.
+    /// The name for error texts.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ScanItems::Items => "keys and values",
@@ -51,7 +51,7 @@ impl ScanItems {
     }
 }
 
-/// Where rows come from.
+/// The source of the rows.
 #[expect(clippy::large_enum_variant, reason = "nearly all are scans, and each row asks one")]
 pub(crate) enum Pull {
     /// A scan of a database or a part.
@@ -61,7 +61,7 @@ pub(crate) enum Pull {
 }
 
 impl Pull {
-    /// How many rows it gives at most; 2^64 - 1 where nothing bounds them.
+    /// The maximum number of rows that it gives; 2^64 - 1 if there is no limit.
     fn rows_left(&self) -> u64 {
         match self {
             Pull::Scan(scan) => scan.rows_left(),
@@ -69,12 +69,13 @@ impl Pull {
         }
     }
 
-    /// Whether what is read counts for a transaction: then little is read ahead.
+    /// Whether reads are recorded for the conflict check of a transaction: then little is read
+    /// ahead.
     fn is_noted(&self) -> bool {
         matches!(self, Pull::Scan(scan) if scan.is_noted())
     }
 
-    /// Appends rows, as far as memory has them.
+    /// Appends rows that are in memory.
     pub(crate) fn fill(
         &mut self,
         rows: &mut Rows,
@@ -87,7 +88,7 @@ impl Pull {
         }
     }
 
-    /// Brings what the last fill lacked.
+    /// Fetches the blocks that the last fill needed.
     pub(crate) fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         match self {
             Pull::Scan(scan) => scan.fetch(),
@@ -95,8 +96,8 @@ impl Pull {
         }
     }
 
-    /// Of the rows filled since the last call, one by one: whether it has no value. Empty where
-    /// every row has one.
+    /// For each row filled since the last call, whether it has no value. Empty if every row has
+    /// one.
     pub(crate) fn take_deleted(&mut self) -> Vec<bool> {
         match self {
             Pull::Scan(_) => Vec::new(),
@@ -114,21 +115,21 @@ pub(crate) struct Scan {
 }
 
 struct ScanState {
-    /// `None` once it is over: ended, closed, or handed to Arrow.
+    /// `None` once the scan is over: exhausted, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
-    /// What it was of, once it is over.
+    /// The range, once the scan is over.
     was: Option<ScanRange>,
-    /// What comes next, made already: a short refill makes the objects straight from the blocks.
+    /// The next rows as Python objects: a short refill makes the objects directly from the blocks.
     made: VecDeque<Py<PyAny>>,
-    /// What comes after that. Long refills leave the interpreter alone and fill columns; `None`
-    /// until there is one.
+    /// The rows after `made`. Long refills fill columns without the interpreter lock; `None` until
+    /// the first such refill.
     rows: Option<Box<Rows>>,
-    /// Which of the rows have no value; empty where all have one.
+    /// Which of `rows` have no value; empty if all have one.
     deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
     reached: ScanPosition,
-    /// Whether it has a limit.
+    /// Whether the scan has a limit.
     limited: bool,
 }
 
@@ -193,7 +194,7 @@ impl Scan {
 }
 
 impl ScanState {
-    /// Lets go of what is read.
+    /// Releases the source.
     fn let_go(&mut self) {
         if let Some(mut held) = self.scan.take()
             && let Some(Pull::Scan(scan)) = held.take()
@@ -202,7 +203,7 @@ impl ScanState {
         }
     }
 
-    /// What it is of, in words.
+    /// The range in words.
     fn range(&self) -> String {
         match (self.scan.as_ref().and_then(Held::peek), &self.was) {
             (Some(Pull::Scan(scan)), _) => shown::range(scan.range()),
@@ -211,7 +212,7 @@ impl ScanState {
         }
     }
 
-    /// Lets go of everything.
+    /// Releases the source and the buffered rows.
     fn end(&mut self) {
         self.let_go();
         self.made = VecDeque::new();
@@ -219,21 +220,21 @@ impl ScanState {
         self.next = 0;
     }
 
-    /// Whether a row is at hand.
+    /// Whether a row is buffered.
     fn has_rows(&self) -> bool {
         !self.made.is_empty() || self.rows.as_ref().is_some_and(|rows| self.next < rows.len())
     }
 
-    /// Makes sure that a row is at hand; `false` at the end.
+    /// Makes sure that a row is buffered; `false` at the end.
     fn refill(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         if self.has_rows() {
             return Ok(true);
         }
-        // Loops in C never look for signals between two rows.
+        // A loop in C, such as `list(scan)`, never checks for signals between two rows.
         py.check_signals()?;
         let refilled = self.read(py, yields);
         if !matches!(refilled, Ok(true)) {
-            // Nothing is given after an error.
+            // After an error the scan yields no more rows.
             self.end();
         }
         refilled
@@ -259,7 +260,7 @@ impl ScanState {
                     (filled, rows.is_empty())
                 }
             };
-            // Rows that are there are given before more is waited for.
+            // Buffered rows are returned before waiting for blocks.
             if filled != Fill::NeedsBlocks || !none {
                 break filled;
             }
@@ -272,13 +273,13 @@ impl ScanState {
             (None, None) => {}
         }
         if filled == Fill::End {
-            // What it reads is let go of; the rows at hand are copies.
+            // The source is released; the buffered rows are copies.
             self.let_go();
         }
         Ok(self.has_rows())
     }
 
-    /// Passes over the rows that come before `key`.
+    /// Skips the rows before `key`.
     fn seek(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) -> PyResult<()> {
         if self.limited {
             return Err(error::invalid(py, NO_SEEK));
@@ -291,18 +292,18 @@ impl ScanState {
             let Some(held) = &mut self.scan else { return Ok(()) };
             if let Pull::Scan(scan) = held.get_mut(py)? {
                 scan.seek(key);
-                // Who seeks may seek again.
+                // A caller that seeks is likely to seek again, so the next refill is short.
                 self.refill_rows = FIRST_ROWS;
                 return Ok(());
             }
-            // The inputs of a merge are read forward, once.
+            // The inputs of a merge can only be read forward.
             if !self.refill(py, yields)? {
                 return Ok(());
             }
         }
     }
 
-    /// Passes over the rows at hand that come before `key`.
+    /// Skips the buffered rows before `key`.
     fn pass(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) {
         let (reached, made) = (&self.reached, &self.made);
         let passed = made.iter().enumerate().take_while(|(at, row)| {
@@ -317,7 +318,7 @@ impl ScanState {
         }
     }
 
-    /// The row at hand, taken.
+    /// Takes the next buffered row.
     fn take<'py>(
         &mut self,
         py: Python<'py>,
@@ -334,7 +335,7 @@ impl ScanState {
     }
 }
 
-/// Makes the objects of the next `wanted` rows, or of [`MAX_BYTES`], as far as memory has them.
+/// Makes the objects of the next `wanted` rows, up to [`MAX_BYTES`], from rows that are in memory.
 fn make(
     py: Python<'_>,
     scan: &mut siltstone::Scan,
@@ -365,7 +366,7 @@ fn make(
     }
 }
 
-/// What iterating gives for a row; `None` as value where it has none.
+/// The Python object for a row; the value is `None` if the row has none.
 fn object<'py>(
     py: Python<'py>,
     key: &[u8],
@@ -456,7 +457,7 @@ impl Scan {
         self.close(py)
     }
 
-    /// `Scan[bytes]` in annotations.
+    /// Supports `Scan[bytes]` in annotations.
     #[classmethod]
     fn __class_getitem__<'py>(
         class: &Bound<'py, PyType>,

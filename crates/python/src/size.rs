@@ -1,4 +1,4 @@
-//! `approximate_size`: about how much a range holds, by metadata alone.
+//! `approximate_size`: the approximate size of a range, from metadata alone.
 
 use crate::aio::pending::Pending;
 use crate::database::Database;
@@ -11,13 +11,13 @@ use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::{Answer, Result, ScanRange, Size};
 
-/// What knows about how much it holds.
+/// A handle that can estimate sizes.
 trait Measured {
-    /// About how much `range` holds.
+    /// The approximate size of `range`.
     fn size(&self, range: ScanRange) -> Result<Answer<Size>>;
 }
 
-/// `siltstone.Size`.
+/// Makes a `siltstone.Size`.
 fn object(py: Python<'_>, size: Size) -> PyResult<Py<PyAny>> {
     let class = py.import("siltstone.stats")?.getattr("Size")?;
     Ok(class.call1((size.bytes, size.rows))?.unbind())

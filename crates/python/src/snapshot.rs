@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,
-    /// `None` once closed. The lock is never held while anything waits.
+    /// `None` once closed. The lock is never held across a wait.
     held: Mutex<Option<Arc<Held<siltstone::Snapshot>>>>,
 }
 

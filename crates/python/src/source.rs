@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use siltstone::{Answer, Keys, Result, ScanRange, Value};
 use std::ops::Deref;
 
-/// What the engine's readable handles have in common.
+/// The interface shared by the readable handles of the engine.
 pub(crate) trait Readable: Send + Sync + 'static {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
-    /// The values of `keys`, in their order.
+    /// The values of `keys`, in the order of `keys`.
     fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>>;
 }
 
@@ -30,11 +30,11 @@ macro_rules! readable {
 
 readable!(Database, Reader, Snapshot, Transaction);
 
-/// A Python class that reads.
+/// A Python class with read methods.
 pub(crate) trait Source {
-    /// The engine's handle behind it.
+    /// The engine handle behind it.
     type Engine: Readable;
-    /// Access to it: a plain reference where the handle never changes.
+    /// Access to the engine handle: a plain reference if the handle never changes.
     type Guard<'a>: Deref<Target = Held<Self::Engine>>
     where
         Self: 'a;
@@ -42,13 +42,13 @@ pub(crate) trait Source {
     /// The handle.
     ///
     /// # Errors
-    /// Closed; for a reader in a forked child, what opening it anew gives.
+    /// Closed; for a reader in a forked child, the errors of reopening it.
     fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>>;
 
-    /// What comes before a scan: a reader may be older than it is to be.
+    /// Refreshes the handle before a scan, if it is older than its maximum staleness.
     ///
     /// # Errors
-    /// Closed; those of a look.
+    /// Closed; the errors of a refresh.
     fn fresh(_engine: &Self::Engine) -> Result<Answer<()>> {
         Ok(Answer::Ready(()))
     }
@@ -59,7 +59,7 @@ pub(crate) trait Source {
     /// Closed, Fenced.
     fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
 
-    /// The same behind [`Source::fresh`].
+    /// Begins a scan after [`Source::fresh`].
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -68,7 +68,7 @@ pub(crate) trait Source {
     }
 }
 
-/// The read methods of one class, but for its length.
+/// The read methods of one class, without `__len__`.
 macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
@@ -199,7 +199,7 @@ macro_rules! lookups {
 }
 pub(crate) use lookups;
 
-/// The read methods of a class that has no length.
+/// The read methods of a class without a length.
 macro_rules! reads {
     ($class:ident) => {
         $crate::source::lookups!($class);
@@ -214,7 +214,7 @@ macro_rules! reads {
 }
 pub(crate) use reads;
 
-/// Why there is no `len`.
+/// The error text for `len()`.
 pub(crate) const NO_LENGTH: &str = "a database has no len(): counting means reading every key, \
      since older versions and deletions lie in several layers; use sum(1 for _ in db), or the \
      estimate in stats().table_rows";

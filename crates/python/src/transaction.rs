@@ -1,4 +1,4 @@
-//! `Transaction`: reads at one moment and writes of one batch, committed together or not at all.
+//! `Transaction`: reads from one snapshot and writes of one batch, committed atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -24,7 +24,7 @@ use siltstone::{Accept, Isolation, Result, ScanRange};
 pub(crate) struct Transaction {
     held: Held<siltstone::Transaction>,
     committed: Mutex<Option<Py<Commit>>>,
-    /// What would be closed if nobody held it.
+    /// Keeps the database open: an unreferenced database is closed.
     _database: Py<Database>,
 }
 
@@ -60,10 +60,10 @@ impl Source for Transaction {
 
 reads!(Transaction);
 
-/// One try of a commit; gives the interpreter lock up where it may take long.
+/// Tries to commit once; releases the interpreter lock if this may take long.
 ///
 /// # Errors
-/// Conflict, and what a write raises.
+/// Conflict, and the errors of a write.
 pub(crate) fn try_commit(
     py: Python<'_>,
     engine: &siltstone::Transaction,
@@ -225,7 +225,7 @@ impl Transaction {
         Ok(slf)
     }
 
-    /// Commits when the block ended well, rolls back otherwise.
+    /// Commits if the block ended normally, rolls back otherwise.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -241,7 +241,7 @@ impl Transaction {
         if engine.ended().is_some() {
             return Ok(());
         }
-        // Open after a commit that failed: nobody will try again.
+        // After a failed commit the transaction is still open, and no caller will retry it.
         self.commit(py).map(drop).inspect_err(|_| engine.rollback())
     }
 

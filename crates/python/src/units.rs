@@ -1,4 +1,4 @@
-//! Units of a compaction: planned and committed here, merged in whatever process.
+//! Units of a compaction: planned and committed here, merged in any process.
 
 use crate::compactor::{Heard, drive, how, open};
 use crate::error::Raise;
@@ -9,13 +9,13 @@ use pyo3::types::{PyBytes, PyDict};
 use siltstone::{CompactionPlan, CompactionUnit, CompactorProcess, JobId, SstId, UnitResult};
 use std::sync::Arc;
 
-/// A unit as Python has it: the job, the place of its range, the table behind which it goes on.
+/// A unit in Python's form: the job, the index of its range, the table after which it continues.
 type PlainUnit = (String, usize, Option<String>);
-/// A unit, the first key of its range, and the first one behind it.
+/// A unit, the first key of its range, and the key before which the range ends.
 type PlainOpenUnit<'py> = (PlainUnit, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
-/// What a unit made, beside it.
+/// A unit with its result, if it has one.
 type PlainResult<'py> = (PlainUnit, Option<Bound<'py, PyBytes>>);
-/// What a unit made: for the plan, and its tables, rows and bytes.
+/// A finished unit: the result for the plan, and the number of tables, rows and bytes.
 type PlainMade<'py> = (Option<Bound<'py, PyBytes>>, usize, u64, u64);
 
 fn unit_of(py: Python<'_>, (job, range, after): PlainUnit) -> PyResult<CompactionUnit> {
@@ -29,14 +29,15 @@ fn unit_of(py: Python<'_>, (job, range, after): PlainUnit) -> PyResult<Compactio
     }
 }
 
-/// A compaction whose units other processes merge.
+/// A compaction whose units are merged by other processes.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct UnitPlan {
     held: Held<Box<(CompactorProcess, Arc<CompactionPlan>, Heard)>>,
     told: Py<PyAny>,
 }
 
-/// Plans to merge everything into one sorted run, in units of about so many bytes.
+/// Plans a merge of everything into one sorted run, in units of approximately the given number of
+/// bytes.
 #[pyfunction]
 pub(crate) fn plan_compaction<'py>(
     py: Python<'py>,
@@ -120,7 +121,7 @@ impl UnitPlan {
 }
 
 impl UnitPlan {
-    /// Waits for `work`, and tells what was heard meanwhile. A signal stops the plan.
+    /// Waits for `work` and forwards events meanwhile. A signal stops the plan.
     fn call<T, F>(&self, py: Python<'_>, work: impl FnOnce(Arc<CompactionPlan>) -> F) -> PyResult<T>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Waiting for the engine: without the interpreter, and looking for signals.
+//! Waiting for the engine without the interpreter lock, with checks for signals.
 
 use crate::error::Raise;
 use crate::process::{Process, over};
@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks for signals: Ctrl-C must end it within a second.
+/// Interval of the checks for signals: Ctrl-C must end a call within a second.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Wakes the thread that polls.
+/// A waker for the thread that polls.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -23,11 +23,11 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for `work` with the interpreter given up.
+/// Waits for `work` while the interpreter lock is released.
 ///
 /// # Errors
-/// Those of `work`; what a signal handler raised (KeyboardInterrupt), and Closed once the runtime
-/// has ended: then `work` is dropped.
+/// The errors of `work`; an exception raised by a signal handler (KeyboardInterrupt), and Closed
+/// once the runtime has ended: in these two cases `work` is dropped.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -36,10 +36,10 @@ pub(crate) fn wait<T: Send>(
     wait_telling(py, process, work, || Ok(()))
 }
 
-/// As [`wait`]; `tell` is called a few times a second, as long as it takes.
+/// As [`wait`], and calls `tell` a few times a second while `work` runs.
 ///
 /// # Errors
-/// As [`wait`]; those of `tell`, by which `work` is dropped.
+/// As [`wait`]; an error of `tell` drops `work`.
 pub(crate) fn wait_telling<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -56,10 +56,10 @@ pub(crate) fn wait_telling<T: Send>(
     }
 }
 
-/// As [`wait`]; `told` is called with how far `work` is, a few times a second.
+/// As [`wait`], and calls `told` with the progress of `work` a few times a second.
 ///
 /// # Errors
-/// As [`wait`]; those of `told`.
+/// As [`wait`]; the errors of `told`.
 pub(crate) fn wait_watched<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -70,13 +70,13 @@ pub(crate) fn wait_watched<T: Send>(
     wait_telling(py, process, work, tell)
 }
 
-/// What polling for a while came to.
+/// The result of polling for a limited time.
 pub(crate) enum PollOutcome<T> {
     /// The output.
     Done(T),
-    /// Nothing yet.
+    /// Not complete yet.
     Later,
-    /// The runtime has ended: there will be nothing.
+    /// The runtime has ended: the output will never come.
     Over,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
     }
 }
 
-/// A few times a second, for loops that hardly ever wait.
+/// Limits signal checks to a few per second, for loops that hardly ever wait.
 pub(crate) struct PacedSignals(Instant);
 
 impl PacedSignals {
@@ -115,7 +115,7 @@ impl PacedSignals {
         PacedSignals(now())
     }
 
-    /// Whether it is time again.
+    /// Whether the next check is due.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = now().saturating_duration_since(self.0) >= SIGNAL_INTERVAL;
         if due {

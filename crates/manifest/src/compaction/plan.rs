@@ -1,19 +1,19 @@
-//! A plan: what a compaction merges, and where to.
+//! A plan: the tables that a compaction merges, and the destination.
 //!
-//! As text `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and runs by
-//! id; names in braces where only some tables of a layer go.
+//! The text form is `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and
+//! runs by id; table ids in braces if only some tables of a layer are taken.
 
 use crate::layer::Layer;
 use siltstone_base::{Error, Result, SstId};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which tables of a layer.
+/// The tables of a layer that a plan takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pick {
-    /// All that are there when the job starts.
+    /// All tables of the layer when the job starts.
     Whole,
-    /// These; at least one.
+    /// These tables; at least one.
     Tables(Vec<SstId>),
 }
 
@@ -22,44 +22,44 @@ pub enum Pick {
 pub struct Source {
     /// The layer.
     pub layer: Layer,
-    /// What of it.
+    /// The tables of it.
     pub pick: Pick,
 }
 
 impl Source {
-    /// All of `layer`.
+    /// All tables of `layer`.
     #[must_use]
     pub fn whole(layer: Layer) -> Source {
         Source { layer, pick: Pick::Whole }
     }
 }
 
-/// Why a plan was made: for the compaction log, and for who goes first.
+/// The reason for a plan: shown in the compaction log, and used for the priority of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PlanReason {
     /// L0 has more layers than its threshold.
     L0Count,
     /// A level has more runs than its threshold.
     LevelRuns,
-    /// There are more runs than there should be in all.
+    /// There are more runs than the limit.
     TotalRuns,
-    /// What lies above the last layer is large beside it.
+    /// The layers above the last one are large compared to it.
     SpaceAmplification,
-    /// Tombstones that hide nothing any more.
+    /// Tombstones that no longer hide anything.
     Tombstones,
-    /// Everything in some tables has expired, or lies below the windows that are kept.
+    /// Some tables contain only expired entries, or only keys below the retained windows.
     Expired,
-    /// A window of time is complete.
+    /// A time window is complete.
     Window,
-    /// Somebody asked for all of the database.
+    /// A user requested a compaction of the whole database.
     Major,
-    /// Somebody made it by hand.
+    /// A user wrote the plan.
     #[default]
     Manual,
 }
 
 impl PlanReason {
-    /// Every reason, in the order of their stored numbers.
+    /// All reasons, in the order of their stored numbers.
     pub const ALL: [PlanReason; 9] = [
         PlanReason::L0Count,
         PlanReason::LevelRuns,
@@ -72,7 +72,7 @@ impl PlanReason {
         PlanReason::Manual,
     ];
 
-    /// As it stands in logs.
+    /// The name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -89,25 +89,25 @@ impl PlanReason {
     }
 }
 
-/// What a compaction merges, and where to. [`validate`](super::validate) says whether it may.
+/// The tables that a compaction merges, and the destination. [`validate`](super::validate) checks
+/// whether it may run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// What goes, newest layer first.
+    /// The sources, newest layer first.
     pub sources: Vec<Source>,
-    /// The run that the result comes to: a new one or one that is there.
+    /// The run that receives the result: a new or an existing one.
     pub destination: u32,
-    /// Why.
+    /// The reason.
     pub why: PlanReason,
-    /// Whether a table that could move as it is must still be read when reading it may free
-    /// anything: with the first tombstone, expired entry or range delete, not only when they are
-    /// many.
+    /// Whether a table that could be moved is read if this may free any space: because of the first
+    /// tombstone, expired entry or range delete, not only if there are many.
     pub thorough: bool,
-    /// An output ends where the first so many bytes of the key change; 0: nowhere.
+    /// A table ends where the first so many bytes of the key change; 0: no such limit.
     pub cut_prefix_bytes: u16,
 }
 
 impl Plan {
-    /// Whole layers, newest first, to a run.
+    /// A plan that takes whole layers, newest first, to a run.
     #[must_use]
     pub fn whole(
         layers: impl IntoIterator<Item = Layer>,
@@ -146,7 +146,7 @@ impl fmt::Display for Plan {
 impl FromStr for Plan {
     type Err = Error;
 
-    /// A plan made by hand, as [`Plan`]'s text has it.
+    /// Parses a plan from its text form.
     fn from_str(text: &str) -> Result<Plan> {
         let wrong = |part: &str| {
             Error::invalid("a plan is written `L0:4, L0:3, 7 -> 7`, newest source first")

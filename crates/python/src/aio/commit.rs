@@ -1,4 +1,4 @@
-//! `siltstone.aio.Commit`: a write that was accepted; awaited, it is durable.
+//! `siltstone.aio.Commit`: an accepted write; awaiting it waits until it is durable.
 
 use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::commit::durability;

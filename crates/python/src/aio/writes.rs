@@ -1,4 +1,4 @@
-//! The writes of Database, begun: accepted inline as long as there is room in memory.
+//! The writes of Database for `siltstone.aio`: accepted at once while there is room in memory.
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::{Finish, First, Pending, Waits};
@@ -17,8 +17,8 @@ use siltstone::{Accept, Batch};
 use std::task::{Context, Poll, Waker};
 
 impl Database {
-    /// Makes the write: the commit, or a Pending for it where there is no room. The write that
-    /// waits belongs to the wait; `owned` makes it.
+    /// Makes the write: returns the commit, or a Pending if there is no room. A waiting write needs
+    /// its own copy of the data, which `owned` makes.
     fn begin_accept<'py, W>(
         &self,
         py: Python<'py>,
@@ -72,7 +72,7 @@ impl Database {
     }
 }
 
-/// The begun writes. Not public: `siltstone.aio` calls them.
+/// The `_begin` methods of the writes. Private: called by `siltstone.aio`.
 #[pymethods]
 impl Database {
     /// `put`: the commit, or a Pending.
@@ -179,7 +179,7 @@ impl Database {
         with_rows(py, self, batch, |batch| self.begin_batch(py, batch))
     }
 
-    /// `flush`: ends at once where everything is durable.
+    /// `flush`: completes at once if everything is durable.
     fn _begin_flush(&self, py: Python<'_>, memtable: bool) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         if memtable {
@@ -189,7 +189,7 @@ impl Database {
         Ok(Pending::later(process, move || {
             let mut flush = async move { engine.flush().await }.boxed();
             let _entered = process.handle().enter();
-            // One look without a waker: a flush of nothing needs no event loop.
+            // One poll without a waker: a flush with nothing to do needs no event loop.
             match flush.as_mut().poll_unpin(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Ok(())) => {
                     let nothing: Finish = Box::new(|py| Ok(py.None()));
@@ -203,7 +203,7 @@ impl Database {
         }))
     }
 
-    /// `compact`. It goes on when the wait is cancelled.
+    /// `compact`. It continues if the wait is cancelled.
     fn _begin_compact(&self, py: Python<'_>) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         Ok(Pending::later(process, move || {
@@ -212,7 +212,7 @@ impl Database {
         }))
     }
 
-    /// `checkpoint`. It goes on when the wait is cancelled.
+    /// `checkpoint`. It continues if the wait is cancelled.
     fn _begin_checkpoint(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         let how = checkpoint::how(asked)?;
@@ -223,7 +223,7 @@ impl Database {
         }))
     }
 
-    /// `close`. It goes on when the wait is cancelled.
+    /// `close`. It continues if the wait is cancelled.
     fn _begin_close(&self, py: Python<'_>) -> PyResult<Pending> {
         let process = self.held().process();
         if process.is_stale() {

@@ -13,9 +13,9 @@ use siltstone::Error;
 use siltstone::tables::{Bloom, BloomBuilder, key_hash};
 use std::sync::Arc;
 
-/// Bits per key unless the caller says otherwise: about 1 % of false answers.
+/// Default bits per key: about 1 % false positives.
 const DEFAULT_BITS_PER_KEY: u32 = 10;
-/// Most bits per key that have an effect.
+/// Maximum bits per key that have an effect.
 const MAX_BITS_PER_KEY: u32 = 64;
 
 /// The filter that tables carry: it tells which keys are certainly not in a set. It is
@@ -30,7 +30,7 @@ pub(crate) struct BloomFilter {
 
 #[pymethods]
 impl BloomFilter {
-    /// The filter over `keys`.
+    /// Builds the filter of `keys`.
     #[new]
     #[pyo3(signature = (keys, *, bits_per_key=None))]
     fn new(
@@ -122,7 +122,7 @@ impl BloomFilter {
         self.bloom.false_positive_rate()
     }
 
-    /// What `pickle` needs.
+    /// Pickles the encoded filter.
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use siltstone::tables::{MemoryTable, View};
 use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
 
-/// Batches up to so many bytes are inserted with the interpreter lock held.
+/// Batches up to this many bytes are inserted while the interpreter lock is held.
 const BYTES_WITH_LOCK: usize = 64 << 10;
 
 /// A sorted buffer of writes in memory, with its own history: the first operation has sequence
@@ -43,7 +43,7 @@ impl Source for MemTable {
 lookups!(MemTable);
 
 impl MemTable {
-    /// What is there now.
+    /// A view of the current content.
     pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
         Ok(self.held.get(py)?.view())
     }
@@ -73,7 +73,7 @@ impl MemTable {
 
 #[pymethods]
 impl MemTable {
-    /// An empty one.
+    /// Creates an empty memtable.
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
         let process = Process::current(py)?;
@@ -198,7 +198,7 @@ pub(crate) struct MemTableSnapshot {
 }
 
 impl MemTableSnapshot {
-    /// The view.
+    /// The view of the memtable.
     pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
         self.held.get(py).cloned()
     }

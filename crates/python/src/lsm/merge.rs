@@ -1,4 +1,4 @@
-//! `merge_sorted`: several parts as one.
+//! `merge_sorted`: merges several tables and memtables.
 
 use super::memtable::{MemTable, MemTableSnapshot};
 use super::reader::SstReader;

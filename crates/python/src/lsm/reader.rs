@@ -1,4 +1,4 @@
-//! `SstReader`: a table in a file of its own.
+//! `SstReader`: reads a single table file.
 
 use super::info::info;
 use super::target::{TableSource, access, effects, options};
@@ -34,10 +34,11 @@ use std::sync::Arc;
 pub(crate) struct SstReader {
     place: TableSource,
     options: Options,
-    /// The options as the caller named them, for pickling.
+    /// The options as the caller passed them, for pickling.
     named: Py<PyDict>,
-    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
-    /// never across giving it up, so a forked child finds it free.
+    /// Replaced after a fork; `None` once closed. The lock is taken only while the interpreter lock
+    /// is held, and is released before the interpreter lock is released, so a forked child finds it
+    /// unlocked.
     held: Mutex<Option<Arc<Held<TableFile>>>>,
 }
 
@@ -80,7 +81,7 @@ impl Source for SstReader {
 lookups!(SstReader);
 
 impl SstReader {
-    /// The engine's handle, to be shared with a merge.
+    /// The engine handle, to be shared with a merge.
     pub(super) fn file(&self, py: Python<'_>) -> PyResult<TableFile> {
         self.held(py)?.get(py).cloned()
     }
@@ -133,7 +134,7 @@ impl SstReader {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let table = self.table_info(py)?;
-        // One sequence number throughout: no key has a second version.
+        // All entries have the same sequence number: no key has a second version.
         if table.min_seq == table.max_seq && table.min_expiry.is_none() {
             return Ok(usize::try_from(table.entries - table.tombstones).unwrap_or(usize::MAX));
         }
@@ -205,8 +206,9 @@ impl SstReader {
         Ok(format!("<siltstone.lsm.SstReader {place}{closed}>"))
     }
 
-    /// URL (or bytes), options and the name of a provider travel; store options do not: they come
-    /// from the environment where the reader is opened again, or from the provider there.
+    /// Pickles the URL or the bytes, the options and the name of the provider. Store options are
+    /// not pickled: they come from the environment of the process that reopens the reader, or from
+    /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.lsm")?.getattr("_reduced_sst_reader")?;
         let source = match &self.place {

@@ -1,4 +1,4 @@
-//! `SstWriter`: a table into a file of its own.
+//! `SstWriter`: writes a single table file.
 
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
@@ -23,13 +23,13 @@ use siltstone::tables::{Duplicates, PushResult, TableInfo, TableWriter, TableWri
 use siltstone::{Kind, UnixMillis};
 use std::path::PathBuf;
 
-/// Memory for sorting unless the caller says otherwise.
+/// Default memory for sorting.
 const DEFAULT_SORT_MEMORY_BYTES: u64 = 128 << 20;
-/// Least memory for sorting: runs of less would be too many.
+/// Minimum memory for sorting: with less there would be too many sorted runs.
 const MIN_SORT_MEMORY_BYTES: u64 = 1 << 20;
-/// Most memory for sorting.
+/// Maximum memory for sorting.
 const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
-/// Rows of sequences between two looks for signals.
+/// Number of rows of a sequence between two checks for signals.
 const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 
 /// Writes a sorted table to a file. Use it in one thread at a time.
@@ -56,13 +56,13 @@ const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstWriter {
     url: Option<String>,
-    /// What the file object raised, where one is written to.
+    /// The exception raised by the file object, if the target is one.
     raised: Option<FileRaised>,
     state: Mutex<WriterState>,
 }
 
 enum WriterState {
-    /// Boxed: a table under construction is aligned to cache lines, and Python's objects are not.
+    /// Boxed: a table under construction is aligned to cache lines, but Python objects are not.
     Writing(Held<Box<TableWriter>>),
     Finished(TableInfo),
     Discarded,
@@ -75,12 +75,12 @@ impl SstWriter {
             .ok_or_else(|| error::invalid(py, "a table's writer is used by one thread at a time"))
     }
 
-    /// The file object's own exception, where there is one behind `error`.
+    /// The exception of the file object, if it caused `error`.
     fn explain(&self, error: PyErr) -> PyErr {
         self.raised.as_ref().and_then(|raised| raised.lock().take()).unwrap_or(error)
     }
 
-    /// Takes rows from a call that may wait in between.
+    /// Calls `work` with the writer; `work` may wait.
     fn with_writer<T>(
         &self,
         py: Python<'_>,
@@ -112,12 +112,12 @@ impl SstWriter {
     }
 }
 
-/// What rows are added to: one table, or a part of an ingest job.
+/// A receiver of rows: one table, or a part of an ingest job.
 pub(crate) trait RowSink: Send {
     /// Adds a row.
     ///
     /// # Errors
-    /// Invalid, for a row that cannot be added.
+    /// Invalid if the row cannot be added.
     fn push(
         &mut self,
         kind: Kind,
@@ -125,11 +125,11 @@ pub(crate) trait RowSink: Send {
         value: &[u8],
         expires_at: Option<UnixMillis>,
     ) -> siltstone::Result<PushResult>;
-    /// Moves what is in memory to where there is room.
+    /// Moves rows from memory to the store or to disk.
     fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
     /// Number of added rows.
     fn rows(&self) -> u64;
-    /// Has every later call fail.
+    /// Makes every later call fail.
     fn give_up(&mut self);
 }
 
@@ -171,8 +171,8 @@ pub(crate) fn push_row(
     }
 }
 
-/// Adds every key with the value beside it; where that fails some of the rows are in, and the
-/// writer is given up.
+/// Adds every key with the value at the same position. If this fails after some rows were added,
+/// the writer is given up.
 pub(crate) fn push_pairs(
     py: Python<'_>,
     process: &'static Process,
@@ -195,8 +195,8 @@ pub(crate) fn push_pairs(
     whole(writer, before, added)
 }
 
-/// What came of adding rows to a writer that had `before`: where some of them are in and others are
-/// not, no table must come of it.
+/// Checks the result of adding rows to a writer that had `before` rows: if only some of the rows
+/// were added, the writer is given up, so that no table is made of them.
 fn whole(writer: &mut impl RowSink, before: u64, added: PyResult<()>) -> PyResult<()> {
     added.inspect_err(|_| {
         if writer.rows() > before {
@@ -208,7 +208,7 @@ fn whole(writer: &mut impl RowSink, before: u64, added: PyResult<()>) -> PyResul
 /// Adds every row of a table, record batch or stream that has the columns `key` and `value`.
 ///
 /// # Errors
-/// Invalid for missing columns, with nothing added; and as [`push_pairs`].
+/// Invalid for missing columns, and no row was added; otherwise as [`push_pairs`].
 pub(crate) fn push_table(
     py: Python<'_>,
     process: &'static Process,
@@ -235,7 +235,7 @@ fn push_batches(
     writer: &mut impl RowSink,
     mut reader: Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<()> {
-    // Whoever brings it may need the interpreter for that, on another thread.
+    // The producer of the batches may need the interpreter lock on another thread.
     while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
         push_pairs(py, process, writer, &Pairs::of_batch(py, &batch)?, None)?;
@@ -243,17 +243,17 @@ fn push_batches(
     Ok(())
 }
 
-/// What a stretch of rows came to.
+/// The reason why a stretch of rows ended.
 enum Stretch {
     /// [`RowSink::relieve`] is due.
     Full,
     /// There are more rows.
     More,
-    /// There are none.
+    /// There are no more rows.
     End,
 }
 
-/// Adds two columns; the interpreter lock is given up meanwhile.
+/// Adds two columns; the interpreter lock is released meanwhile.
 fn push_columns(
     py: Python<'_>,
     process: &'static Process,
@@ -266,7 +266,7 @@ fn push_columns(
         let stretch = py.detach(|| {
             for _ in 0..ROWS_BETWEEN_SIGNALS {
                 let Some((key, value)) = pairs.next() else { return Ok(Stretch::End) };
-                // Nulls were refused, but for values that say that the key is gone.
+                // Nulls were refused before, except for null values that stand for deletions.
                 let (kind, expires_at) =
                     if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
@@ -286,7 +286,7 @@ fn push_columns(
 
 #[pymethods]
 impl SstWriter {
-    /// A writer of the table at `target`.
+    /// Creates a writer of the table at `target`.
     #[new]
     #[pyo3(signature = (target, *, options=None, store_options=None, sort=true,
         duplicates="error", sort_memory_bytes=None, scratch=None))]
@@ -492,7 +492,7 @@ pub(crate) fn sort_memory_bytes(
     }
 }
 
-/// The folder for sorted runs: the one given, or the one that Python makes temporary files in.
+/// The folder for sorted runs: the given one, or Python's folder for temporary files.
 pub(crate) fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
     match given {
         Some(given) => given.extract(),

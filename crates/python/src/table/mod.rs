@@ -1,5 +1,5 @@
-//! `siltstone.table`: rows by columns (RFC 0040). What they look like as bytes is the crate
-//! `siltstone-schema`'s; here its batches meet Python's.
+//! `siltstone.table`: rows with typed columns (RFC 0040). Converts between Python objects and
+//! batches; the encoding belongs to the crate `siltstone-schema`.
 
 mod cells;
 mod handles;
@@ -27,11 +27,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 pub(crate) use stream::{TableBatches, TableStream};
 
-/// Where a range of keys begins, and where it ends.
+/// The start and the end of a range of keys.
 type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
 
-/// The columns of a table: those of its key, in their order, then those of its value. It encodes
-/// and decodes by itself, without a database, and pickles, so that tasks anywhere can.
+/// The columns of a table: first the key columns in key order, then the value columns. It encodes
+/// and decodes rows without a database. It can be pickled, so that tasks in other processes can use
+/// it.
 #[pyclass(frozen, module = "siltstone.table", name = "TableSchema")]
 pub(crate) struct TableColumns {
     schema: Arc<TableSchema>,
@@ -42,7 +43,7 @@ impl TableColumns {
         TableColumns { schema: Arc::new(schema) }
     }
 
-    /// The places of the columns asked for; all without.
+    /// The positions of the named columns; of all columns without names.
     fn places(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<Vec<usize>> {
         match columns {
             None => Ok((0..self.schema.width()).collect()),
@@ -50,7 +51,7 @@ impl TableColumns {
         }
     }
 
-    /// Rows as record batches: Arrow data, or dicts.
+    /// Rows as record batches, from Arrow data or dicts.
     fn batches(&self, rows: &Bound<'_, PyAny>, keys: bool) -> PyResult<Vec<RecordBatch>> {
         if is_arrow(rows)? {
             let (py, reader) = (rows.py(), batches_of(rows)?);
@@ -79,14 +80,15 @@ impl TableColumns {
 
 #[pymethods]
 impl TableColumns {
-    /// A table of the columns of `schema` (pyarrow's, or whatever else speaks Arrow's), of which
-    /// `key` says those of the key.
+    /// Makes a table schema from `schema` (of pyarrow, or any object with the Arrow schema
+    /// interface). `key` lists the key columns.
     ///
-    /// :param key: names, each perhaps with words about its order: ``"day desc nulls last"``. What
-    ///     may hold nulls takes a byte more in a key; make it not nullable in `schema` where there
-    ///     are none.
-    /// :raises Invalid: no key; a column that there is not, or twice; words that are none.
-    /// :raises Unsupported: a type that no column has; the text says what to cast it to.
+    /// :param key: column names, each optionally followed by its order: ``"day desc nulls last"``.
+    ///     A nullable column takes one more byte in each key; declare it not nullable in `schema`
+    ///     if it has no nulls.
+    /// :raises Invalid: `key` is empty, a column is unknown or listed twice, or an order is not
+    ///     valid.
+    /// :raises Unsupported: a column has an unsupported type; the message says what to cast it to.
     #[new]
     #[pyo3(signature = (schema, *, key))]
     fn from_arrow(py: Python<'_>, schema: PySchema, key: Vec<String>) -> PyResult<Self> {
@@ -310,7 +312,7 @@ impl TableColumns {
             (Some(value), Some(column)) => {
                 column_of(&column.column_type, &column.name, &[Some(value)]).map(Some)
             }
-            // The schema says what is wrong with it.
+            // The schema reports what is wrong with this value.
             (Some(_), None) => Ok(Some(Arc::new(UInt8Array::from(vec![0])) as ArrayRef)),
         };
         let (start, end) = self.schema.range(&equal, bound(start)?, bound(end)?).raise(py)?;
@@ -416,7 +418,7 @@ impl TableColumns {
         Ok(TableColumns::new(self.schema.with_values(values).raise(py)?))
     }
 
-    /// The values of the key's first columns, a row each.
+    /// The values of the first key columns, one row for each.
     fn leading(
         &self,
         py: Python<'_>,
@@ -446,7 +448,7 @@ impl TableColumns {
 }
 
 impl TableColumns {
-    /// What an opener brings of it.
+    /// The schema as the options of an open take it.
     pub(crate) fn brought(&self) -> OwnSchema {
         fn parsed(text: &[u8]) -> Result<TableSchema> {
             let text = std::str::from_utf8(text)
@@ -461,14 +463,14 @@ impl TableColumns {
     }
 }
 
-/// Adds what is here to the compiled module.
+/// Adds the items of this module to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TableColumns>()?;
     module.add_class::<TableStream>()?;
     module.add_function(wrap_pyfunction!(open_table, module)?)
 }
 
-/// Opens a table for writing, and makes it where there is none.
+/// Opens a table for writing, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (url, schema, manner, named, store_options, merge_operator))]
 fn open_table(
@@ -485,13 +487,13 @@ fn open_table(
     wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
 
-/// What crosses the interface as a record batch.
+/// A record batch in the form in which it crosses the interface: an array of structs.
 fn array_of(batch: RecordBatch) -> ArrowArray {
     ArrowArray::new(Arc::new(StructArray::from(batch)))
 }
 
 /// # Errors
-/// TypeError for what is no dict.
+/// TypeError if the row is not a dict.
 fn as_dict<'a, 'py>(row: &'a Bound<'py, PyAny>, at: usize) -> PyResult<&'a Bound<'py, PyDict>> {
     row.cast::<PyDict>().map_err(|_| {
         let kind = row.get_type().qualname().map(|name| name.to_string()).unwrap_or_default();
@@ -499,7 +501,7 @@ fn as_dict<'a, 'py>(row: &'a Bound<'py, PyAny>, at: usize) -> PyResult<&'a Bound
     })
 }
 
-/// The field of a schema, for whoever needs a type.
+/// The type of a field of a schema.
 fn type_of(schema: &Schema, place: usize) -> Result<ColumnType> {
     ColumnType::of(schema.field(place).data_type())
 }

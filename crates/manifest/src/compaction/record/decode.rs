@@ -1,4 +1,4 @@
-//! From bytes to the record.
+//! Decoding of job records.
 
 use super::{Claim, Compactions, Job, JobFacts, JobRange};
 use crate::codec::decode::{bits, byte_list, limits, list, names, table};
@@ -17,11 +17,11 @@ use siltstone_base::{
 use siltstone_fbs::compactions as fb;
 
 impl Compactions {
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// Corruption for damaged bytes, and for a record that breaks an invariant (by its name);
-    /// Unsupported for what a newer version wrote.
+    /// Corruption for damaged bytes, and for a record that breaks an invariant (with its name);
+    /// Unsupported for data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<(Envelope, Compactions)> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
             return Err(Error::corruption("a record of jobs is larger than any can be")
@@ -65,7 +65,7 @@ known! {
     fb::Compactions up to VT_JOBS;
 }
 
-/// The name of a table of the schema in which a field stands that this version does not know.
+/// The name of a schema table with a field that this version does not know.
 fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
     let of_range = |range: fb::KeyRange<'_>| {
         range
