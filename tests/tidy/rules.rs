@@ -1,6 +1,6 @@
 //! Rule codes. `rfcs/RULES.md` lists every code of a protocol rule that the project cites, exactly
-//! once. The law works in both directions: a cited code is listed, and a listed code is cited by
-//! code or tests. It must never accept a code whose text cannot be found on that page.
+//! once. The law works in both directions: a cited code is listed, and a listed code is cited
+//! by code, tests or an RFC. It must never accept a code whose text cannot be found on that page.
 
 use crate::house::{Broken, Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,6 @@ const SELF: &str = "tests/tidy/rules.rs";
 
 /// The folders in which a code must be a listed one.
 const CITING: [&str; 6] = ["crates/", "tests/", "fuzz/", "benches/", "python/", "rfcs/"];
-/// The folders of which one must cite each listed code.
-const HOLDING: [&str; 2] = ["crates/", "tests/"];
 const ENDS: [&str; 6] = [".rs", ".py", ".pyi", ".md", ".fbs", ".sh"];
 
 /// Words that have the shape of a code and are none: points in time, drawn in one file.
@@ -34,7 +32,6 @@ pub(crate) fn codes(root: &Path, sources: &[Source]) -> Vec<Broken> {
     let listed = listed(page, &mut broken);
     let mut held = BTreeSet::new();
     for source in sources.iter().filter(|source| cites(source)) {
-        let holds = HOLDING.iter().any(|folder| source.path.starts_with(folder));
         for (at, line) in prose(source).lines().enumerate() {
             for code in line.split(|each| !is_word(each)).filter(|word| is_code(word)) {
                 if OTHER_WORDS.contains(&(source.path.as_str(), code)) {
@@ -44,14 +41,12 @@ pub(crate) fn codes(root: &Path, sources: &[Source]) -> Vec<Broken> {
                     let text = format!("`{code}` is not in {PAGE}; correct it, or add the rule");
                     broken.push(Broken::new(source, at + 1, text));
                 }
-                if holds {
-                    held.insert(code.to_owned());
-                }
+                held.insert(code.to_owned());
             }
         }
     }
     for (code, line) in listed.iter().filter(|(code, _)| !held.contains(*code)) {
-        let text = format!("neither crates/ nor tests/ cites `{code}`; remove it");
+        let text = format!("no code, test or RFC cites `{code}`; remove it");
         broken.push(Broken::new(page, *line, text));
     }
     files(root, page, &mut broken);
@@ -67,14 +62,14 @@ fn cites(source: &Source) -> bool {
         && source.path != SELF
 }
 
-/// The codes that have a heading (`### N12. Adoption`), with their lines.
+/// The codes that begin a paragraph (`**N12.** A writer adopts …`), with their lines.
 fn listed(page: &Source, broken: &mut Vec<Broken>) -> BTreeMap<String, usize> {
     let mut listed = BTreeMap::new();
     for (at, line) in page.text.lines().enumerate() {
-        let heading = line.strip_prefix("### ").and_then(|rest| rest.split_once(". "));
-        let Some((code, _)) = heading.filter(|(code, _)| is_code(code)) else { continue };
+        let rule = line.strip_prefix("**").and_then(|rest| rest.split_once(".** "));
+        let Some((code, _)) = rule.filter(|(code, _)| is_code(code)) else { continue };
         if listed.insert(code.to_owned(), at + 1).is_some() {
-            let text = format!("`{code}` has a heading already; keep one of the two");
+            let text = format!("`{code}` is listed already; keep one of the two");
             broken.push(Broken::new(page, at + 1, text));
         }
     }
@@ -157,20 +152,21 @@ mod tests {
 
     #[test]
     fn a_cited_code_is_listed_and_a_listed_one_is_cited() {
-        let page = "### Q7. Order\n\nText.\n";
+        let page = "**Q7.** Oldest first.\n";
         assert_eq!(found(page, "crates/x/src/a.rs", "//! Order (rule Q7).\n"), [""; 0]);
         assert_eq!(found(page, "crates/x/src/a.rs", "//! Order (rules Q7, Q8).\n").len(), 1);
         assert_eq!(found(page, "crates/x/src/a.rs", "//! Order.\n").len(), 1, "never cited");
-        assert_eq!(found(page, "rfcs/0001-x.md", "Rule Q7.\n").len(), 1, "cited by an RFC only");
+        assert_eq!(found(page, "rfcs/0001-x.md", "Rule Q7.\n"), [""; 0]);
+        assert_eq!(found(page, "docs/x.md", "Rule Q7.\n").len(), 1, "cited by a guide only");
         assert_eq!(found(page, "rfcs/0001-x.md", "Rule Q9.\n").len(), 2);
-        let twice = format!("{page}### Q7. Again\n");
+        let twice = format!("{page}**Q7.** Again\n");
         assert_eq!(found(&twice, "tests/a.rs", "// Q7\n").len(), 1);
         assert_eq!(codes(Path::new("."), &[]).len(), 1, "the page itself is missing");
     }
 
     #[test]
     fn what_only_looks_like_a_code_is_none() {
-        let page = "### Q7. Order\n";
+        let page = "**Q7.** Order\n";
         for text in [
             "// Q7, L0, LZ4, INT32, %C3%A9, P8=1, Q100, q9\n",
             "// Q7\nfn a(x: I8) -> U16 { I8(x) }\n",
@@ -184,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_file_on_the_page_exists() {
-        let page = |path: &str| format!("### Q7. Order\n\nEnforced: `{path}`.\n");
+        let page = |path: &str| format!("**Q7.** Order\n\nEnforced: `{path}`.\n");
         assert_eq!(found(&page("tests/tidy/rules.rs"), "tests/a.rs", "// Q7\n"), [""; 0]);
         assert_eq!(found(&page("tests/tidy/nothing.rs"), "tests/a.rs", "// Q7\n").len(), 1);
     }
@@ -192,7 +188,7 @@ mod tests {
     #[test]
     fn a_rule_that_can_be_left_out_is_on_the_page() {
         let text = "rules! {\n    /// Q7: without it a row is lost.\n    KeepOrder,\n}\n";
-        assert_eq!(found("### Q7. Order\n\n`KeepOrder`\n", SWITCHES, text), [""; 0]);
-        assert_eq!(found("### Q7. Order\n", SWITCHES, text).len(), 1);
+        assert_eq!(found("**Q7.** Order\n\n`KeepOrder`\n", SWITCHES, text), [""; 0]);
+        assert_eq!(found("**Q7.** Order\n", SWITCHES, text).len(), 1);
     }
 }
