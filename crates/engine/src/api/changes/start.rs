@@ -76,7 +76,7 @@ pub struct ChangesOptions {
 }
 
 /// A hold of this process.
-pub(super) struct Held {
+pub(super) struct ConsumerHold {
     pub(super) consumer: Consumer,
     pub(super) generation: u64,
     /// What was acknowledged.
@@ -114,7 +114,7 @@ impl Consumer {
     }
 }
 
-impl Held {
+impl ConsumerHold {
     /// Whether half its life is over.
     pub(super) fn is_due(&self, now: UnixMillis) -> bool {
         let half = self.consumer.lifetime.map(|life| life.as_millis() / 2);
@@ -310,14 +310,14 @@ fn generation(env: &Env, before: Option<&Hold>) -> u64 {
 }
 
 /// What is held, and the checkpoint that was made with it.
-type Taken = (Held, Option<Checkpoint>);
+type AcquiredHold = (ConsumerHold, Option<Checkpoint>);
 
 /// Takes a hold, and says where it begins.
 async fn hold(
     objects: &Objects,
     since: &Since,
     consumer: Consumer,
-) -> Result<(Arc<Manifest>, ChangeToken, Option<Taken>)> {
+) -> Result<(Arc<Manifest>, ChangeToken, Option<AcquiredHold>)> {
     let (_, seen) = newest_state(&objects.env, objects.limit).await?;
     check_writable(&seen)?;
     let (base, from, token) = begins(objects, since, seen, &consumer.name).await?;
@@ -359,7 +359,7 @@ async fn hold(
         (None, _) => ChangeToken::of(&state, place),
     };
     let (timeline, base) = (token.timeline, Arc::clone(&state));
-    let held = Held { consumer, generation, seen: place, timeline, since: now, base };
+    let held = ConsumerHold { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
 }
 
