@@ -33,6 +33,7 @@ __all__ = [
     "arrow_type",
     "asked",
     "case_sensitivity",
+    "cast",
     "decoded",
     "encoded",
     "explained_absence",
@@ -43,6 +44,7 @@ __all__ = [
     "resolving_as",
     "schema_of",
     "schema_text",
+    "spark_type",
     "spark_types",
     "spelled_where",
     "spread",
@@ -200,6 +202,14 @@ def spark_types(text: str) -> Mapping[str, str]:
     return {field.name: _shown(field) for field in arrow_fields(text)}
 
 
+def spark_type(text: str, name: str) -> str:
+    """The type of one column of a table, as Spark shows it.
+
+    :raises Unsupported: Spark cannot hold the column.
+    """
+    return _shown(arrow_fields(text).field(name))
+
+
 def _shown(field: pa.Field) -> str:
     kind = field.type
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
@@ -299,7 +309,11 @@ def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructTy
     )
 
 
-def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    """The array with the type of a table's column.
+
+    :raises Invalid: a value that the column cannot hold.
+    """
     if array.type == kind:
         return array
     try:
@@ -317,7 +331,7 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """
     fields = arrow_fields(text)
     names = [name for name in batch.schema.names if name in fields.names]
-    arrays = [_cast(batch.column(name), fields.field(name).type, name) for name in names]
+    arrays = [cast(batch.column(name), fields.field(name).type, name) for name in names]
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
     keys, values = schema_of(text).encode(rows)
     return pa.array(keys), pa.array(values)
@@ -330,8 +344,8 @@ def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
     """
     schema, fields = schema_of(text), arrow_fields(text)
     pairs = zip(arrays, schema.key, strict=True)
-    cast = [_cast(array, fields.field(name).type, name) for array, name in pairs]
-    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(cast, names=schema.key)))
+    typed = [cast(array, fields.field(name).type, name) for array, name in pairs]
+    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(typed, names=schema.key)))
 
 
 def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
@@ -359,5 +373,5 @@ def decoded(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
     """Rows of a table as a batch of exactly `fields`, which are `like_sparks` and stand in the
     order of the batch's columns."""
     pairs = zip(batch.columns, fields, strict=True)
-    arrays = [_cast(column, field.type, field.name) for column, field in pairs]
+    arrays = [cast(column, field.type, field.name) for column, field in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

@@ -346,13 +346,16 @@ def keys_fitted(df: DataFrame, text: str, key: Key) -> Fitted:
     )
 
 
-def check_pairs(df: DataFrame, text: str, key: Key) -> dict[str, str]:
-    """The key's columns, each with the frame's column that stands for it.
+def check_pairs(df: DataFrame, text: str, key: Key, leading: bool = False) -> dict[str, str]:
+    """The key's columns, each with the frame's column that holds its values.
 
-    :raises Invalid: fewer or more; none of that name; one of another type.
+    :param leading: whether `key` may name fewer columns, for the first ones of the key.
+    :raises Invalid: another number of columns; an unknown column; a column of another type.
     """
     spoken = [key] if isinstance(key, str) else list(key)
     names, kinds = schema_of(text).key, _kinds(df)
+    if leading and 0 < len(spoken) < len(names):
+        names = names[: len(spoken)]
     if len(spoken) != len(names):
         raise Invalid(
             f"key is {spoken!r}, and the key of the table has the columns {', '.join(names)}: name "

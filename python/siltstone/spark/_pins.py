@@ -19,11 +19,11 @@ from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
-from siltstone.options import Options, named_options
+from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._columns import explained_absence
 from siltstone.spark._driver import driver_name
 
-__all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
+__all__ = ["LIFETIME", "Pinned", "following", "pin", "pinned", "reading", "release"]
 
 LIFETIME = 3600.0
 """Seconds that a checkpoint lives on once nobody refreshes it any more."""
@@ -138,6 +138,14 @@ def release() -> int:
     return _keeper.release()
 
 
+def _check_reachable(url: Url) -> None:
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
+
+
 def pinned(
     url: Url,
     checkpoint: CheckpointLike | None,
@@ -150,11 +158,7 @@ def pinned(
     :raises Invalid: a database in the memory of this process, which no worker reaches.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
     """
-    if str(url).startswith("memory:"):
-        raise Invalid(
-            "a memory:// database is in this process, and Spark's workers are others; use a folder "
-            "or a bucket that all of them reach"
-        )
+    _check_reachable(url)
     at = checkpoint
     with explained_absence():
         if at is None:
@@ -189,3 +193,28 @@ def reading(
     reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
     with reader:
         yield reader, held
+
+
+@contextmanager
+def following(
+    url: Url,
+    max_staleness: Seconds,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> Iterator[tuple[siltstone.Reader, bytes]]:
+    """A reader that follows the writer, and its pickle. No checkpoint is made here; the readers in
+    the workers lease what they read.
+
+    :raises Invalid: as `pinned`; no positive duration.
+    :raises NotFound, Denied, Unavailable, Corruption: as `open_reader`.
+    """
+    _check_reachable(url)
+    named = {**SMALL, **named_options(options)}
+    named["readers"] = {**named.get("readers", {}), "max_staleness": max_staleness}
+    with explained_absence():
+        reader = siltstone.open_reader(
+            url, options=named, store_options=store_options, merge_operator=merge_operator
+        )
+    with reader:
+        yield reader, pickle.dumps(reader)

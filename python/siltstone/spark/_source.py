@@ -27,7 +27,7 @@ from siltstone.spark._columns import (
     explained_absence,
     like_sparks,
     match,
-    spark_types,
+    spark_type,
     struct_of,
     text_of,
 )
@@ -142,7 +142,7 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         ours = like_sparks(table, [field.name]).field(0)
-        wanted = spark_types(table)[ours.name]
+        wanted = spark_type(table, ours.name)
         if field.dataType.simpleString() != wanted:
             raise Invalid(
                 f"the schema asks for {field.simpleString()}, and the column of the table is of "
