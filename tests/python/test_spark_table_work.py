@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def orders(spark, url: str) -> str:
     """A table of 20 rows: ten of DE, ten of FR."""
     frame = spark.range(20).selectExpr(
-        "IF(id < 10, 'DE', 'FR') AS country", "id", "'old' AS note", "id * 2 AS n"
+        "IF(id < 10, 'DE', 'FR') AS country", "id", "'old' AS note", "nullif(id * 2, -1) AS n"
     )
     kv.bulk_load(frame, url, key=["country", "id"])
     return url

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["application", "numbered", "run_of"]
 
+BATCH_PROCESS = "SPARK_CONNECT_LOCAL_URL"
+"""The environment variable of a process in which Spark Connect calls `foreachBatch` (4.0 to 4.3).
+It is not documented. Without it each call is taken for one outside of a run: several calls for one
+batch then need a `txn_app` each."""
 KEPT = 1024
 """Streams whose newest batch is remembered: of each database and application one."""
 
@@ -55,12 +59,13 @@ def run_of(df: DataFrame) -> str | None:
     A query that is started again has another run, which repeats its last batch from the first call
     on."""
     session: Any = df.sparkSession
-    context = getattr(session, "_sc", None)
+    # A session by Connect has no context: asking for it raises an AttributeError.
+    context = getattr(session, "sparkContext", None)
     if context is not None:
         query = context.getLocalProperty("sql.streaming.queryId")
         return f"{query}/{context.getLocalProperty('spark.jobGroup.id')}" if query else None
     # By Connect a process runs the batches of one run, in a session of that run.
-    return session.session_id if "SPARK_CONNECT_LOCAL_URL" in os.environ else None
+    return session.session_id if BATCH_PROCESS in os.environ else None
 
 
 @contextmanager
