@@ -280,10 +280,10 @@ def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) 
             f"{names!r} are the columns that are wanted: a list of some of "
             f"{', '.join(fields.names)}, each once"
         )
-    return pa.schema([_fitting(fields, name, nullable) for name in wanted])
+    return pa.schema([_spark_field(fields, name, nullable) for name in wanted])
 
 
-def _fitting(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
+def _spark_field(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
     if name not in fields.names:
         raise Invalid(f"the table has no column {name!r}; there are {', '.join(fields.names)}")
     field = fields.field(name)

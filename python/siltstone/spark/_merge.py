@@ -30,7 +30,7 @@ from siltstone.spark._commit import (
     repetition,
 )
 from siltstone.spark._load import rows_for, staging_of
-from siltstone.spark._matching import Fitted, Key, table_at
+from siltstone.spark._matching import Key, PreparedFrame, table_at
 from siltstone.spark._pins import reading
 from siltstone.spark._staging import MESSAGE, Staging, stage
 from siltstone.spark._tasks import as_binary, reader_of
@@ -126,7 +126,7 @@ def merge(
         with abandoned(job):
             staging = staging_of(rows, "error", job=job)
             task = partial(stage_merged, merging=merging, staging=staging)
-            frame = rows.laid_out("range", partitions)
+            frame = rows.arranged("range", partitions)
             found = received(frame.mapInArrow(task, MESSAGE).collect())
             request = closed(job, found, submission.layout, submission.mode)
     if request is None:
@@ -149,7 +149,7 @@ def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
         raise Invalid("when_matched and when_not_matched are both None: the merge changes nothing")
 
 
-def _updated(rows: Fitted, when_matched: str | Sequence[str] | None) -> Sequence[str] | None:
+def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> Sequence[str] | None:
     """The columns that a match takes from the frame.
 
     :raises Invalid: a column that the frame does not have, or that is part of the key.
@@ -172,7 +172,7 @@ def _updated(rows: Fitted, when_matched: str | Sequence[str] | None) -> Sequence
     return [str(name) for name in found]
 
 
-def _free_name(rows: Fitted) -> str:
+def _free_name(rows: PreparedFrame) -> str:
     """A name for the column of operations that the table does not use."""
     name = OP
     taken = [] if rows.schema is None else arrow_fields(rows.schema).names
