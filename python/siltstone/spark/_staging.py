@@ -36,7 +36,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Staging:
-    """The description of a task. The columns are `key`, `value`, and `op` if rows have an operation;
+    """The description of a task. The columns are `key`, `value`, and `op` if rows have operations;
     without `value` each row deletes its key. A table's columns have the table's names."""
 
     job: ingest.Job
@@ -190,8 +190,7 @@ def scratch() -> str:
 
 
 def check_disjoint(found: Sequence[Staged], layout: str) -> None:
-    """Checks that the key ranges of tasks do not overlap, so that rows with the same key were in one
-    task.
+    """Checks that the key ranges of tasks do not overlap, so that each key was in one task only.
 
     :raises Invalid: two overlap.
     """

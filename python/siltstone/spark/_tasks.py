@@ -54,7 +54,7 @@ FIRST_ROWS, GROWTH = 256, 8
 BATCH_ROWS = 32_768
 """Rows of a batch: the size at which Spark converts batches fastest."""
 COUNTED = "rows bigint"
-"""What `count_ranges` yields."""
+"""The schema of `count_ranges`."""
 
 _readers: OrderedDict[tuple[int, bytes], siltstone.Reader] = OrderedDict()
 
@@ -64,7 +64,7 @@ def reader_of(pickled: bytes) -> siltstone.Reader:
     key = (os.getpid(), pickled)
     reader = _readers.get(key)
     if reader is None:
-        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - made by `pins`, sent by Spark
+        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - made by `_pins`, sent by Spark
         while len(_readers) > KEPT:
             # A scan that is running holds its reader.
             _readers.popitem(last=False)
