@@ -116,9 +116,8 @@ def _begun(
         _batches.move_to_end(stream)
         if batch.at_work:
             raise Invalid(
-                f"two calls write batch {batch_id} at once, and only their order identifies them when "
-                " the batch is repeated: make one call after another, or name each by "
-                "txn_app"
+                f"two calls write batch {batch_id} at once, and only their order identifies them "
+                "when the batch is repeated: make one call after another, or name each by txn_app"
             )
         batch.at_work = True
         failed = list(batch.failed)

@@ -188,7 +188,7 @@ def arrow_type(name: str, column: str) -> pa.DataType:
     if decimal is None:
         remedy = "convert it by to_json or into columns" if "<" in name else "cast it"
         raise Invalid(
-            f"the column {column!r} is of type {name}, which no column of a table can have: {remedy}"
+            f"the column {column!r} is of type {name}, and no column of a table can be: {remedy}"
         )
     return pa.decimal128(int(decimal[1]), int(decimal[2]))
 

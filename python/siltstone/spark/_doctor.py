@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Doctor", "Slot", "doctor"]
 
 TASKS_A_SLOT = 4
-"""Tasks for each slot. Spark chooses the slots, and with several tasks each most likely gets one."""
+"""Tasks for each slot. Spark chooses the slots; with several tasks each probably gets one."""
 CLOCK_SECONDS = 5.0
-"""The difference between clocks from which on it is a problem, because ages are compared by dates."""
+"""The most difference between two clocks that is no problem. Ages are compared by dates."""
 
 
 @dataclass(frozen=True)

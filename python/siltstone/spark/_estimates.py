@@ -1,8 +1,8 @@
 """The size of a frame as Spark's planner estimates it.
 
-Spark plans joins by the estimated sizes of their sides. The result of `mapInArrow` has the estimated
-size of its input. If the input were one number for each task, Spark would estimate a few bytes for a
-database of any size, and broadcast it through the driver.
+Spark plans joins by the estimated sizes of their sides. The result of `mapInArrow` has the
+estimated size of its input. If the input were one number for each task, Spark would estimate a few
+bytes for a database of any size, and broadcast it through the driver.
 """
 
 from __future__ import annotations

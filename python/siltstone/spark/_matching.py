@@ -225,7 +225,7 @@ def check_key(text: str, key: Key) -> None:
     lines = [each.text.partition("\n")[0] for each in (schema, same) if each is not None]
     if len(lines) != 2 or lines[0] != lines[1]:  # noqa: PLR2004 - both keys are valid
         raise Invalid(
-            f"key is {spoken!r}, and the key of the table is {lines[0]}; a key cannot change"
+            f"key is {spoken!r}, and the key of the table is {lines[0]}; a key cannot be changed"
         )
 
 

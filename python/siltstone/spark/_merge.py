@@ -46,7 +46,7 @@ OP = "op"
 
 @dataclass(frozen=True)
 class _Merging:
-    """What a task needs to know to merge rows."""
+    """The description of a merge for its tasks."""
 
     reader: bytes
     """A pickled reader at the state that rows are matched with."""
@@ -83,7 +83,7 @@ def merge(
     deletes that row; another row is inserted. Each key may occur once in the frame.
 
     With `txn` a merge is applied exactly once: a version that the database already has changes
-    nothing, whatever the database holds by then.
+    nothing.
 
     Rows are matched with the state that is durable when the call begins. A write to one of these
     keys that is committed between that moment and the commit of the merge is overwritten by the

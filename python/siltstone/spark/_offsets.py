@@ -86,8 +86,8 @@ def is_held(url: str, consumer: str | None, store_options: str | None) -> bool:
 
 
 def ends(start: Offset, token: str) -> Offset:
-    """The offset of the batch from `start` to a token; `start` itself if the batch is empty. A stream
-    that begins with a snapshot has the snapshot as its first batch."""
+    """The offset of the batch from `start` to a token; `start` itself if the batch is empty. If a
+    stream begins with a snapshot, that is its first batch."""
     if "begins" in start:
         return {"token": start["token"], "snapshot": start["begins"], "seq": start["seq"]}
     return start if token == start["token"] else {"token": token, "from": start["token"]}
@@ -129,7 +129,7 @@ def snapshot_of(
 
 
 def let_go(url: str, checkpoints: Collection[str], store_options: str | None) -> None:
-    """Deletes the checkpoints of a snapshot that is stored. One that cannot be deleted now expires."""
+    """Deletes the checkpoints of a snapshot that is stored. If this fails, they expire."""
     for checkpoint in checkpoints:
         with suppress(Error):
             siltstone.admin.delete_checkpoint(url, checkpoint, store_options=store_options)

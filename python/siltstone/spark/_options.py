@@ -98,7 +98,7 @@ def flag(asked: Mapping[str, str], name: str) -> bool:
 
 
 def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
-    """An option that is a key: a text for its UTF-8, or hexadecimal digits; None if it is not given.
+    """An option that is a key: UTF-8 text, or hexadecimal digits; None if it is not given.
 
     :raises Invalid: no hexadecimal digits.
     """
@@ -112,8 +112,8 @@ def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
 
 
 def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:
-    """The range of keys between two options. For a database of bytes they are keys; for a table they
-    are values of the first column of its key, in the order of the key.
+    """The range of keys between two options. For a database of bytes they are keys, for a table
+    values of the first column of its key, in the order of the key.
 
     :param table: the schema of the table; None: keys are bytes.
     :raises Invalid: no hexadecimal digits; no value of the column.

@@ -131,8 +131,8 @@ def pin(
 
 
 def release() -> int:
-    """Deletes all checkpoints that `scan`, `lookup`, `get`, `view`, `count` and `merge` made in this
-    process; returns their number. Frames that read them raise Expired afterwards, also frames of
+    """Deletes all checkpoints that `scan` and the other functions made in this process; returns
+    their number. Frames that read them raise Expired afterwards, also frames of
     `load()` that share them.
     """
     return _keeper.release()

@@ -22,8 +22,8 @@ one more size."""
 
 
 def cuts(below: Callable[[bytes], float], first: bytes, last: bytes, parts: int) -> list[bytes]:
-    """At most ``parts - 1`` keys above `first` and up to `last`, ascending, that divide the range into
-    parts of about the same size.
+    """At most ``parts - 1`` keys above `first` and up to `last`, ascending, that split the range
+    into parts of about the same size.
 
     :param below: the size of the range below a key. It never falls as the key grows.
     :param first, last: the range's first and last key.

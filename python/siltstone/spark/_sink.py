@@ -68,7 +68,7 @@ else:
 
 @dataclass(frozen=True)
 class Sink:
-    """What is written, and where: plain values, for the processes that plan and the tasks."""
+    """The description of a write: plain values, for the processes that plan and the tasks."""
 
     url: str
     columns: Mapping[str, str]
@@ -108,7 +108,7 @@ class Sink:
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task sends to the process that commits. `staged` is None if nothing was written."""
+    """The message of a task to the process that commits. `staged` is None if nothing was written."""
 
     staged: Staged | None
     job: ingest.Job | None = None

@@ -73,7 +73,7 @@ LIFETIME = 86_400.0
 
 @dataclass(frozen=True)
 class Planned:
-    """What is read: plain values, for the processes that plan and the workers."""
+    """The description of a read: plain values, for the processes that plan and the workers."""
 
     url: str
     store_options: str | None
@@ -192,8 +192,8 @@ def planned_if_there(options: Mapping[str, str]) -> Planned | None:
 
 
 def planned(options: Mapping[str, str]) -> Planned | None:
-    """What a frame with these options reads, at a state that is pinned now. None without a path;
-    the reader raises the error for that.
+    """Pins the state that a frame with these options reads. None without a path; the reader raises
+    the error for that.
 
     :raises Invalid: an unknown option or value.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.

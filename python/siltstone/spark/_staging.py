@@ -177,7 +177,7 @@ def _deletes(operations: pa.Array, name: str) -> pa.Array:
     if not pc.all(known, min_count=0).as_py():
         other = said.filter(pc.invert(known))[0].as_py()
         raise Invalid(
-            f"the column {name!r} says {other!r} for a row; {', '.join(PUTS)} write it, and "
+            f"the column {name!r} says {other!r} of a row; {', '.join(PUTS)} write it, and "
             f"{', '.join(DELETES)} delete its key"
         )
     return goes

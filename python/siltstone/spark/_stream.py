@@ -119,7 +119,7 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         self.beginning: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The beginning of a query that has stored no batch yet. Spark asks for it several times."""
+        """The beginning of a query that has stored no batch yet. Spark calls this several times."""
         if self.beginning is None:
             self.beginning = self._begin()
         return self.beginning

@@ -133,7 +133,7 @@ def check_units(
     units: Sequence[Sequence[_Table]],
     store_options: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The problems of the tables in the units with the given numbers: a function for `mapInArrow`."""
+    """The problems of the tables in the numbered units: a function for `mapInArrow`."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             found = [
