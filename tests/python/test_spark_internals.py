@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_package_uses_no_private_name_of_pyspark() -> None:
     private = re.compile(
-        r"\b(?:spark|session|context|SparkContext|SparkSession|df|frame)\._[a-z]\w*"
+        r"(?<!siltstone\.)\b(?:spark|session|context|SparkContext|SparkSession|df|frame)\._[a-z]\w*"
         r"|from pyspark\S* import _|pyspark\._"
     )
     folder = Path(kv.__file__).parent

@@ -1,7 +1,7 @@
 """The change feed of a database, as a stream of Spark and as a frame.
 
-An offset is a token of the feed. From a token on, any process reads the same rows in one order. So a
-batch that Spark plans again is the same batch, without any other state.
+An offset is a token of the feed. From a token on, any process reads the same rows in the same
+order. So a batch that Spark plans again is the same batch, without any other state.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Sink:
 
 @dataclass
 class Message(WriterCommitMessage):
-    """The message of a task to the process that commits. `staged` is None if nothing was written."""
+    """The message of a task to the process that commits; `staged` is None if no row was written."""
 
     staged: Staged | None
     job: ingest.Job | None = None
