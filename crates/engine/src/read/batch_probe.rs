@@ -192,8 +192,7 @@ impl BatchProbe {
         }
     }
 
-    /// Chooses the newest remaining table of each key, and prefetches what the search of its index
-    /// for the block needs.
+    /// Moves the newest remaining table of each key from `asked` to `visits`, and opens it.
     fn choose_tables(
         &mut self,
         filters: &KeyFilters,
