@@ -172,9 +172,9 @@ fn perhaps_made(error: Error, id: CheckpointId) -> Error {
 /// of `how` has no effect.
 ///
 /// # Errors
-/// NotFound without a database, and for one that was destroyed; Expired for a source that is gone
-/// or whose time is over; Conflict for a name that is taken; Invalid for options out of range;
-/// Denied, Unavailable, Timeout (which name the id: it may have been made), Corruption.
+/// NotFound if there is no database, or it was destroyed; Expired for a source that was deleted or
+/// has expired; Conflict for a name that is in use; Invalid for options out of range; Denied;
+/// Corruption; Unavailable and Timeout, which state the id, because the checkpoint may exist.
 pub fn create_checkpoint<'a>(
     env: &'a Env,
     how: &'a CheckpointOptions,
@@ -211,13 +211,13 @@ pub fn create_checkpoint<'a>(
     .boxed()
 }
 
-/// Lets a checkpoint live for `lifetime` from now on; `None`: for ever. Also one whose time is
-/// over, as long as it was not revoked.
+/// Renews a checkpoint: it expires `lifetime` from now; `None`: it does not expire. An expired
+/// checkpoint can be renewed as long as it was not revoked.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
-/// own; Invalid, also for a reader's own without a lifetime; Denied, Unavailable, Timeout,
-/// Corruption.
+/// NotFound if there is no database; Expired if the checkpoint was deleted; Conflict for a
+/// checkpoint that the writer maintains; Invalid, also for a reader's lease without a lifetime;
+/// Denied, Unavailable, Timeout, Corruption.
 pub fn refresh_checkpoint<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -239,11 +239,11 @@ pub fn refresh_checkpoint<'a>(
     .boxed()
 }
 
-/// Deletes a checkpoint: what nothing else needs is collected from then on.
+/// Deletes a checkpoint. The collector then deletes objects that only this checkpoint retained.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
-/// own; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired if the checkpoint was deleted already; Conflict for a
+/// checkpoint that the writer maintains; Denied, Unavailable, Timeout, Corruption.
 pub fn delete_checkpoint<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -271,11 +271,10 @@ fn explained(error: Error, checkpoint: &Checkpoint) -> Error {
     }
 }
 
-/// Every checkpoint that is present, those of writers and readers included, in the order of their
-/// making.
+/// Lists all checkpoints in the order of their creation, including those of writers and readers.
 ///
 /// # Errors
-/// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<Checkpoint>>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };

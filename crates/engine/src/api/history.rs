@@ -55,7 +55,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
     .boxed()
 }
 
-/// The ids of all retained manifests, ascending.
+/// All retained manifests, in ascending order of their ids.
 async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
@@ -98,10 +98,11 @@ pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, 
         let last = by_then.map(|manifest| manifest.flushed_seq).max();
         last.ok_or_else(|| {
             Error::new(
-            ErrorKind::Expired,
-            "no retained version reaches back to that time; only checkpoints retain older versions",
-        )
-        .with("time", time.0)
+                ErrorKind::Expired,
+                "no retained version reaches back to that time; only checkpoints retain older \
+             versions",
+            )
+            .with("time", time.0)
         })
     })
     .boxed()
