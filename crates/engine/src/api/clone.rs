@@ -147,11 +147,15 @@ impl CloneMaker<'_> {
                 Err(CloneStepRefusal::Failed(error)) => return Err(error),
             }
         }
-        let error = Error::unavailable("other makers of the same clone go on again and again");
+        let error = Error::unavailable(
+            "other processes that create the same clone have overtaken this one again and again; \
+             try again",
+        );
         Err(overtaken.into_iter().fold(error, Error::caused_by))
     }
 
-    /// Steps 1 and 2: pins, and the clone's first manifest; somebody else's when that came first.
+    /// Steps 1 and 2: pins the parents and creates the clone's first manifest. If another process
+    /// created it first, returns that one.
     async fn begin(&self, database: DatabaseId, first: ManifestId) -> Result<Arc<Manifest>> {
         let pinned = self.pin(database, FIRST_ENTRY).await?;
         let sources: Vec<(&str, &Manifest)> =
@@ -221,7 +225,7 @@ impl CloneMaker<'_> {
         check_sources(&rows.collect::<Vec<_>>())
     }
 
-    /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.
+    /// Step 3: adds the pinned tables, and builds tables of the pinned rows of the log.
     async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), CloneStepRefusal> {
         let (env, others) = (&self.here.env, "a clone has other entries than its parents need");
         let (mut left, mut read) = (entries(state), Vec::new());
@@ -267,8 +271,8 @@ impl CloneMaker<'_> {
         self.commit(state, fill).await
     }
 
-    /// Why reading a parent failed. Another maker that has filled the clone, and held its pins, has
-    /// let go of the log meanwhile: what is missing then is no hole.
+    /// Classifies an error of reading a parent. If another process has filled the clone and made
+    /// its pins permanent, it has released the log, so a missing log object is not a gap.
     async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<CloneStepRefusal> {
         let now = look(&self.here, None).await?;
         let stands = now.is_some_and(|now| now.id == state.id);
@@ -279,7 +283,7 @@ impl CloneMaker<'_> {
         })
     }
 
-    /// Steps 4 and 5: every pin endless, then the end.
+    /// Steps 4 and 5: makes every pin permanent, then completes the clone.
     async fn hold_and_finish(
         &self,
         state: &Arc<Manifest>,
@@ -300,7 +304,7 @@ impl CloneMaker<'_> {
         self.commit(state, CloneEdit::Finish { pins: pins(state) }).await
     }
 
-    /// New pins in place of those that the clone records, some of which are gone.
+    /// Replaces the pins that the clone records by new ones, because some no longer exist.
     async fn repin(&self, state: &Arc<Manifest>) -> Result<()> {
         let pinned = self.pin(state.database, next_set(state)).await?;
         let entries = pinned.entries.clone();

@@ -104,8 +104,8 @@ impl<'a> FoundParent<'a> {
         .concat()
     }
 
-    /// Adds a pin of the state that was asked for, which covers the log where that is what is
-    /// durable; and its entry. Answers the newest state, in which the pin stands.
+    /// Adds a pin of the requested state, and its entry. A pin of the current durable state also
+    /// retains the log. Returns the newest manifest, which contains the pin.
     pub(super) async fn pin(
         &self,
         here: &Objects,
@@ -165,7 +165,7 @@ impl<'a> FoundParent<'a> {
         }
     }
 
-    /// What the pin of `entry` pins; `None` where it is gone.
+    /// The state that the pin of `entry` pins; `None` if the pin no longer exists.
     pub(super) async fn rows(&self, entry: &Ancestor) -> Result<Option<ParentRows>> {
         let newest = owned(&self.there, entry).await?;
         let Some(state) = self.pinned(&newest, entry).await? else { return Ok(None) };
