@@ -1,5 +1,7 @@
-//! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state
-//! that has not changed there is one, whatever the number of jobs, and of all states only a few.
+//! Checkpoints that the jobs of one holder share, such as the jobs of one Spark driver.
+//!
+//! Any number of jobs share one checkpoint of an unchanged state. A holder must never have more
+//! than [`MOST_SHARED_PINS`] checkpoints.
 
 use super::checkpoints::{ends, present};
 use crate::io::env::Env;
@@ -15,7 +17,8 @@ use siltstone_manifest::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checkpoints that one holder has at most: for the next state the oldest goes.
+/// Maximum number of checkpoints of one holder. A checkpoint beyond it replaces the one that
+/// expires first.
 pub const MOST_SHARED_PINS: usize = 16;
 
 /// Pins what is durable now, or what checkpoint `source` pins, for `lifetime`, by a checkpoint that
@@ -62,7 +65,7 @@ pub fn pin_shared<'a>(
                 }
                 let edit = Edit::RefreshCheckpoint { id: found.id, expires_at };
                 match try_commit_alone(&objects, edit, Arc::clone(&newest)).await? {
-                    // It went meanwhile: another one is made.
+                    // The checkpoint was deleted meanwhile: create another one.
                     Err(Refusal::Expired { .. }) => {}
                     state => return present(&*state.map_err(Error::from)?, found.id),
                 }

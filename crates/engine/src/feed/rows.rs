@@ -6,7 +6,7 @@ use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 /// Changes in the order of their commits.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeRows {
-    /// What each does.
+    /// The kind of each change.
     pub kinds: Vec<Kind>,
     /// Its key; the first key of a range delete.
     pub keys: Column,
