@@ -27,13 +27,14 @@ pub enum CloneEdit {
     Repin {
         /// The pins that were checked; refused if they are not the recorded ones.
         recorded: Vec<CheckpointId>,
-        /// The new entries, each parent's before those of its ancestors, numbered one by one, and
-        /// the first more than one above the largest number given.
+        /// The new entries, those of each parent before those of its ancestors, numbered
+        /// consecutively. One number is skipped between the largest number assigned so far and the
+        /// first of them.
         entries: Vec<Ancestor>,
     },
-    /// Ends its making (step 5).
+    /// Completes its creation (step 5).
     Finish {
-        /// The pins that were made endless: those that it records, or this is refused.
+        /// The pins that were made permanent; refused if they are not the recorded ones.
         pins: Vec<CheckpointId>,
     },
     /// Removes an ancestor whose pin is removed (rule K5).

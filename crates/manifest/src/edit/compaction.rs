@@ -32,8 +32,9 @@ pub struct FinishCompaction {
     pub job: JobId,
     /// The manifest on which it was planned.
     pub planned_on: ManifestId,
-    /// Tables that go. All must be there (rule N3). Of an object that stands more than once only
-    /// the named parts go (rule K6): cousins share t, and "remove t" would take both halves.
+    /// Tables to remove. All must exist (rule N3). If an object occurs several times, only the
+    /// named parts are removed (rule K6): if two clones share table t, "remove t" would remove both
+    /// halves.
     pub remove: Vec<TablePart>,
     /// Tables to add, disjoint, in ascending key order. A table that is also removed is moved
     /// unchanged.
@@ -85,9 +86,9 @@ impl FinishCompaction {
         self.remove.is_empty() && self.add.is_empty()
     }
 
-    /// The tables that come, each without the keys of those of the destination that were slotted
-    /// into a gap of it meanwhile (rule P3). What went shares no key with those, or it would not
-    /// sink there, so no row is hidden: of one object two parts are seen, beside what lies between.
+    /// The tables to add, without the keys of tables that were added to gaps of the destination
+    /// meanwhile (rule P3). The removed tables share no key with those tables, or they could not
+    /// sink, so no row is hidden: one object becomes two visible parts on both sides.
     fn around_what_stays(&self, state: &Manifest, rules: Rules) -> Vec<SstDescriptor> {
         let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
         if !rules.has(Rule::CutAroundSlotted) {

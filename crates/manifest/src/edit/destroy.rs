@@ -12,15 +12,15 @@ use siltstone_base::{CheckpointId, Epoch, UnixMillis};
 /// Destroys the database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destroy {
-    /// Under which it was fenced; `None` where there is nobody to fence: a database that was never
-    /// initialised, a mirror, or one that was destroyed before.
+    /// The epoch under which the previous writer was fenced; `None` if there is no writer to fence:
+    /// a database that was never initialised, a mirror, or one that was destroyed before.
     pub epoch: Option<Epoch>,
     /// When it is destroyed: the later of the clock of the process and the clock of the store.
     pub at: UnixMillis,
     /// The time at which expiry of checkpoints is judged: the earlier of the two clocks.
     pub now: UnixMillis,
-    /// Whether what is pinned stays until it is let go (rule D2). Otherwise pins of clones, and
-    /// checkpoints that somebody made, refuse it, and all others go.
+    /// Whether pinned data stays until it is released (rule D2). Otherwise pins of clones, and
+    /// checkpoints created by users, prevent the destroy, and all other checkpoints are removed.
     pub soft: bool,
     /// All fences met on the walk, and the own one.
     pub fences: Vec<KeptFence>,

@@ -144,7 +144,7 @@ impl NewHead {
         next.settings.clone_from(&tables.settings);
         next.schema.clone_from(&tables.schema);
         next.features.clone_from(&self.features);
-        // An older state that is exported again gives no number a second time.
+        // Exporting an older state again does not reuse a sequence number.
         next.behind = self.behind.max(next.behind);
         // Readers continue under their leases if no table has changed.
         if next.l0 != tables.l0 || next.runs != tables.runs {

@@ -123,9 +123,9 @@ pub enum Edit {
     },
     /// A new compactor takes the next compactor epoch (rule R2).
     ClaimCompactor {
-        /// The epoch of the writer in whose process it lives: it may claim only while that writer
-        /// is the newest, or a writer that was taken over would stop its successor's compactor.
-        /// `None`: it lives in a process of its own.
+        /// The epoch of the writer in whose process the compactor runs: it may claim only while
+        /// that writer is the newest. Otherwise a writer that was taken over would stop the
+        /// compactor of its successor. `None`: the compactor runs in its own process.
         writer: Option<Epoch>,
         /// The compactor epoch it saw.
         expected: Epoch,
