@@ -1,4 +1,4 @@
-//! One key's value, from its versions.
+//! The value of one key, computed from its versions.
 
 use crate::effect::{Effect, effect_of};
 use crate::operands::{OperandOrder, Operands};

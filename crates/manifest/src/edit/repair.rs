@@ -24,7 +24,7 @@ const MOST_BROUGHT: u32 = 1 << 16;
 /// Cuts the log: rows before the cut are in tables now, rows after it are lost (rule Y2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeepPrefix {
-    /// Under which whoever was the writer has been fenced.
+    /// The epoch under which the previous writer was fenced.
     pub epoch: Epoch,
     /// The tables and jobs of the log before the cut; names of row tables are reserved.
     pub log: LogTables,

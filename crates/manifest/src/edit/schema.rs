@@ -8,9 +8,9 @@ use bytes::Bytes;
 /// Replaces one schema by another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Evolve {
-    /// What it was made from: whoever was quicker is not written over.
+    /// The schema from which it was planned, so that a concurrent change is not overwritten.
     pub from: Bytes,
-    /// What is to stand there.
+    /// The new schema.
     pub to: Bytes,
 }
 
