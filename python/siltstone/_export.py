@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from siltstone import _display, _native
 from siltstone._checkpoints import CheckpointLike
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 
 __all__ = ["ExportReport", "export", "import_", "promote"]
 
@@ -73,6 +73,8 @@ def export(
     :raises Invalid, Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. If the
         outcome is unknown, the error says so, and the call can be repeated.
     """
+    store_options = hidden(store_options)
+    to_store_options = hidden(to_store_options)
     source, target = _places(url, store_options, to, to_store_options)
     return ExportReport(*_native.export(source, target, checkpoint, False, on_progress))
 
@@ -101,6 +103,8 @@ def import_(
     :raises Expired, Corruption, Invalid, Denied, Unavailable, Timeout, Unsupported: as for
         `export`.
     """
+    store_options = hidden(store_options)
+    from_store_options = hidden(from_store_options)
     target, source = _places(url, store_options, from_, from_store_options)
     return ExportReport(*_native.export(source, target, checkpoint, True, on_progress))
 
@@ -113,6 +117,7 @@ def promote(url: Url, *, store_options: StoreOptionsSource | None = None) -> Non
     :raises Conflict: if it is not a mirror, or no export to it has completed.
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.promote(_text(url), _store(store_options))
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from siltstone import _display, _native
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.options import Seconds
 
 __all__ = ["Collected", "GcObject", "GcReport", "Stays", "gc", "run_gc"]
@@ -155,6 +155,7 @@ def gc(
         is counted, and the round continues.
     :raises Invalid, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     grace = db_delete_grace
     return _report(
         _native.gc(_text(url), _store(store_options), dry_run, min_age, grace, on_progress)
@@ -187,6 +188,7 @@ def run_gc(
         database was destroyed, or did not exist.
     :raises Invalid: if a URL or an option is not valid.
     """
+    store_options = hidden(store_options)
     given = [urls] if isinstance(urls, str | os.PathLike) else list(urls)
 
     def tell(url: str, event: dict[str, Any] | Exception | str) -> None:

@@ -430,8 +430,8 @@ class Database(_Reads):
         expire_at: datetime | None = None,
     ) -> Commit: ...
     def write(self, batch: WriteBatch | _ArrowData) -> Commit:
-        """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
-        one atomic batch.
+        """Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and
+        `value`, as one atomic batch.
 
         :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
             `max_batch_bytes`.
@@ -802,7 +802,7 @@ class TableSchema:
         """Encodes rows to a stream of record batches with the columns `key` and `value`. The stream
         can be read once.
 
-        :param data: Arrow data, which may be a stream, or a list of dicts.
+        :param data: Arrow data, including a stream, or a list of dicts.
         """
     def decode(self, keys: Any, values: Any, *, columns: list[str] | None = None) -> ArrowArray:
         """Decodes keys and values to rows, an Arrow record batch. A null value means an absent row:
@@ -1203,7 +1203,7 @@ class Pending(Coroutine[Any, Any, _T_co]):
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
     def send(self, _value: Any) -> Any:
-        """One step of the wait."""
+        """Runs one step of the wait."""
     def throw(self, kind: Any, value: Any = None, _trace: Any = None) -> Any:
         """Ends the wait with an exception."""
     def close(self) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from siltstone import _native
 from siltstone._checkpoints import CheckpointLike, read_at
@@ -71,6 +71,7 @@ def open(
         database or of the shared handle.
     :raises Denied, Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
@@ -135,6 +136,7 @@ def open_reader(
         larger than `max_memtable_bytes`.
     :raises Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     at = read_at(checkpoint, version)
     operator = described(merge_operator)
     place, store, provider = _reader_arguments(url, store_options)
@@ -214,6 +216,7 @@ def clone(
         both), if there is no parent, or if `start` is not below `end`.
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.clone(_text(url), _parents(parent, checkpoint), (start, end), _store(store_options))
 
 
@@ -245,6 +248,7 @@ def destroy(
     :raises Denied: if an object cannot be deleted; repeat the call once it can.
     :raises Invalid, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.destroy(_text(url), soft, _store(store_options))
 
 
@@ -252,6 +256,7 @@ def _reader_arguments(
     url: Url, store_options: StoreOptionsSource | None
 ) -> tuple[str, dict[str, str | int | bool], str | None]:
     """Where, with which store options, and the name of the provider that gave these."""
+    store_options = hidden(store_options)
     place = _text(url)
     if place and "://" not in place:
         # A fork or a pickle may open it again in another working directory.
@@ -301,17 +306,35 @@ def place_of(url: Url) -> str:
         raise Invalid(home, context={"path": text}) from None
 
 
+class _Hidden(dict[str, Any]):
+    """Store options whose values no representation shows: tools that print the variables of a
+    frame (error reporters, debuggers, test runners) print this."""
+
+    def __repr__(self) -> str:
+        return f"<store options: {', '.join(self)}>"
+
+
+Given = TypeVar("Given")
+
+
+def hidden(options: Given) -> Given:
+    """The same options, such that frames of Siltstone do not show their values. Functions and names
+    of functions stay as they are."""
+    return cast("Given", _Hidden(options)) if isinstance(options, Mapping) else options
+
+
 def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
+    options = hidden(options)
     if options is None:
         return {}
-    given = options if isinstance(options, Mapping) else called(options)
+    given = hidden(options if isinstance(options, Mapping) else called(options))
     if not isinstance(given, Mapping):
         taken = "a dict, or a function that gives one"
         raise TypeError(f"store_options takes {taken}, not {type(given).__name__}")
-    return dict(given) if isinstance(options, Mapping) else _Renewable(given, options)
+    return _Hidden(given) if isinstance(options, Mapping) else _Renewable(given, options)
 
 
-class _Renewable(dict[str, Any]):
+class _Renewable(_Hidden):
     """Store options of a provider, which can be renewed."""
 
     def __init__(self, given: StoreOptions, source: StoreOptionsSource) -> None:
@@ -320,7 +343,7 @@ class _Renewable(dict[str, Any]):
 
     def renewed(self) -> dict[str, Any]:
         """Calls the provider again."""
-        return dict(_store(self._source))
+        return _Hidden(_store(self._source))
 
 
 _hooked_workers: set[int] = set()

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from siltstone import _display, _native
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 
 __all__ = [
     "Damage",
@@ -189,6 +189,7 @@ def repair(
     :raises Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. The call can be
         repeated.
     """
+    store_options = hidden(store_options)
     found = _native.repair(_text(url), _store(store_options), dry_run, take_over)
     damage = tuple(Damage(*each) for each in found.pop("damage"))
     dropped = tuple(UUID(each) for each in found.pop("checkpoints_dropped"))
@@ -230,6 +231,7 @@ def give_up_table(
     :raises Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. The call can be
         repeated.
     """
+    store_options = hidden(store_options)
     found = _native.give_up_table(_text(url), _store(store_options), table, dry_run, take_over)
     dropped = tuple(UUID(each) for each in found.pop("checkpoints_dropped"))
     return GiveUpReport(checkpoints_dropped=dropped, **found)
@@ -243,4 +245,5 @@ def collect_after_repair(url: Url, *, store_options: StoreOptionsSource | None =
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`. The call can be
         repeated.
     """
+    store_options = hidden(store_options)
     _native.collect_after_repair(_text(url), _store(store_options))

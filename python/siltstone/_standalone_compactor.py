@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 from siltstone.stats import Compaction
@@ -80,6 +80,7 @@ def compact(
     :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: see
         `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     operator = described(merge_operator)
     if workers < 0:
         raise ValueError("workers must be 0 or more")
@@ -129,6 +130,7 @@ def run_compactor(
     :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: see
         `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     operator = described(merge_operator)
     if workers < 0 or (worker and workers):
         raise ValueError("workers must be 0 or more, and 0 together with worker=True")

@@ -17,7 +17,7 @@ from siltstone import _display, _native
 from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone._export import ExportReport, export, import_, promote
 from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
-from siltstone._open import StoreOptionsSource, Url, _not_built, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _not_built, _store, _text, hidden
 from siltstone._repair import (
     Damage,
     GiveUpReport,
@@ -79,6 +79,7 @@ def manifest(
         collected.
     :raises Invalid, Denied, Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.manifest(_text(url), id, _store(store_options))
 
 
@@ -106,6 +107,7 @@ def create_checkpoint(
     :raises Invalid, Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`. If the
         outcome is unknown, the error names the id of the checkpoint.
     """
+    store_options = hidden(store_options)
     asked = asked_for("durable", True, lifetime, source, name, metadata)
     return _native.create_checkpoint(_text(url), _store(store_options), asked)
 
@@ -128,6 +130,7 @@ def refresh_checkpoint(
     :raises Conflict: if the checkpoint belongs to a writer.
     :raises Invalid, Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.refresh_checkpoint(_text(url), _store(store_options), id, lifetime)
 
 
@@ -143,6 +146,7 @@ def delete_checkpoint(
     :raises Conflict: if the checkpoint belongs to a writer, or pins a clone: see `release_clone`.
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.delete_checkpoint(_text(url), _store(store_options), id)
 
 
@@ -174,6 +178,7 @@ def release_clone(
         `clone_parents`.
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     which = os.fspath(clone) if isinstance(clone, os.PathLike) else clone
     return _native.release_clone(_text(url), _store(store_options), which, force)
 
@@ -194,6 +199,7 @@ def list_checkpoints(
     :raises NotFound: if there is no database at `url`.
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     found = _native.list_checkpoints(_text(url), _store(store_options))
     return [
         one
@@ -331,6 +337,7 @@ def verify(
     :raises NotFound: if there is no database at `url`.
     :raises Invalid, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     found = _native.verify(_text(url), _store(store_options), on_progress)
     problems = tuple(Problem(*each) for each in found.pop("problems"))
     orphans = tuple(Orphan(*each) for each in found.pop("orphans"))
@@ -354,6 +361,7 @@ def restore(
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`. If
         the outcome is unknown, the error says so, and the call can be repeated.
     """
+    store_options = hidden(store_options)
     _native.restore(_text(url), _store(store_options), checkpoint)
 
 
@@ -380,6 +388,7 @@ def versions(url: Url, *, store_options: StoreOptionsSource | None = None) -> li
     :raises NotFound: if there is no database at `url`.
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     found = _native.versions(_text(url), _store(store_options))
     return [Version(id, moment(millis), seq) for id, millis, seq in found]
 
@@ -396,6 +405,7 @@ def seq_at(url: Url, time: datetime, *, store_options: StoreOptionsSource | None
     :raises Expired: if no kept log or version is that old.
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     if not isinstance(time, datetime) or time.utcoffset() is None:
         raise TypeError("time must be a datetime with a time zone, such as datetime.now(UTC)")
     millis = max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))

@@ -37,7 +37,7 @@ from uuid import UUID
 from siltstone import _native
 from siltstone._checkpoints import Checkpoint, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 
@@ -224,6 +224,7 @@ def begin(
         without a consumer.
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     asked = _asked(since, consumer, until, lifetime, most_bytes)
     return Changes(_native.feed_begin(_text(url), _store(store_options), asked))
 
@@ -233,6 +234,7 @@ def latest(url: Url, *, store_options: StoreOptionsSource | None = None) -> str:
 
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.feed_latest(_text(url), _store(store_options))
 
 
@@ -250,6 +252,7 @@ def plan(
 
     :raises Expired: if the changes were collected.
     """
+    store_options = hidden(store_options)
     feed = begin(url, since=since, store_options=store_options)
     feed.read(rows, bytes)
     return feed.token
@@ -262,11 +265,13 @@ def read(
 
     :raises Expired: if the changes were collected.
     """
+    store_options = hidden(store_options)
     return begin(url, since=since, until=until, store_options=store_options)
 
 
 def consumers(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[HeldBy]:
     """Lists the consumers, and the log that they retain."""
+    store_options = hidden(store_options)
     held = _native.feed_consumers(_text(url), _store(store_options))
     return [
         HeldBy(name, seq, wal, None if expires is None else moment(expires), most)
@@ -279,6 +284,7 @@ def forget(url: Url, consumer: str, *, store_options: StoreOptionsSource | None 
 
     :raises Expired: if there is no consumer with the name.
     """
+    store_options = hidden(store_options)
     _native.feed_forget(_text(url), _store(store_options), consumer)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from siltstone import _native
 from siltstone._importable import resolve
-from siltstone._open import StoreOptionsSource, Url, _reader_arguments, _store
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments, _store, hidden
 from siltstone._standalone_compactor import Compaction, Merged, OnEvent, _teller
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
@@ -92,6 +92,7 @@ class Unit:
         :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
             The unit can be run again.
         """
+        store_options = hidden(store_options)
         given = self._provider if store_options is None else store_options
         unit = (self.job, self.range, self._after)
         data, tables, rows, size = _native.run_unit(
@@ -222,6 +223,7 @@ def plan(
     :raises Invalid: if `unit_bytes` is below 1.
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     if unit_bytes < 1:
         raise Invalid(f"unit_bytes must be 1 or more, not {unit_bytes}")
     done: list[Compaction] = []

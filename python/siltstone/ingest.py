@@ -43,6 +43,7 @@ from siltstone._open import (
     _reader_arguments,
     _store,
     _text,
+    hidden,
 )
 from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
 from siltstone.options import Options, Seconds
@@ -202,6 +203,7 @@ class Job:
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
     ) -> None:
+        store_options = hidden(store_options)
         _checked(txn)
         match replace:
             case None | (_, _):
@@ -357,6 +359,8 @@ class Job:
         self._store_options = _store(self._provider)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_job"):
+            return "<siltstone.ingest.Job, not begun>"
         return f"<siltstone.ingest.Job {self.id} for {self.url}>"
 
 
@@ -432,6 +436,7 @@ def submit(
         later.
     :raises NotFound, Denied: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
         raise TypeError("timeout must be a duration; use wait=False to not wait")
@@ -484,6 +489,7 @@ def _take_in(
 
     :param ends_others: whether to fence another process that does the same and did not close.
     """
+    store_options = hidden(store_options)
     scheme, found, _ = request.url.partition("://")
     if take_over is None and found and scheme.lower() not in _TELL_OF_WRITERS:
         take_over = False
@@ -512,6 +518,7 @@ def status(
     :raises Conflict: if the request or the job is for another database.
     :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     place = (_text(url), _store(store_options))
     if isinstance(request, str):
         return IngestStatus(*_native.ingest_status(*place, request))
@@ -527,6 +534,7 @@ def jobs(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[S
     :raises NotFound: if there is no database.
     :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
 
     def moment(millis: int) -> datetime:
         return datetime.fromtimestamp(millis / 1000, UTC)
@@ -556,6 +564,7 @@ def withdraw(
     :raises NotFound: if there is no database, or no such job.
     :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     named = job if isinstance(job, str) else job.id
     return IngestStatus(*_native.ingest_withdraw(_text(url), _store(store_options), named))
 
@@ -568,4 +577,5 @@ def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None =
     :raises Conflict: if a job of the application is pending.
     :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.ingest_forget(_text(url), _store(store_options), app)

@@ -111,24 +111,23 @@ class Stats:
     flushed_seq: int
     """Newest operation that is in a table."""
     feed_consumers: int
-    """Consumers of the change feed that hold the log."""
+    """Consumers of the change feed that retain the log."""
     feed_held_wal_objects: int
-    """WAL objects, at most, that only consumers of the change feed keep."""
+    """Upper bound of the WAL objects that only consumers of the change feed retain."""
     feed_held_bytes: int
-    """Bytes of the log and of what ingests brought that only consumers of the change feed kept, as
-    the last round of this process's collector found."""
+    """Bytes of the log and of ingested tables that only consumers of the change feed retained, as
+    of the last round of this process's collector."""
     uptime_seconds: float
     """Time since the handle was opened."""
     last_refresh_time: float
-    """When a following reader last looked for newer data with success, since 1970; 0 for every
+    """Time of the last successful refresh of a following reader, in seconds since 1970; 0 for every
     other handle."""
     staleness_seconds: float
-    """Time since a following reader last looked for newer data with success; 0 for every other
-    handle."""
+    """Time since the last successful refresh of a following reader; 0 for every other handle."""
     refresh_failures: int
-    """Looks of a following reader that failed; `refresh_error` says with what."""
+    """Failed refreshes of a following reader; `refresh_error` has the last error."""
     memtable_entries: int
-    """Entries of all memtables, older versions included."""
+    """Entries of all memtables, including older versions."""
     memtable_bytes: int
     """Memory of all memtables."""
     frozen_memtables: int
@@ -138,29 +137,29 @@ class Stats:
     frozen_bytes: int
     """Memory of the memtables that wait to be flushed."""
     wal_buffered_bytes: int
-    """Accepted writes that wait to be sent to the WAL."""
+    """Accepted writes that are not yet sent to the WAL."""
     unflushed_wal_objects: int
-    """WAL objects that the next opener would replay."""
+    """WAL objects that the next opening would replay."""
     snapshots: int
-    """Snapshots and scans of this writer that are open."""
+    """Open snapshots and scans of this writer."""
     pressure: float
-    """How near writes are to being stopped: 0 where none is slowed, 1 where all wait."""
+    """How close writes are to a stop: 0 if no write is slowed, 1 if all writes wait."""
     slowed_writes: int
-    """Times that a write waited because of the rate."""
+    """Number of waits of a write because of the rate limit."""
     stopped_writes: int
-    """Times that a write waited for room."""
+    """Number of waits of a write for room."""
     waited_for_memory_seconds: float
-    """Time that writes waited because of max_memtable_bytes, all together."""
+    """Total time that writes waited because of max_memtable_bytes."""
     waited_for_l0_seconds: float
-    """Time that writes waited because of l0_max_ssts, all together."""
+    """Total time that writes waited because of l0_max_ssts."""
     waited_for_compaction_seconds: float
-    """Time that writes waited because of max_pending_compaction_bytes, all together."""
+    """Total time that writes waited because of max_pending_compaction_bytes."""
     l0_entries: int
-    """Entries of L0: each is one flush, and one more place to look."""
+    """Entries of L0. Each is one flush, and one more layer that a read checks."""
     l0_tables: int
     """Tables of L0."""
     l0_rows: int
-    """Rows in L0, older versions and tombstones included."""
+    """Rows in L0, including older versions and tombstones."""
     l0_bytes: int
     """Size of the tables of L0 in the store."""
     sorted_runs: int
@@ -168,41 +167,42 @@ class Stats:
     tables: int
     """Tables of all levels."""
     table_rows: int
-    """Rows in tables, older versions and tombstones included."""
+    """Rows in tables, including older versions and tombstones."""
     table_tombstones: int
     """Tombstones in tables."""
     table_bytes: int
     """Size of all tables in the store."""
     read_amplification: int
-    """Places that a look-up of an absent key asks: layers of L0 and sorted runs."""
+    """Layers that a look-up of an absent key checks: layers of L0 and sorted runs."""
     space_amplification: float
-    """Bytes of all tables by those of the oldest layer: what is stored for what is live, at
-    most."""
+    """Bytes of all tables divided by the bytes of the oldest layer: an upper bound of the stored
+    bytes for each live byte."""
     flushes: int
-    """Memtables that became tables."""
+    """Memtables that were flushed to tables."""
     flushed_bytes: int
     """Bytes of the tables that flushes wrote."""
     large_batches: int
-    """Batches that were made tables before they were accepted (writes.skip_memtable_bytes)."""
+    """Batches that were written to tables before they were accepted (writes.skip_memtable_bytes).
+    """
     large_batch_bytes: int
     """Bytes of the tables of large batches."""
     pending_compaction_bytes: int
-    """Bytes that the scheduler would have merged now."""
+    """Bytes that the scheduler would merge now."""
     compactions_running: int
-    """Compactions under way in this process."""
+    """Compactions that run in this process."""
     compactions: int
-    """Compactions that this process has ended."""
+    """Compactions that this process has completed."""
     compaction_failures: int
-    """Runs of the compactor that failed, and are tried again."""
+    """Failed runs of the compactor, which are tried again."""
     compactor_takeovers: int
-    """Times that this process took the compactor's epoch back from one that was stalled."""
+    """Times that this process took the compactor's epoch back from a stalled compactor."""
     compactor_silent_seconds: float
-    """How long the compactor that stopped this process's has been seen to do nothing while it was
-    needed; 0 where there is none."""
+    """Time for which the compactor that replaced the one of this process has made no progress
+    although there was work; 0 if there is none."""
     compaction_moved_tables: int
-    """Tables that came to their run unread, as they were."""
+    """Tables that were moved to their run without being read."""
     compaction_dropped_tables: int
-    """Tables that went unread."""
+    """Tables that were dropped without being read."""
     compaction_read_bytes: int
     """Bytes of the tables that compactions merged."""
     compaction_written_bytes: int
@@ -212,90 +212,90 @@ class Stats:
     compaction_written_rows: int
     """Rows of the tables that compactions wrote."""
     compaction_seconds: float
-    """Time that compactions took, failed ones included."""
+    """Time that compactions took, including failed ones."""
     write_amplification: float
-    """Bytes of tables written by bytes of tables flushed, since opening."""
+    """Bytes of written tables divided by bytes of flushed tables, since opening."""
     gc_rounds: int
     """Rounds of the collector of this process."""
     gc_deleted_objects: int
-    """Objects that they deleted."""
+    """Objects that the collector of this process deleted."""
     gc_deleted_bytes: int
-    """Bytes of the objects that they deleted."""
+    """Bytes of the objects that the collector of this process deleted."""
     gc_failed_deletes: int
-    """Deletes that failed, and are tried again."""
+    """Deletes that failed, which are tried again."""
     block_cache_bytes: int
-    """Decoded blocks in memory."""
+    """Size of the decoded blocks in memory."""
     block_cache_capacity: int
-    """What decoded blocks may take."""
+    """Maximum size of the decoded blocks in memory."""
     block_cache_hits: int
     """Look-ups that found their block in memory."""
     block_cache_misses: int
-    """Look-ups that did not."""
+    """Look-ups that did not find their block in memory."""
     mapped_bytes: int
-    """Bytes of the tables that are read where they lie, in mapped files: the system's memory,
-    which it takes back when it needs it."""
+    """Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it when it
+    needs it."""
     metadata_bytes: int
-    """Indexes and filters of tables in memory."""
+    """Size of the indexes and filters of tables in memory."""
     metadata_capacity: int
-    """What indexes and filters may take."""
+    """Maximum size of indexes and filters in memory."""
     gets: int
-    """Keys asked for by `get`, `in` and `db[key]`."""
+    """Keys read by `get`, `in` and `db[key]`."""
     get_many_keys: int
-    """Keys asked for by `get_many`."""
+    """Keys read by `get_many`."""
     scans: int
-    """Scans begun."""
+    """Scans that were begun."""
     durable_write_seconds_p50: float
-    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
-    durable write waited at most: half took no longer."""
+    """Time from the acceptance of the oldest write of a WAL object until the object was durable, an
+    upper bound of the wait of a durable write: the median."""
     durable_write_seconds_p99: float
-    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
-    durable write waited at most: 99 of 100 took no longer."""
+    """Time from the acceptance of the oldest write of a WAL object until the object was durable, an
+    upper bound of the wait of a durable write: the 99th percentile."""
     cached_get_seconds_p50: float
-    """Time of a `get` that memory answered, one in 256 of them: half took no longer."""
+    """Time of a `get` from memory, of which one in 256 is measured: the median."""
     cached_get_seconds_p99: float
-    """Time of a `get` that memory answered, one in 256 of them: 99 of 100 took no longer."""
+    """Time of a `get` from memory, of which one in 256 is measured: the 99th percentile."""
     fetched_get_seconds_p50: float
-    """Time of a `get` that asked the store: half took no longer."""
+    """Time of a `get` that read from the store: the median."""
     fetched_get_seconds_p99: float
-    """Time of a `get` that asked the store: 99 of 100 took no longer."""
+    """Time of a `get` that read from the store: the 99th percentile."""
     get_request_seconds_p50: float
-    """Time of GETs: half took no longer."""
+    """Time of GETs: the median."""
     get_request_seconds_p99: float
-    """Time of GETs: 99 of 100 took no longer."""
+    """Time of GETs: the 99th percentile."""
     put_request_seconds_p50: float
-    """Time of conditional creates: half took no longer."""
+    """Time of conditional creates: the median."""
     put_request_seconds_p99: float
-    """Time of conditional creates: 99 of 100 took no longer."""
+    """Time of conditional creates: the 99th percentile."""
     list_request_seconds_p50: float
-    """Time of LISTs: half took no longer."""
+    """Time of LISTs: the median."""
     list_request_seconds_p99: float
-    """Time of LISTs: 99 of 100 took no longer."""
+    """Time of LISTs: the 99th percentile."""
     delete_request_seconds_p50: float
-    """Time of DELETEs: half took no longer."""
+    """Time of DELETEs: the median."""
     delete_request_seconds_p99: float
-    """Time of DELETEs: 99 of 100 took no longer."""
+    """Time of DELETEs: the 99th percentile."""
     get_requests: int
     """GETs."""
     put_requests: int
-    """PUTs, and uploads that were finished."""
+    """PUTs, and completed uploads."""
     upload_chunks: int
-    """Pieces of uploads."""
+    """Parts of uploads."""
     list_requests: int
     """LISTs."""
     delete_requests: int
     """DELETEs."""
     failed_requests: int
-    """Requests that ended with an error."""
+    """Requests that failed."""
     transient_failures: int
     """Failed requests of a kind that is tried again."""
     bytes_read: int
     """Bytes read from the store."""
     bytes_written: int
-    """Bytes sent to the store, failed requests included."""
+    """Bytes sent to the store, including failed requests."""
     request_price: float
-    """Price of the requests on S3 standard, in dollars."""
+    """Price of the requests at the rates of S3 Standard, in US dollars."""
     storage_price_per_month: float
-    """Price of keeping the tables for a month there."""
+    """Price of storing the tables for a month at the rates of S3 Standard, in US dollars."""
     compaction_log: tuple[Compaction, ...]
     """The last compactions in the process of this writer, oldest first: at most 64. No figure."""
     compaction_error: str | None

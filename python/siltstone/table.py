@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from siltstone import _native
 from siltstone._native import ArrowArray, TableSchema, TableStream
-from siltstone._open import StoreOptionsSource, Url, _store, _text
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.exceptions import Conflict, Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
@@ -81,6 +81,7 @@ def create(
     :raises Unsupported: if a column has an unsupported type.
     :raises Conflict, Denied, Unavailable, Corruption: as for `siltstone.open`.
     """
+    store_options = hidden(store_options)
     columns = _columns(schema, key)
     named, store = named_options(options), _store(store_options)
     operator = described(merge_operator)

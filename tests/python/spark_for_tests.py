@@ -70,11 +70,16 @@ def begun(settings: dict[str, str]) -> Any:
 
 
 def ended() -> None:
-    """Ends the machine that a session ran on, once it is stopped."""
+    """Ends the machine that a session ran on, once it is stopped.
+
+    PySpark keeps one machine for each process and has no public call to end it. The name is the
+    same from 3.5 to 4.3; where it is missing, the machine stays until the process ends.
+    """
     from pyspark import SparkContext  # noqa: PLC0415
 
-    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    gateway = getattr(SparkContext, "_gateway", None)
     if gateway is not None:
+        SparkContext._gateway = SparkContext._jvm = None
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(30)

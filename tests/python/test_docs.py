@@ -87,9 +87,10 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_four_pages_are_about_spark() -> None:
+def test_five_pages_are_about_spark() -> None:
     names = [page.name for page in SPARK]
-    assert names == ["README.md", "howto-recipes.md", "howto-spark.md", "tutorial-spark.md"]
+    of_docs = ["howto-recipes.md", "howto-spark.md", "spark-tables.md", "tutorial-spark.md"]
+    assert names == ["README.md", *of_docs]
 
 
 def test_the_index_names_every_page() -> None:

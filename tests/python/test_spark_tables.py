@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, flights) -> None:
         ),
         "no column 'extra'": (good.selectExpr("*", "1 AS extra"), {"key": key}),
         "no column 'day'": (good.drop("day"), {"key": key}),
-        "it is for good": (good, {"key": ["day", "country"]}),
+        "a key cannot be changed": (good, {"key": ["day", "country"]}),
         "key is ['country', 'day asc nulls last']": (
             good,
             {"key": ["country", "day asc nulls last"]},

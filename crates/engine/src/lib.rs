@@ -57,7 +57,7 @@ pub use compact::{
     CompactionPlan, CompactionUnit, CompactorEvent, CompactorOptions, CompactorProcess,
     RangeMerged, UnitResult,
 };
-pub use feed::rows::Changed;
+pub use feed::rows::ChangeRows;
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use io::env::Env;

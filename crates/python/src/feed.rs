@@ -23,7 +23,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::{
-    ChangeToken, Changed, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq, UnixMillis,
+    ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq,
+    UnixMillis,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +103,7 @@ impl Feed {
         py: Python<'_>,
         (rows, bytes): (usize, usize),
         given_up: Arc<AtomicBool>,
-    ) -> PyResult<impl Future<Output = Result<Option<(Changed, ChangeToken)>>> + Send + 'static>
+    ) -> PyResult<impl Future<Output = Result<Option<(ChangeRows, ChangeToken)>>> + Send + 'static>
     {
         let (changes, passed_on) = (Arc::clone(self.changes.get(py)?), Arc::clone(&self.passed_on));
         Ok(async move {
@@ -157,7 +158,7 @@ impl FeedPosition {
 }
 
 /// Converts changes to Arrow.
-fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
+fn as_arrow(next: Option<(ChangeRows, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
     next.map(|(changed, behind)| Ok((into_array(changed)?, behind))).transpose()
 }
 
@@ -250,7 +251,7 @@ impl Feed {
 /// Kind, key, value, sequence number, time.
 type PlainRow<'py> = (&'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64, u64);
 
-fn plain_rows<'py>(py: Python<'py>, changed: &Changed) -> Vec<PlainRow<'py>> {
+fn plain_rows<'py>(py: Python<'py>, changed: &ChangeRows) -> Vec<PlainRow<'py>> {
     let rows = changed.kinds.iter().zip(&changed.seqs).zip(&changed.times).enumerate();
     let row = |(at, ((kind, seq), time)): (usize, ((&Kind, &Seq), &UnixMillis))| {
         let bytes = |column: &Column| PyBytes::new(py, column.get(at).unwrap_or_default());
@@ -281,7 +282,7 @@ fn word(kind: Kind) -> &'static str {
 }
 
 /// Moves the columns into arrays without a copy.
-fn into_array(changed: Changed) -> Result<ArrayRef> {
+fn into_array(changed: ChangeRows) -> Result<ArrayRef> {
     let binary = |column: Column, valid: Option<NullBuffer>| {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
         BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), valid)

@@ -1,4 +1,4 @@
-//! `write` and `put_many`: many operations in one atomic batch.
+//! `write` and `put_many`: many operations as one atomic batch.
 
 use crate::batch::WriteBatch;
 use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
@@ -13,13 +13,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::{Batch, LargeWrite, UnixMillis};
 
-/// Batches up to this many bytes are accepted while the interpreter lock is held.
+/// Batches up to so many bytes are accepted with the interpreter lock held.
 pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
-    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
-    /// as one atomic batch.
+    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and
+    /// `value`, as one atomic batch.
     ///
     /// :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
     ///     `max_batch_bytes`.
@@ -50,11 +50,10 @@ impl Database {
     }
 }
 
-/// Calls `work` with the batch in `data`: a WriteBatch, or Arrow data with the columns `key` and
-/// `value`.
+/// Calls `work` with the batch that `data` is: a WriteBatch, or Arrow data with two columns.
 ///
 /// # Errors
-/// TypeError for other types; Invalid for missing columns, nulls, and too many bytes.
+/// TypeError for anything else; Invalid for missing columns, nulls, and too many bytes.
 pub(crate) fn with_rows<T>(
     py: Python<'_>,
     database: &Database,
@@ -75,11 +74,11 @@ pub(crate) fn with_rows<T>(
     work(&growing.batch)
 }
 
-/// A batch that sets every key to the value at the same position, with the given lifetime.
+/// A batch that sets every key to the value beside it, for `life`.
 ///
 /// # Errors
-/// TypeError if the arguments are neither two Arrow arrays nor two sequences of bytes; Invalid if
-/// the lengths differ, for nulls, and for too many bytes.
+/// TypeError for what is neither two Arrow arrays nor two sequences of bytes; Invalid for lengths
+/// that differ, nulls, and too many bytes.
 pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
@@ -102,11 +101,11 @@ pub(crate) fn beside(
     Ok(growing.batch)
 }
 
-/// A batch under construction that refuses to exceed the size limit of the database.
+/// A batch under construction that refuses to outgrow what the database takes.
 struct GrowingBatch {
     batch: Batch,
     max_bytes: usize,
-    /// Expiry of the entries that are put.
+    /// When what is put expires.
     expires_at: Option<UnixMillis>,
 }
 
@@ -184,8 +183,8 @@ fn lengths_differ(py: Python<'_>, keys: usize, values: usize) -> PyErr {
     error::invalid(py, format!("there are {keys} keys and {values} values"))
 }
 
-/// Commits `batch`. A large batch that skips the memtable is uploaded. Releases the interpreter
-/// lock for a large batch.
+/// Commits `batch`, by its upload where it skips the memtable; gives the interpreter lock up for a
+/// large one.
 pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -> PyResult<Commit> {
     let held = database.held();
     let engine = held.get(py)?;
@@ -198,14 +197,14 @@ pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -
     database.accept(py, |engine| py.detach(|| engine.write(batch)))
 }
 
-/// Begins the write of a batch that skips the memtable; `None` if the batch does not skip it.
+/// The write of a batch that skips the memtable; `None` for one that does not.
 pub(crate) fn begin_large(
     py: Python<'_>,
     engine: &siltstone::Database,
     batch: &Batch,
 ) -> PyResult<Option<LargeWrite>> {
     let bytes = batch.as_bytes().len();
-    // Checked first: most batches are below the bound, and releasing the lock costs time.
+    // Asked first: most batches are below the bound, and giving the lock up costs them.
     if engine.options().writes.skip_memtable_bytes.is_none_or(|bound| bytes < bound) {
         return Ok(None);
     }

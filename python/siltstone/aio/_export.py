@@ -5,7 +5,7 @@ from __future__ import annotations
 from siltstone import _native
 from siltstone._checkpoints import CheckpointLike
 from siltstone._export import ExportReport, _places
-from siltstone._open import StoreOptionsSource, Url
+from siltstone._open import StoreOptionsSource, Url, hidden
 
 __all__ = ["export", "import_"]
 
@@ -20,6 +20,8 @@ async def export(
 ) -> ExportReport:
     """As `siltstone.admin.export`: exports a state of the database at `url` to a mirror at `to`.
     The call continues if the wait is cancelled."""
+    store_options = hidden(store_options)
+    to_store_options = hidden(to_store_options)
     source, target = _places(url, store_options, to, to_store_options)
     return ExportReport(*await _native.begin_export(source, target, checkpoint, False))
 
@@ -34,5 +36,7 @@ async def import_(
 ) -> ExportReport:
     """As `siltstone.admin.import_`: imports the mirror or database at `from_` to `url`. The call
     continues if the wait is cancelled."""
+    store_options = hidden(store_options)
+    from_store_options = hidden(from_store_options)
     target, source = _places(url, store_options, from_, from_store_options)
     return ExportReport(*await _native.begin_export(source, target, checkpoint, True))

@@ -16,6 +16,7 @@ from siltstone._open import (
     _reader_arguments,
     _store,
     _text,
+    hidden,
 )
 from siltstone.aio._handles import Database, Reader
 from siltstone.aio._pending_handle import Opening
@@ -41,6 +42,7 @@ def open(
 
     If the wait is cancelled after the database was opened, it is closed in the background.
     """
+    store_options = hidden(store_options)
 
     async def begin() -> Database:
         pending = _native.begin_open(
@@ -67,6 +69,7 @@ def open_reader(
 ) -> Opening[Reader]:
     """Opens a reader of the database at `url`. Arguments and errors are those of
     `siltstone.open_reader`."""
+    store_options = hidden(store_options)
 
     async def begin() -> Reader:
         at = read_at(checkpoint, version)
@@ -92,6 +95,7 @@ async def clone(
 ) -> None:
     """As `siltstone.clone`: creates a clone of one or more databases at `url`. If the wait is
     cancelled, the call continues in the background. A repeated call completes the same clone."""
+    store_options = hidden(store_options)
     parents = _parents(parent, checkpoint)
     await _native.begin_clone(_text(url), parents, (start, end), _store(store_options))
 
@@ -101,4 +105,5 @@ async def destroy(
 ) -> None:
     """Destroys a database. Arguments and errors are those of `siltstone.destroy`. The call
     continues if the wait is cancelled."""
+    store_options = hidden(store_options)
     await _native.begin_destroy(_text(url), soft, _store(store_options))

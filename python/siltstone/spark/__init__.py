@@ -1,14 +1,15 @@
-"""Apache Spark: a database read as DataFrames at one checkpoint, and written from them.
+"""Apache Spark: read a database as DataFrames at one checkpoint, and write DataFrames to it.
 
-``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of its rows, ``lookup`` a join with
-it, ``get`` a column function; ``spark.read.format("siltstone").load("s3://bucket/db")`` is found
-without registration. ``bulk_load`` writes a DataFrame into a database, from the executors, in one
-commit; ``delete`` takes the keys of one away, ``upsert`` is for `foreachBatch`. Of a table
-(`siltstone.table`) all of them have its columns. Everything goes through Arrow batches. Spark 3.5
-and newer, Spark Connect too; ``pip install siltstone[spark]`` here and where the workers run.
+``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of the rows, `view` a view for SQL,
+`count` their number, `lookup` a join, `get` a column function. ``spark.read.format("siltstone")``
+needs no registration. `bulk_load` writes a DataFrame from the executors in one commit, `merge`
+changes the rows that match one, `delete` deletes keys or a range, `upsert` is for `foreachBatch`.
+`export_parquet` writes Parquet files. A table (`siltstone.table`) has its own columns in all of
+them. All data moves as Arrow batches. Spark 3.5 and newer, also by Spark Connect. Run ``pip install
+siltstone[spark]`` here and on the workers.
 
-Workers are processes of their own. They work with the credentials of their environment, or of the
-function that `store_options` names: none travels with a job.
+Workers are processes of their own. They use the credentials of their environment, or of the
+function that `store_options` names. No credentials are sent with a job.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from siltstone.spark._changes import changes
 from siltstone.spark._commit import LoadResult
 from siltstone.spark._compaction import CompactionResult, compact
 from siltstone.spark._doctor import Doctor, Slot, doctor
+from siltstone.spark._export import ParquetExport, export_parquet
 from siltstone.spark._load import bulk_load, delete
+from siltstone.spark._lookup import get, lookup
+from siltstone.spark._merge import merge
 from siltstone.spark._pins import release
 from siltstone.spark._registration import register
-from siltstone.spark._scan import get, lookup, scan
+from siltstone.spark._scan import count, scan, view
 from siltstone.spark._upsert import upsert
 from siltstone.spark._verify import TableProblem, Verified, verify
 
@@ -28,19 +32,24 @@ __all__ = [
     "CompactionResult",
     "Doctor",
     "LoadResult",
+    "ParquetExport",
     "Slot",
     "TableProblem",
     "Verified",
     "bulk_load",
     "changes",
     "compact",
+    "count",
     "delete",
     "doctor",
+    "export_parquet",
     "get",
     "lookup",
+    "merge",
     "register",
     "release",
     "scan",
     "upsert",
     "verify",
+    "view",
 ]

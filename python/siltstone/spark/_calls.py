@@ -1,8 +1,8 @@
-"""Which call of a micro-batch is which, so that each is applied exactly once.
+"""The numbers of the calls that write a micro-batch, so that each is applied exactly once.
 
-A batch may be written by several calls, and a batch that is repeated makes the same calls in the
-same order. So the transaction of a call is the query, the batch, and the call's number within the
-batch. Nothing here may depend on the rows: a repeated batch may have them in another order.
+Several calls may write one batch, and a repeated batch makes the same calls in the same order. The
+transaction of a call is therefore the query, the batch, and the number of the call in the batch.
+Nothing here may depend on the rows, because a repeated batch may have them in another order.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = ["application", "numbered", "run_of"]
 
+BATCH_PROCESS = "SPARK_CONNECT_LOCAL_URL"
+"""The environment variable of a process in which Spark Connect calls `foreachBatch` (4.0 to 4.3).
+It is not documented. Without it each call is taken for one outside of a run: several calls for one
+batch then need a `txn_app` each."""
 KEPT = 1024
-"""Streams whose newest batch is remembered: of each database and application one."""
+"""Streams whose newest batch is remembered: one for each database and application."""
 
 
 @dataclass
 class _Batch:
-    """The calls of one batch so far."""
+    """The calls of one batch that were made."""
 
     number: int
     calls: int = 0
     at_work: bool = False
     failed: list[tuple[DataFrame, Any, int]] = field(default_factory=list)
-    """Calls that failed, by frame and arguments: a call that repeats one has its number."""
+    """Failed calls, by frame and arguments. A call that repeats one gets its number."""
 
 
 _lock = threading.Lock()
@@ -45,22 +49,22 @@ _batches: OrderedDict[tuple[str, str, str | None], _Batch] = OrderedDict()
 
 
 def application(name: str, call: int) -> str:
-    """The application that the call of this number is a version of. The first call of a batch has
-    the plain name."""
+    """The name of the application for the call of this number. The first call of a batch has the
+    plain name."""
     return name if call == 0 else f"{name}#{call + 1}"
 
 
 def run_of(df: DataFrame) -> str | None:
-    """What identifies the run of a query that hands `df` to `foreachBatch`; None outside of one.
-    A query that is started again has another run, which repeats its last batch from the first call
-    on."""
+    """The identity of the run of a query that passes `df` to `foreachBatch`; None outside of one. A
+    query that is started again has another run, which repeats all calls of its last batch."""
     session: Any = df.sparkSession
-    context = getattr(session, "_sc", None)
+    # A session by Connect has no context: asking for it raises an AttributeError.
+    context = getattr(session, "sparkContext", None)
     if context is not None:
         query = context.getLocalProperty("sql.streaming.queryId")
         return f"{query}/{context.getLocalProperty('spark.jobGroup.id')}" if query else None
     # By Connect a process runs the batches of one run, in a session of that run.
-    return session.session_id if "SPARK_CONNECT_LOCAL_URL" in os.environ else None
+    return session.session_id if BATCH_PROCESS in os.environ else None
 
 
 @contextmanager
@@ -73,9 +77,9 @@ def numbered(
     Outside of a stream's run each call is the first: there a second call repeats the batch.
 
     :param app: the application that the caller names, if any.
-    :param arguments: what the call does, besides its frame.
-    :raises Invalid: another call for the same batch is still at work. Their order would be by
-        chance, and another one when the batch is repeated.
+    :param arguments: the arguments of the call besides its frame.
+    :raises Invalid: another call for the same batch is running. Their order would be random, and
+        different when the batch is repeated.
     """
     run = run_of(df)
     if run is None:
@@ -94,8 +98,8 @@ def numbered(
 
 
 def _spelled(url: Url) -> str:
-    """One text for each database, however its folder is written: two would count apart, and the
-    second call would be taken for the first."""
+    """One text for each database, for all spellings of its folder. With two texts the second call
+    would get the number of the first."""
     text = place_of(url).removeprefix("file://")
     return text.rstrip("/") if "://" in text else str(Path(text).resolve())
 
@@ -112,8 +116,8 @@ def _begun(
         _batches.move_to_end(stream)
         if batch.at_work:
             raise Invalid(
-                f"two calls write batch {batch_id} at once, and only their order tells them apart "
-                "when the batch is repeated: call them one after another, or name each by txn_app"
+                f"two calls write batch {batch_id} at once, and only their order identifies them "
+                "when the batch is repeated: make one call after another, or name each by txn_app"
             )
         batch.at_work = True
         failed = list(batch.failed)

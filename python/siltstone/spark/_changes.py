@@ -1,7 +1,7 @@
-"""What has changed in a database, as a stream of Spark's and as a frame: its change feed.
+"""The change feed of a database, as a stream of Spark and as a frame.
 
-An offset is a token of the feed: a text, from which on the same rows come in the same order, in any
-process. So a batch that Spark plans again is the same batch, and no state is needed for it.
+An offset is a token of the feed. From a token on, any process reads the same rows in the same
+order. So a batch that Spark plans again is the same batch, without any other state.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def changes(
     as_bytes: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> DataFrame:
-    """What has changed in a database, in the order of its commits, as a DataFrame: kind ("put",
-    "delete", "merge", "delete_range"), key, value, seq and time. One task reads it, since a feed is
-    one sequence. Of a table the columns stand in the place of key and value: a delete has those of
-    the key alone, and a range delete none, but `range`, a struct of its first key and the one
-    behind its last, as bytes. As a stream:
+    """Returns the changes of a database, in the order of its commits, as a DataFrame: kind ("put",
+    "delete", "merge", "delete_range"), key, value, seq and time. One task reads it, because a feed
+    is one sequence. For a table its columns replace key and value. A delete has only the columns of
+    the key. A range delete has none, but `range`: a struct of its first key and its exclusive end,
+    as bytes. As a stream:
     ``spark.readStream.format("siltstone").option("readChangeFeed", "true")``.
 
-    :param since: a token (`siltstone.Changes.token`), or "oldest": what is still there.
-    :param until: a token to stop at; None: what is durable now, whenever the frame is used.
-    :param as_bytes: of a table, too, key and value as they are stored.
+    :param since: a token (`siltstone.Changes.token`), or "oldest": the oldest change that is kept.
+    :param until: a token to stop at; None: the end of the changes that are durable now.
+    :param as_bytes: read a table's keys and values as they are stored.
     :param store_options: as for `scan`.
-    :raises Expired: here or in the task: what comes next is not kept any more.
+    :raises Expired: here or in the task: the next changes are not kept any more.
     :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.changes.begin`; Invalid for a
         table with a column of a name that a change has.
     :raises Unsupported: as `scan`; in the task, merges into a table, and rows of columns that came
@@ -119,7 +119,7 @@ def columns_of(table: str | None) -> StructType | str:
 
 
 def batches(following: Iterator[ArrowArray], table: str | None) -> Iterator[pa.RecordBatch]:
-    """What a feed gives, as batches of exactly `SCHEMA`; of a table as `columns_of` says."""
+    """The batches of a feed, with exactly `SCHEMA`; for a table with `columns_of`."""
     for changed in following:
         batch = pa.record_batch(changed)
         if table is not None:
@@ -135,7 +135,7 @@ def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
     kinds = batch.column("kind").cast(pa.string())
     if pc.any(pc.equal(kinds, "merge"), min_count=0).as_py():
         raise Unsupported(
-            "a merge into a table is no row of it; read the changes as bytes (as_bytes=True, "
+            "a merge operand is no row of the table; read the changes as bytes (as_bytes=True, "
             "asBytes)"
         )
     ranged = pc.equal(kinds, "delete_range")
@@ -156,7 +156,7 @@ def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
 
 
 def _decoded(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """The columns of puts and deletes: a delete has those of the key."""
+    """The columns of puts and deletes. A delete has only those of the key."""
     schema = schema_of(table)
     keys, values = batch.column("key"), batch.column("value")
     of_key = pa.record_batch(schema.decode_key(keys))

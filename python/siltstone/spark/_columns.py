@@ -1,7 +1,7 @@
-"""Tables with columns as Spark has them: types by name, and rows encoded and decoded by batches.
+"""Columns of tables in Spark: types by name, names, and rows encoded and decoded in batches.
 
-Everything here works in any process: a schema travels as its text. pyspark is imported only where
-its types are made.
+Everything here works in any process, because a schema is sent as its text. pyspark is imported only
+to make its types.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "arrow_type",
     "asked",
     "case_sensitivity",
+    "cast",
     "decoded",
     "encoded",
     "explained_absence",
@@ -43,6 +44,7 @@ __all__ = [
     "resolving_as",
     "schema_of",
     "schema_text",
+    "spark_type",
     "spark_types",
     "spelled_where",
     "spread",
@@ -66,11 +68,11 @@ PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "string": (pa.string(), "StringType"),
     "binary": (pa.binary(), "BinaryType"),
 }
-"""Spark's types by the names that it shows, as Arrow has them, and as pyspark calls them."""
+"""Spark's type names, with the Arrow type and the class of pyspark."""
 COLUMNS = ("key", "value")
-"""Of a database without a schema; both are `binary`."""
+"""The columns of a database without a schema; both are `binary`."""
 HEX = "hex:"
-"""In front of an option's bytes that are not text."""
+"""The prefix of an option's value that is bytes in hexadecimal digits."""
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 NAMES = {kind: name for name, (kind, _) in PLAIN.items()}
 LARGER = {
@@ -79,7 +81,7 @@ LARGER = {
     pa.uint32(): "bigint",
     pa.uint64(): "decimal(20,0)",
 }
-"""Spark has no unsigned numbers: the least type that holds all of one."""
+"""Spark has no unsigned numbers. This is the smallest type that holds all values of one."""
 
 
 _case_sensitive: ContextVar[bool] = ContextVar("case_sensitive", default=False)
@@ -146,7 +148,7 @@ def explained_absence() -> Iterator[None]:
 def schema_text(url: Url, store_options: StoreOptionsSource | None) -> str | None:
     """The schema of the newest manifest; None: a database of bytes.
 
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :raises NotFound, Denied, Unavailable: as `siltstone.admin.manifest`.
     """
     found: str | None = siltstone.admin.manifest(url, store_options=store_options)["schema"]
     return found
@@ -159,12 +161,12 @@ def text_of(reader: siltstone.Reader) -> str | None:
 
 
 def schema_of(text: str) -> TableSchema:
-    """The schema that a text says: parsed once in a process."""
+    """The schema of a text, parsed once in a process."""
     return _schema_of(text)
 
 
 def arrow_fields(text: str) -> pa.Schema:
-    """The columns of a table, as Arrow has them."""
+    """The columns of a table as Arrow fields."""
     return _fields(text)
 
 
@@ -176,28 +178,35 @@ _fields = lru_cache(maxsize=64)(_arrow)
 
 
 def arrow_type(name: str, column: str) -> pa.DataType:
-    """The type of a table's column that Spark calls `name`.
+    """The type of a table's column for a type name of Spark.
 
-    :raises Invalid: no column of a table is of that type.
+    :raises Invalid: no column of a table can have that type.
     """
     if name in PLAIN:
         return PLAIN[name][0]
     decimal = DECIMAL.fullmatch(name)
     if decimal is None:
-        way = "to_json or named columns" if "<" in name else "cast"
+        remedy = "convert it by to_json or into columns" if "<" in name else "cast it"
         raise Invalid(
-            f"the column {column!r} is of type {name}, and no column of a table is: {way} makes it "
-            "one that is"
+            f"the column {column!r} is of type {name}, and no column of a table can be: {remedy}"
         )
     return pa.decimal128(int(decimal[1]), int(decimal[2]))
 
 
 def spark_types(text: str) -> Mapping[str, str]:
-    """The types of a table's columns, as Spark shows them, by the columns' names.
+    """The types of a table's columns as Spark shows them, by name.
 
-    :raises Unsupported: a column that Spark cannot hold.
+    :raises Unsupported: Spark cannot hold a column.
     """
     return {field.name: _shown(field) for field in arrow_fields(text)}
+
+
+def spark_type(text: str, name: str) -> str:
+    """The type of one column of a table, as Spark shows it.
+
+    :raises Unsupported: Spark cannot hold the column.
+    """
+    return _shown(arrow_fields(text).field(name))
 
 
 def _shown(field: pa.Field) -> str:
@@ -211,23 +220,23 @@ def _shown(field: pa.Field) -> str:
     name = NAMES.get(kind) or LARGER.get(kind)
     if name is None:
         raise Unsupported(
-            f"the column {field.name!r} is of type {kind}, which Spark does not have without loss; "
+            f"the column {field.name!r} is of type {kind}, which Spark cannot hold without loss; "
             "columns= leaves it out, as_bytes=True reads keys and values as they are"
         )
     return name
 
 
 def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
-    """What columns are equal to, with the names as the table spells them."""
+    """Values by column, with the names as the table spells them."""
     names = arrow_fields(text).names
     return {match(name, names) or name: value for name, value in where.items()}
 
 
 def value_of(text: str, column: str, spoken: str, option: str) -> Any:
-    """The value of a table's column that an option's text stands for: text as it is, a number, a
-    date or a time as Spark's SQL writes them; bytes as their UTF-8, or by digits after `hex:`.
+    """The value of a table's column that an option's text means: text as it is; a number, a date or
+    a time as in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
 
-    :raises Invalid: the column has no such value.
+    :raises Invalid: the text is no value of the column.
     """
     kind = arrow_fields(text).field(column).type
     try:
@@ -257,23 +266,22 @@ def _moment(spoken: str, kind: pa.DataType) -> datetime:
 
 
 def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:
-    """Columns as batches for Spark have them.
+    """The fields that batches for Spark have.
 
-    :param names: those that are wanted, in this order; None: all.
-    :param nullable: whether all may hold nulls; otherwise those that may in the table.
-    :raises Invalid: no such column. :raises Unsupported: one that Spark cannot hold.
+    :param names: the columns, in this order; None: all.
+    :param nullable: whether all may hold nulls; otherwise as in the table.
+    :raises Invalid: an unknown column. :raises Unsupported: Spark cannot hold a column.
     """
     fields = arrow_fields(text)
     wanted = fields.names if names is None else [match(n, fields.names) or n for n in names]
     if isinstance(names, str) or not wanted or len(set(wanted)) < len(wanted):
         raise Invalid(
-            f"{names!r} are the columns that are wanted: a list of some of "
-            f"{', '.join(fields.names)}, each once"
+            f"{names!r} is no list of columns: name some of {', '.join(fields.names)}, each once"
         )
-    return pa.schema([_fitting(fields, name, nullable) for name in wanted])
+    return pa.schema([_spark_field(fields, name, nullable) for name in wanted])
 
 
-def _fitting(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
+def _spark_field(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
     if name not in fields.names:
         raise Invalid(f"the table has no column {name!r}; there are {', '.join(fields.names)}")
     field = fields.field(name)
@@ -281,11 +289,11 @@ def _fitting(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
 
 
 def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructType:
-    """Columns of `like_sparks` as Spark's schema.
+    """Fields of `like_sparks` as Spark's schema.
 
-    :param names: what they are called there; None: as here.
+    :param names: their names in Spark; None: the same.
     """
-    # pyspark's types are made where a session is, and the package does without pyspark.
+    # pyspark is an extra of the package.
     from pyspark.sql import types  # noqa: PLC0415
 
     def made(kind: pa.DataType) -> Any:
@@ -299,7 +307,11 @@ def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructTy
     )
 
 
-def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    """The array with the type of a table's column.
+
+    :raises Invalid: a value that the column cannot hold.
+    """
     if array.type == kind:
         return array
     try:
@@ -311,32 +323,32 @@ def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 
 def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of rows; columns that the table has not are not looked at.
+    """The keys and values of rows. Columns that the table does not have are ignored.
 
-    :raises Invalid: a null where there is none, a number that the column does not hold.
+    :raises Invalid: a null in a column without nulls; a number out of range.
     """
     fields = arrow_fields(text)
     names = [name for name in batch.schema.names if name in fields.names]
-    arrays = [_cast(batch.column(name), fields.field(name).type, name) for name in names]
+    arrays = [cast(batch.column(name), fields.field(name).type, name) for name in names]
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
     keys, values = schema_of(text).encode(rows)
     return pa.array(keys), pa.array(values)
 
 
 def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
-    """The keys of rows: a column each that stands for one of the key's, in its order.
+    """The keys of rows, from one array for each column of the key.
 
-    :raises Invalid: a null where there is none, a number that the column does not hold.
+    :raises Invalid: a null in a column without nulls; a number out of range.
     """
     schema, fields = schema_of(text), arrow_fields(text)
     pairs = zip(arrays, schema.key, strict=True)
-    cast = [_cast(array, fields.field(name).type, name) for array, name in pairs]
-    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(cast, names=schema.key)))
+    typed = [cast(array, fields.field(name).type, name) for array, name in pairs]
+    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(typed, names=schema.key)))
 
 
 def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
-    """The keys of rows that are looked for, and which rows have one; None: all. A null where the
-    key has none finds nothing.
+    """The keys to look up, and which rows have one; None: all. A row with a null in a key column
+    without nulls has none.
     """
     fields = arrow_fields(text)
     kept = None
@@ -350,14 +362,14 @@ def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | N
 
 
 def spread(array: pa.Array, kept: pa.Array) -> pa.Array:
-    """One row for each of `kept`: the next of `array` where it is true, and null elsewhere."""
+    """An array as long as `kept`: the next value of `array` where it is true, else null."""
     place = pc.subtract(pc.cumulative_sum(kept.cast(pa.int64())), 1)
     return array.take(pc.if_else(kept, place, pa.scalar(None, pa.int64())))
 
 
 def decoded(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-    """Rows of a table as a batch of exactly `fields`, which are `like_sparks` and stand in the
-    order of the batch's columns."""
+    """Rows of a table as a batch of exactly `fields`, which are those of `like_sparks` in the order
+    of the batch's columns."""
     pairs = zip(batch.columns, fields, strict=True)
-    arrays = [_cast(column, field.type, field.name) for column, field in pairs]
+    arrays = [cast(column, field.type, field.name) for column, field in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

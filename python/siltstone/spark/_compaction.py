@@ -1,8 +1,8 @@
 """Compaction on a cluster: the driver plans and commits, tasks merge.
 
-The plan's units (`siltstone.compaction`) are tasks of `mapInArrow`. A task answers with what it
-uploaded, and the driver records it as soon as it hears of it; so killed tasks, copies of a task and
-killed drivers cost what they had under way, and nothing else.
+The plan's units (`siltstone.compaction`) are tasks of `mapInArrow`. A task returns the descriptions
+of the tables that it uploaded, and the driver records them at once. So killed tasks, copies of a
+task and killed drivers lose only unfinished work.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["CompactionResult", "compact"]
 
 JOBS_AT_ONCE = 8
-"""Jobs of Spark under way: each records its units when its last one ends."""
+"""Spark jobs that run at once. The units of a job are recorded when its last one ends."""
 
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What `compact` did."""
+    """The result of `compact`."""
 
     compactions: tuple[Compaction, ...]
-    """In order; none: there was nothing to gain."""
+    """The compactions in order; empty if none was needed."""
     units: int
-    """Results of tasks that were recorded."""
+    """Number of task results that were recorded."""
 
 
 def compact(
@@ -57,20 +57,20 @@ def compact(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> CompactionResult:
-    """Merges all tables of a database into one sorted run, on the cluster; returns when that is
-    done. As `siltstone.admin.compact`: it needs no writer and disturbs none, and another compactor
-    is stopped for as long. Each task merges a range of keys, and ends; what it made is recorded
-    then. A driver that is killed leaves that to the next call, or to any other compactor.
+    """Merges all tables of a database into one sorted run on the cluster. As
+    `siltstone.admin.compact`, it needs no writer and does not disturb one; another compactor is
+    stopped meanwhile. Each task merges a range of keys, and its tables are recorded when it ends.
+    After the driver is killed, the next call or another compactor continues from the recorded work.
 
     :param unit_bytes: about how many bytes of tables a task reads: some seconds of work.
     :param options: as for `siltstone.admin.compact`, here and in the tasks.
     :param store_options: as for `scan`.
     :param merge_operator: as for `siltstone.open`; it travels.
-    :raises Fenced: another compactor has taken over. What was finished is where it goes on.
-    :raises Conflict: a restore has moved the database away from the plan.
+    :raises Fenced: another compactor has taken over. It continues from the recorded work.
+    :raises Conflict: a restore has changed the database since it was planned.
     :raises Timeout: no task has ended for ten times `compactors.worker_timeout`, so another
-        compactor may go on. Call it again when there are slots.
-    :raises Invalid, NotFound, Denied, Unavailable: as their texts say.
+        compactor may continue. Call this again when there are slots.
+    :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.admin.compact`.
     """
     if str(url).startswith("memory:"):
         raise Invalid(
@@ -79,7 +79,7 @@ def compact(
         )
     done: list[Compaction] = []
     units = 0
-    # What an earlier driver left comes first.
+    # The recorded work of an earlier driver comes first.
     while True:
         with compaction.plan(
             url,
@@ -98,7 +98,7 @@ def compact(
 
 
 def _carry_out(spark: SparkSession, plan: Plan, units: Sequence[Unit]) -> int:
-    """Runs units as tasks, and records what they made; how many that were."""
+    """Runs units as tasks and records their results; returns the number of results."""
     at_once = min(slots(spark), len(units))
     jobs = min(JOBS_AT_ONCE, at_once)
     size = at_once // jobs
@@ -118,7 +118,7 @@ def _carry_out(spark: SparkSession, plan: Plan, units: Sequence[Unit]) -> int:
 def merge_units(
     numbers: Iterator[pa.RecordBatch], units: Sequence[Unit]
 ) -> Iterator[pa.RecordBatch]:
-    """Merges the units whose numbers come: a function for `mapInArrow`."""
+    """Merges the units with the given numbers: a function for `mapInArrow`."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             message = pickle.dumps(units[number].run())
@@ -129,8 +129,8 @@ _Answer = list[UnitResult] | BaseException
 
 
 class _Jobs:
-    """Jobs of Spark, several at once, one after another while there are units; iterates over what
-    they answer. Leaving it ends what is under way."""
+    """Runs Spark jobs in several threads while there are units, and iterates over their results.
+    Leaving the context cancels the jobs that run."""
 
     def __init__(
         self, spark: SparkSession, waiting: queue.SimpleQueue[Sequence[Unit]], count: int
@@ -140,7 +140,7 @@ class _Jobs:
         self.answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
         self.over = threading.Event()
         self.tag = f"siltstone-compact-{uuid.uuid4().hex}"
-        # A session by Connect has none, and ends what carries a tag itself.
+        # A session by Connect has no context. It cancels jobs by tag itself.
         self.context: Any = getattr(spark, "sparkContext", None)
         self.threads = [
             threading.Thread(target=self._run, name="siltstone-compact", daemon=True)
@@ -161,7 +161,7 @@ class _Jobs:
         self.over.set()
         for thread in self.threads:
             while thread.is_alive():
-                # One that has not begun yet is not ended by that; it looks itself.
+                # This does not cancel a job that has not begun. Its thread checks `over`.
                 with suppress(Exception):
                     if self.context is None:
                         self.spark.interruptTag(self.tag)
@@ -181,12 +181,12 @@ class _Jobs:
                 numbers = self.spark.range(0, len(units), 1, len(units))
                 work = partial(merge_units, units=units)
                 rows = numbers.mapInArrow(work, MESSAGE).collect()
-                # Of our own tasks.
+                # The messages come from our own tasks.
                 found = [pickle.loads(bytes(row["message"])) for row in rows]  # noqa: S301
                 self.answers.put(found)
         except queue.Empty:
             pass
-        except BaseException as error:  # noqa: BLE001 - it is raised where answers are read
+        except BaseException as error:  # noqa: BLE001 - raised where results are read
             self.answers.put(error)
         finally:
             self.answers.put(None)

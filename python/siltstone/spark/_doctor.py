@@ -1,4 +1,4 @@
-"""What every slot of a cluster has: whether tasks can work with the package."""
+"""A report about the workers of a cluster: whether tasks can use the package."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Doctor", "Slot", "doctor"]
 
 TASKS_A_SLOT = 4
-"""So that each slot gets one, most likely: which does is Spark's to say."""
+"""Tasks for each slot. Spark chooses the slots; with several tasks each probably gets one."""
 CLOCK_SECONDS = 5.0
-"""How far a worker's clock may be off before it is told: ages are judged by dates."""
+"""The most difference between two clocks that is no problem. Ages are compared by dates."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Slot:
     """One worker process."""
 
     host: str
-    """Name of its machine."""
+    """The name of the machine."""
     process: int
-    """Its number there."""
+    """The process id."""
     python: str
     """Version of the interpreter."""
     siltstone: str
@@ -44,22 +44,22 @@ class Slot:
     clock: float
     """Seconds since 1970 when it answered."""
     store: str
-    """What opening the database said, "ok" where it went well; empty when none was named."""
+    """The result of opening the database, "ok" or the error; empty if none was named."""
     problem: str
-    """What could not be imported, and why; empty: nothing."""
+    """The error of the import; empty if there was none."""
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """What `doctor` found."""
+    """The result of `doctor`."""
 
     slots: tuple[Slot, ...]
-    """The workers that answered, each once."""
+    """The workers that answered, once each."""
     problems: tuple[str, ...]
-    """What will fail, or may, in words; none: all is well."""
+    """Problems that make jobs fail, or may; empty if there are none."""
 
     def __str__(self) -> str:
-        """A line a worker, then the problems."""
+        """One line for each worker, then the problems."""
         lines = [
             f"{slot.host} process {slot.process}: siltstone {slot.siltstone or '(missing)'}, "
             f"Python {slot.python}, pyarrow {slot.pyarrow}, {slot.machine}"
@@ -75,14 +75,13 @@ def doctor(
     *,
     store_options: StoreOptionsSource | None = None,
 ) -> Doctor:
-    """Asks the workers of a cluster what they have: the package and its compiled part, versions,
-    the clock, and access to a database. ``print(doctor(spark, url))`` before the first job on a
-    new cluster tells what would fail there.
+    """Checks the workers of a cluster: the package and its compiled part, versions, the clock, and
+    access to a database. Call ``print(doctor(spark, url))`` before the first job on a new cluster.
 
-    Tasks go where Spark sends them: a worker that is busy, or starts later, is not asked.
+    Spark chooses the workers: one that is busy, or starts later, is not checked.
 
-    :param url: a database that each of them opens and reads one row of; None: none.
-    :param store_options: what it is reached with; a dict stays here, as for `scan`.
+    :param url: a database that each worker opens to read one row; None: none.
+    :param store_options: as for `scan`; a dict stays in this process.
     """
     from siltstone.spark._scan import slots  # noqa: PLC0415 - pyspark is an extra
 
@@ -126,12 +125,12 @@ def _problems(slots: tuple[Slot, ...], here: float, took: float) -> Iterator[str
 def _asker(
     url: str | None, provider: StoreOptionsSource | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that a worker runs. It travels by value and needs nothing of this package: that
-    it is missing there is an answer, too.
+    """The function that a worker runs. It is pickled by value and imports nothing of this package
+    before it runs, because the package may be missing there.
     """
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import os  # noqa: PLC0415 - all that it needs, it brings
+        import os  # noqa: PLC0415 - the function is pickled alone
         import platform  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import time  # noqa: PLC0415
@@ -141,7 +140,7 @@ def _asker(
             import siltstone  # noqa: PLC0415
 
             version = siltstone.__version__
-        except Exception as error:  # noqa: BLE001 - whatever bars the import is the answer
+        except Exception as error:  # noqa: BLE001 - the error of the import is the answer
             problem = f"{type(error).__name__}: {error}"
         if url is not None and not problem:
             try:
@@ -149,7 +148,7 @@ def _asker(
                 with siltstone.open_reader(url, options=options, store_options=provider) as reader:
                     next(iter(reader.scan(limit=1)), None)
                 store = "ok"
-            except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            except Exception as error:  # noqa: BLE001 - a provider may raise any error
                 store = f"{type(error).__name__}: {error}"
         library = " ".join(platform.libc_ver()).strip()
         slot = {

@@ -1,7 +1,8 @@
 """The name of the Spark driver that this process belongs to.
 
-Frames are planned in Python processes of the driver's JVM, and in the driver's own Python process:
-all of them share pins, and so need one name.
+Frames are planned in Python processes of the driver's JVM and in the driver's own Python process.
+All of them share pinned checkpoints, so they need one name. It is made of what the operating system
+tells about processes, and of no private name of PySpark.
 """
 
 from __future__ import annotations
@@ -10,45 +11,53 @@ import os
 import socket
 from pathlib import Path
 
-from pyspark import SparkContext
-
 __all__ = ["driver_name"]
+
+MOST_ABOVE = 16
+"""Processes above this one that are looked at."""
 
 
 def driver_name() -> str:
-    """The host and the JVM of the driver; where no JVM is found, this process in its place."""
-    java = _java_above(os.getppid()) or _java_of_the_session() or os.getpid()
+    """The host and the JVM of the driver. If no JVM is found, as on systems other than Linux, this
+    process takes its place, and each process has pins of its own."""
+    java = _java_above(os.getppid()) or _java_below(os.getpid()) or os.getpid()
     return f"{socket.gethostname()}/{java}/{_started(java)}"
 
 
 def _java_above(process: int) -> int | None:
-    """The nearest process above this one that runs Java. Linux alone tells."""
-    for _ in range(16):
-        try:
-            stat = Path(f"/proc/{process}/stat").read_text()
-        except OSError:
-            return None
-        name, rest = stat.split("(", 1)[1].rsplit(")", 1)
-        if name == "java":
-            return process
-        process = int(rest.split()[1])
+    """The nearest process above this one that runs Java: of a process that Spark's JVM started, or
+    of a driver that spark-submit started."""
+    for _ in range(MOST_ABOVE):
+        found = _process(process)
+        if found is None or found[0] == "java":
+            return None if found is None else process
+        process = int(found[1][1])
         if process <= 1:
             return None
     return None
 
 
-def _java_of_the_session() -> int | None:
-    """The JVM that this process drives; None under Spark Connect, and without a session."""
-    # PySpark tells of neither in public.
-    context = SparkContext._active_spark_context  # noqa: SLF001
-    java = None if context is None else context._jvm  # noqa: SLF001
-    return None if java is None else int(java.java.lang.ProcessHandle.current().pid())
+def _java_below(process: int) -> int | None:
+    """The first Java process that this process started: the JVM of a session made in Python."""
+    below = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        found = _process(int(folder.name))
+        if found is not None and found[0] == "java" and int(found[1][1]) == process:
+            below.append((int(found[1][19]), int(folder.name)))
+    return min(below)[1] if below else None
 
 
-def _started(process: int) -> str:
-    """When it was started, in ticks since the machine was: process numbers come again."""
+def _process(process: int) -> tuple[str, list[str]] | None:
+    """The name of a process, and the fields of its status that follow. None if it is unknown."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:
-        return "0"
-    return stat.rsplit(")", 1)[1].split()[19]
+        return None
+    name, rest = stat.split("(", 1)[1].rsplit(")", 1)
+    return name, rest.split()
+
+
+def _started(process: int) -> str:
+    """When a process was started, in clock ticks since the machine was: ids are used again."""
+    found = _process(process)
+    return "0" if found is None else found[1][19]

@@ -1,8 +1,8 @@
-"""How large a frame is, as Spark's planner sees it.
+"""The size of a frame as Spark's planner estimates it.
 
-Spark plans joins by the estimated size of their sides, and the result of `mapInArrow` has the size
-of its input there. With a number for each task as input Spark would take a database for a few
-bytes, and broadcast it through the driver.
+Spark plans joins by the estimated sizes of their sides. The result of `mapInArrow` has the
+estimated size of its input. If the input were one number for each task, Spark would estimate a few
+bytes for a database of any size, and broadcast it through the driver.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN", "numbers", "row_bytes"]
 
 UNKNOWN = 1 << 30
-"""The size of what nothing tells the size of: Spark does not broadcast it."""
+"""The size of a frame of unknown size. Spark does not broadcast it."""
 WIDE = 64
-"""Columns beside a number: Spark takes each value for 100 bytes, and all are empty."""
+"""Columns beside a number. Spark estimates 100 bytes for each value; all are empty."""
 NUMBER_BYTES = 8 + (WIDE * 100) // 2
-"""What Spark takes a number with these columns for, at least."""
+"""The least estimate for a number with these columns."""
 SIZES = {
     "boolean": 1,
     "tinyint": 1,
@@ -35,20 +35,20 @@ SIZES = {
     "string": 20,
     "binary": 100,
 }
-"""What Spark takes a value for; the other types have 8 bytes."""
+"""Spark's estimates of values; the other types have 8 bytes."""
 
 
 def row_bytes(fields: pa.Schema) -> int:
-    """What Spark takes a row of these columns for."""
+    """Spark's estimate for a row of these columns."""
     return 8 + sum(SIZES.get(NAMES.get(field.type, ""), 8) for field in fields)
 
 
 def numbers(spark: SparkSession, tasks: int, size: float) -> DataFrame:
-    """The numbers from 0 to before `tasks`, one for each task, which Spark takes for `size` bytes
-    together. The number is in the first column.
+    """The numbers from 0 to `tasks`, exclusive, one for each task, with an estimated size of `size`
+    bytes in total. The number is in the first column.
 
-    Spark estimates a range by its length and does not know how many rows a filter leaves. So each
-    task counts up to some thousands, and keeps the first.
+    Spark estimates a range by its length, and does not know how many rows a filter drops. So each
+    task counts to some thousands and keeps the first number.
     """
     each = max(1, math.ceil(size / NUMBER_BYTES / tasks))
     counted = spark.range(0, tasks * each, 1, tasks).where(f"id % {each} = 0")

@@ -1,7 +1,7 @@
-"""The state that `versionAsOf` and `timestampAsOf` name, and the checkpoint that keeps it.
+"""The states that `versionAsOf` and `timestampAsOf` name, and the checkpoint that keeps them.
 
-A frame must never show fewer rows than were durable at the moment that it names. Where no state
-that is still kept is exact, this refuses and names the nearest one.
+A frame must never show fewer rows than were durable at the moment that it names. If no kept state
+is exact, this raises an error that names the nearest one.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from siltstone.spark._pins import pin
 __all__ = ["Place", "at_time", "at_version"]
 
 TABLES = ("l0", "runs", "replay_from", "schema")
-"""What two manifests of one state of the tables have in common."""
+"""Fields that are equal in two manifests of the same tables."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader is opened, and what keeps that state."""
+    """The state at which a reader is opened, and the checkpoint that keeps it."""
 
     lease: Checkpoint
-    """Made here: it keeps what is read."""
+    """The checkpoint that was made here."""
     version: int | None = None
-    """The manifest whose tables are read; None: what the lease holds, the log included."""
+    """The manifest whose tables are read; None: the state of the lease, log included."""
 
 
 def at_version(url: str, version: int, store_options: str | None, lifetime: float) -> Place:
-    """A version: the tables of a manifest, and the log beside them as far as a checkpoint of these
-    tables holds it. The newest version has all that is durable now, as `load()` has it.
+    """The state of a version: the tables of a manifest, and the log as far as a checkpoint of these
+    tables holds it. The newest version is all that is durable now, as for `load()`.
 
     :raises NotFound: the version is not kept.
     """
@@ -58,21 +58,21 @@ def _later(
 ) -> list[Checkpoint]:
     """The checkpoints that pin this version or a later one, in their order, without `lease`."""
     kept = admin.list_checkpoints(url, processes=True, store_options=store_options)
-    # A writer's come and go with its own reads.
+    # Checkpoints of a writer end with its own reads.
     others = [one for one in kept if one.id != lease.id and one.owner != "writer"]
     others = [one for one in others if one.manifest_id >= version]
-    # The commit that ended the version pins all that was durable by then; the one that made it pins
-    # what was durable before.
+    # The commit that ended the version pins all that was durable then. The commit that made it pins
+    # only earlier rows.
     return sorted(others, key=lambda one: (one.manifest_id == version, one.manifest_id))
 
 
 def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> Place:
-    """All that was committed by a moment.
+    """The state of all rows that were committed by a moment.
 
     :param text: the moment, ISO 8601 with its zone.
-    :raises Invalid: it is no such text.
-    :raises NotFound: it lies before all that is kept.
-    :raises Expired: no state that is kept is that of the moment.
+    :raises Invalid: another text.
+    :raises NotFound: the moment is before all kept versions.
+    :raises Expired: no kept state is that of the moment.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -88,7 +88,7 @@ def at_time(url: str, text: str, store_options: str | None, lifetime: float) -> 
 def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | None) -> Place:
     """The state of a moment.
 
-    :param lease: of what is durable now.
+    :param lease: a checkpoint of the state that is durable now.
     """
     if moment >= lease.created:
         return Place(lease)

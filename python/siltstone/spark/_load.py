@@ -29,14 +29,14 @@ from siltstone.spark._commit import (
 )
 from siltstone.spark._matching import (
     Duplicates,
-    Fitted,
     Key,
-    bytes_fitted,
-    fitted,
-    keys_fitted,
+    PreparedFrame,
+    prepared_bytes,
+    prepared_keys,
+    prepared_rows,
     reachable,
     table_at,
-    table_made,
+    table_or_create,
 )
 from siltstone.spark._ranges import Range
 from siltstone.spark._staging import Staging
@@ -135,7 +135,7 @@ def bulk_load(
         tables = {"table_bytes": target_sst_bytes, "options": named_options(options)}
         staging = partial(staging_of, rows, chosen, **tables)
         submission = plan(_replaced(rows.schema, replace), *more)
-        return load(partial(rows.laid_out, layout, partitions), staging, submission)
+        return load(partial(rows.arranged, layout, partitions), staging, submission)
 
 
 def _result_of_existing(submission: Submission) -> LoadResult | None:
@@ -243,9 +243,9 @@ def delete(
     with resolving_as(df.sparkSession):
         text = table_at(url, key, as_bytes, store_options)
         if text is None:
-            rows = bytes_fitted(df, {"key": _one(key)}, "any")
+            rows = prepared_bytes(df, {"key": _one(key)}, "any")
         else:
-            rows = keys_fitted(df, text, key)
+            rows = prepared_keys(df, text, key)
         staging = partial(staging_of, rows, "any", deletes=True)
         submission = Submission(url, "runs", "append", None, *more)
         return load(lambda: rows.frame, staging, submission)
@@ -296,21 +296,21 @@ def rows_for(
     duplicates: Duplicates,
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
-) -> Fitted:
+) -> PreparedFrame:
     """The rows of a frame for a table or a database of bytes, which is created if it is missing.
 
     :param columns: the arguments `key`, `value` and `op`.
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
-    text = table_made(df.schema, url, key, value, (op, order), as_bytes, store_options)
+    text = table_or_create(df.schema, url, key, value, (op, order), as_bytes, store_options)
     if text is not None:
-        return fitted(df, text, key, value, op, duplicates)
+        return prepared_rows(df, text, key, value, op, duplicates)
     roles = {"key": _one(key), "value": "value" if value is None else _one(value)}
-    return bytes_fitted(df, roles if op is None else {**roles, "op": op}, duplicates)
+    return prepared_bytes(df, roles if op is None else {**roles, "op": op}, duplicates)
 
 
-def staging_of(rows: Fitted, duplicates: Duplicates, **more: Any) -> Staging:
+def staging_of(rows: PreparedFrame, duplicates: Duplicates, **more: Any) -> Staging:
     """The description of the tasks that stage these rows."""
     kept = "error" if duplicates == "error" else "last"
     return Staging(duplicates=kept, names=rows.names, schema=rows.schema, **more)

@@ -1,4 +1,7 @@
-"""What a frame must be like to become rows, and what it becomes for the tasks that stage them."""
+"""Matching the columns of a frame with those of a table, and preparing the frame for staging.
+
+All checks run on the driver, before a job begins. Nothing is cast.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Duplicates",
-    "Fitted",
     "Key",
-    "bytes_fitted",
+    "PreparedFrame",
     "check_columns",
     "check_key",
-    "fitted",
     "is_key",
-    "keys_fitted",
+    "prepared_bytes",
+    "prepared_keys",
+    "prepared_rows",
     "reachable",
     "table_at",
-    "table_made",
+    "table_or_create",
 ]
 
 KEYS = ("binary", "string")
@@ -49,42 +52,42 @@ Key = str | Sequence[str]
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A frame with the columns that its tasks want."""
+class PreparedFrame:
+    """A frame with the columns that its tasks need."""
 
     frame: DataFrame
     by: Sequence[Column]
-    """The order of its keys."""
+    """The columns that give the order of the keys."""
     names: Mapping[str, str]
-    """Columns of the frame by what they are, as `staging.Staging` has them."""
+    """Columns of the frame by their roles, as in `Staging.names`."""
     schema: str | None = None
-    """Of the table; None: keys and values are bytes."""
+    """The schema of the table; None: keys and values are bytes."""
     order: str | None = None
-    """A column more: of rows with one key that with the greatest counts."""
+    """An additional column: of rows with the same key the one with the greatest value is kept."""
     kept: Sequence[str] = field(default_factory=tuple)
-    """The columns without it."""
+    """The columns without `order`."""
 
-    def laid_out(self, layout: str, partitions: int | None) -> DataFrame:
-        """The frame as its tasks are to see it.
+    def arranged(self, layout: str, partitions: int | None) -> DataFrame:
+        """The frame with the partitions and the row order of a layout.
 
-        :raises Invalid: no number of partitions, or another layout that has none.
+        :raises Invalid: less than one partition, or a number of partitions for another layout.
         """
         if partitions is not None and (partitions < 1 or layout != "range"):
             raise Invalid(f"partitions is {partitions!r}: at least one task, of layout 'range'")
         frame = self.frame
         if layout == "range":
             ranged = frame.repartitionByRange
-            # Spark's order of columns is that of their bytes in a key.
+            # Spark orders columns as the encoding orders their bytes in a key.
             frame = ranged(*self.by) if partitions is None else ranged(partitions, *self.by)
         if self.order is not None:
-            # Of rows with one key a part keeps the last one.
+            # A part keeps the last one of the rows with the same key.
             frame = frame.sortWithinPartitions(quoted(self.order))
             frame = frame.select(*map(quoted, self.kept))
         return frame
 
 
 def reachable(url: Url) -> None:
-    """Whether Spark's workers can be where the database is.
+    """Checks that workers can reach the database.
 
     :raises Invalid: a `memory://` database.
     """
@@ -98,12 +101,12 @@ def reachable(url: Url) -> None:
 def table_at(
     url: Url, key: Key | None, as_bytes: bool, store_options: StoreOptionsSource | None
 ) -> str | None:
-    """The schema of the table that stands there; None: a database of bytes, or one that is to be
-    taken for that.
+    """The schema of the table at `url`. None: a database of bytes, or `as_bytes`.
 
-    :param key: what the caller calls the key; None: does not matter.
-    :raises Invalid: several columns of a key, and a database of bytes.
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :param key: the caller's key, which is checked; None: it is not.
+    :raises Invalid: several key columns for a database of bytes.
+    :raises NotFound: there is no database. The text says how to create it.
+    :raises Denied, Unavailable: as `siltstone.admin.manifest`.
     """
     reachable(url)
     with explained_absence():
@@ -117,7 +120,7 @@ def table_at(
     return text
 
 
-def table_made(
+def table_or_create(
     columns: StructType,
     url: Url,
     key: Key,
@@ -126,17 +129,16 @@ def table_made(
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
 ) -> str | None:
-    """As `table_at`; where no database stands, one is created: of bytes where the frame has a
-    column of keys and one of values, both binary or string, and no others; otherwise a table of the
-    frame's columns.
+    """As `table_at`, but creates the database if there is none: of bytes if the frame has exactly a
+    key and a value column, both binary or string; otherwise a table with the frame's columns.
 
-    :param columns: the frame's.
-    :param without: columns of the frame that are no columns of the table.
-    :raises Invalid, Unsupported: the frame has columns that no table has.
+    :param columns: the frame's columns.
+    :param without: columns of the frame that are not part of the table.
+    :raises Invalid, Unsupported: a column of a type that no table has.
     """
     with suppress(NotFound):
         return table_at(url, key, as_bytes, store_options)
-    # Another process may create it first, perhaps with other columns: the frame must fit those.
+    # Another process may create it first, with other columns. The caller checks the frame then.
     if as_bytes or _pairs(columns, key, value, without):
         with suppress(Conflict, Invalid):
             _open_for_a_moment(url, create=True, store_options=store_options).close()
@@ -154,7 +156,7 @@ def _pairs(
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
 ) -> bool:
-    """Whether the rows are a key and a value of bytes each."""
+    """Whether the frame has exactly a key and a value column of bytes."""
     kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
     if not isinstance(key, str) or not isinstance(value, str | None):
         return False
@@ -171,7 +173,7 @@ def derived(
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
 ) -> TableSchema:
-    """The table that a frame's rows are of.
+    """The schema of a table with the frame's columns.
 
     :raises Invalid: a column of a type that no table has; no key.
     """
@@ -192,12 +194,12 @@ def derived(
 
 
 def _begins(key: Sequence[str], name: str) -> bool:
-    """Whether a column is of the key: its name, and perhaps words about its order."""
+    """Whether a column is part of the key. A key column may be followed by its order."""
     return any(spoken == name or spoken.startswith(f"{name} ") for spoken in key)
 
 
 def spelled(key: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Columns of a key, each perhaps with words about its order, with their names as in `names`."""
+    """Key columns, each with an optional order, with their names spelled as in `names`."""
     found = []
     for spoken in key:
         name, space, words = spoken, "", ""
@@ -208,9 +210,9 @@ def spelled(key: Sequence[str], names: Iterable[str]) -> list[str]:
 
 
 def check_key(text: str, key: Key) -> None:
-    """A key is spoken of as the table has it: by its columns' names, or with all their words.
+    """Checks that `key` is the table's key: its column names, without or with their orders.
 
-    :raises Invalid: it has another one.
+    :raises Invalid: the table has another key.
     """
     schema = schema_of(text)
     spoken = spelled([key] if isinstance(key, str) else key, arrow_fields(text).names)
@@ -221,12 +223,14 @@ def check_key(text: str, key: Key) -> None:
     except Invalid:
         same = None
     lines = [each.text.partition("\n")[0] for each in (schema, same) if each is not None]
-    if len(lines) != 2 or lines[0] != lines[1]:  # noqa: PLR2004 - theirs, and ours
-        raise Invalid(f"key is {spoken!r}, and the key of the table is {lines[0]}; it is for good")
+    if len(lines) != 2 or lines[0] != lines[1]:  # noqa: PLR2004 - both keys are valid
+        raise Invalid(
+            f"key is {spoken!r}, and the key of the table is {lines[0]}; a key cannot be changed"
+        )
 
 
 def is_key(text: str, key: Key) -> bool:
-    """Whether the table's key is spoken of so."""
+    """Whether `key` is the table's key."""
     try:
         check_key(text, key)
     except Invalid:
@@ -241,13 +245,14 @@ def check_columns(
     only: Sequence[str] | None = None,
     order: str | None = None,
 ) -> dict[str, str]:
-    """Columns of the table that a frame brings, each with the frame's column that has it.
+    """The table's columns that the frame has, each with the frame's column that holds its values.
 
     :param kinds: the frame's columns, with the names of their types.
-    :param op: the column that says what becomes of a row.
-    :param only: those that are meant; None: all.
-    :param order: the column that says which row counts.
-    :raises Invalid: one is missing that must not be, or of another type, or the table has it not.
+    :param op: the column of operations.
+    :param only: the frame's columns to write; None: all.
+    :param order: the column that decides between rows with the same key.
+    :raises Invalid: a required column is missing, a column has another type, or the table has no
+        such column.
     """
     fields, keys = arrow_fields(text), schema_of(text).key
     if op is not None:
@@ -285,7 +290,10 @@ def check_columns(
 
 
 def _check_type(text: str, name: str, column: str, kind: str) -> None:
-    """A column of a frame is of the type that the table's has."""
+    """Checks that a column of a frame has the type of the table's column.
+
+    :raises Invalid: otherwise.
+    """
     wanted = spark_types(text)[name]
     if kind == wanted:
         return
@@ -298,15 +306,15 @@ def _check_type(text: str, name: str, column: str, kind: str) -> None:
     )
 
 
-def fitted(
+def prepared_rows(
     df: DataFrame,
     text: str,
     key: Key,
     value: str | Sequence[str] | None,
     op: str | None,
     duplicates: Duplicates,
-) -> Fitted:
-    """A frame of the table's columns.
+) -> PreparedFrame:
+    """A frame with the table's columns.
 
     :raises Invalid: as `check_key` and `check_columns`; no column of that name.
     """
@@ -328,11 +336,11 @@ def fitted(
     if order is not None:
         order = called.setdefault(order, order)
     frame = df.select(*[sf.col(quoted(theirs)).alias(ours) for theirs, ours in called.items()])
-    return Fitted(frame, ordered(text, schema.key), roles, text, order, kept)
+    return PreparedFrame(frame, ordered(text, schema.key), roles, text, order, kept)
 
 
-def keys_fitted(df: DataFrame, text: str, key: Key) -> Fitted:
-    """A frame of keys alone: columns that stand for those of the key, in its order.
+def prepared_keys(df: DataFrame, text: str, key: Key) -> PreparedFrame:
+    """A frame of keys: the columns that hold the key columns, in their order.
 
     :raises Invalid: as `check_pairs`.
     """
@@ -341,18 +349,21 @@ def keys_fitted(df: DataFrame, text: str, key: Key) -> Fitted:
     pairs = check_pairs(df, text, key)
     frame = df.select(*[sf.col(quoted(theirs)).alias(ours) for ours, theirs in pairs.items()])
     names = list(pairs)
-    return Fitted(
+    return PreparedFrame(
         frame, ordered(text, names), {"key": ", ".join(pairs.values())}, text, None, names
     )
 
 
-def check_pairs(df: DataFrame, text: str, key: Key) -> dict[str, str]:
-    """The key's columns, each with the frame's column that stands for it.
+def check_pairs(df: DataFrame, text: str, key: Key, leading: bool = False) -> dict[str, str]:
+    """The key's columns, each with the frame's column that holds its values.
 
-    :raises Invalid: fewer or more; none of that name; one of another type.
+    :param leading: whether `key` may name fewer columns, for the first ones of the key.
+    :raises Invalid: another number of columns; an unknown column; a column of another type.
     """
     spoken = [key] if isinstance(key, str) else list(key)
     names, kinds = schema_of(text).key, _kinds(df)
+    if leading and 0 < len(spoken) < len(names):
+        names = names[: len(spoken)]
     if len(spoken) != len(names):
         raise Invalid(
             f"key is {spoken!r}, and the key of the table has the columns {', '.join(names)}: name "
@@ -365,7 +376,7 @@ def check_pairs(df: DataFrame, text: str, key: Key) -> dict[str, str]:
 
 
 def ordered(text: str, names: Sequence[str]) -> list[Column]:
-    """The order of keys in Spark's words."""
+    """The order of the keys as Spark's sort columns."""
     from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
 
     def of(name: str, descending: bool, nulls_last: bool) -> Column:
@@ -378,10 +389,12 @@ def ordered(text: str, names: Sequence[str]) -> list[Column]:
     return [of(name, *way) for name, way in ways]
 
 
-def bytes_fitted(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates) -> Fitted:
-    """A frame of keys and values: the columns by the names that tasks know.
+def prepared_bytes(
+    df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates
+) -> PreparedFrame:
+    """A frame of keys and values, with the column names that tasks use.
 
-    :raises Invalid: there is none, or one is of another type.
+    :raises Invalid: a column is missing or has another type.
     """
     from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
 
@@ -402,18 +415,18 @@ def bytes_fitted(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicat
         order = "order"
         greatest = _named(kinds, duplicates[1], "the greatest")
         chosen.append(sf.col(quoted(greatest)).alias(order))
-    return Fitted(df.select(*chosen), [sf.col("key")], columns, None, order, list(columns))
+    return PreparedFrame(df.select(*chosen), [sf.col("key")], columns, None, order, list(columns))
 
 
 def _kinds(df: DataFrame) -> dict[str, str]:
-    """The types of a frame's columns, by the names that Spark shows."""
+    """The types of a frame's columns, by name."""
     return dict(df.dtypes)
 
 
 def _named(kinds: Iterable[str], name: str, role: str) -> str:
     """The name of a frame's column, as the frame spells it.
 
-    :raises Invalid: there is none of that name.
+    :raises Invalid: the frame has no such column.
     """
     found = match(name, kinds)
     if found is None:
@@ -422,5 +435,5 @@ def _named(kinds: Iterable[str], name: str, role: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A column's name, whatever is in it, as Spark reads names."""
+    """The name of a column, quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"

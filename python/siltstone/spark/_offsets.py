@@ -1,7 +1,7 @@
-"""Where a stream begins, and what the offsets of its batches say.
+"""The beginning of a stream, and the offsets of its batches.
 
-Spark writes down where a batch ends, and not where the first one began: after a crash it asks
-again, and the answer is another one by then. So an offset says all that its batch needs:
+Spark stores where a batch ends, and not where the first one began. After a crash it asks again, and
+the answer may differ by then. So an offset holds all that its batch needs:
 
     {"token": T, "from": F}                 the changes from token F to token T
     {"token": T, "snapshot": C, "seq": N}   the rows at checkpoint C, which end at number N
@@ -38,24 +38,24 @@ __all__ = [
 ]
 
 Offset = dict[str, Any]
-"""As above: plain values, which Spark keeps as JSON."""
+"""An offset as above: plain values, which Spark stores as JSON."""
 ROWS = pa.schema([SCHEMA.field("key"), SCHEMA.field("value")])
 
 
 def before_snapshot(
     url: str, consumer: str | None, lifetime: float, store_options: str | None
 ) -> Offset:
-    """A checkpoint, and the place in the feed behind what it holds.
+    """Makes a checkpoint; returns the offset in the feed that follows it.
 
-    A consumer that there is already stays where it stands: Spark asks once more after a crash, and
-    the batch that it planned before goes on from where the log was held then.
+    An existing consumer is not moved: Spark asks again after a crash, and the batch that it planned
+    before continues from the log that the consumer holds.
 
-    :raises Invalid: without a consumer, whose hold the feed goes on from.
+    :raises Invalid: there is no consumer, which must hold the log.
     """
     if consumer is None:
         raise Invalid(
-            "a stream that starts at a snapshot goes on behind it, and what follows is kept for a "
-            'consumer: option("consumer", "a name")'
+            "a stream that starts at a snapshot needs the changes after it, and a consumer keeps "
+            'them: option("consumer", "a name")'
         )
     if not is_held(url, consumer, store_options):
         following = feed.begin(
@@ -80,14 +80,14 @@ def before_snapshot(
 
 
 def is_held(url: str, consumer: str | None, store_options: str | None) -> bool:
-    """Whether there is such a consumer."""
+    """Whether the consumer exists."""
     held = [] if consumer is None else feed.consumers(url, store_options=store_options)
     return any(one.name == consumer for one in held)
 
 
 def ends(start: Offset, token: str) -> Offset:
-    """The offset of the batch from `start` to a token; `start` itself where nothing lies between.
-    What begins with a snapshot has that for its first batch, whatever came behind it."""
+    """The offset of the batch from `start` to a token; `start` itself if the batch is empty. If a
+    stream begins with a snapshot, that is its first batch."""
     if "begins" in start:
         return {"token": start["token"], "snapshot": start["begins"], "seq": start["seq"]}
     return start if token == start["token"] else {"token": token, "from": start["token"]}
@@ -96,10 +96,10 @@ def ends(start: Offset, token: str) -> Offset:
 def snapshot_ranges(
     url: str, end: Offset, store_options: str | None
 ) -> list[tuple[bytes, bytes | None, bytes | None, int]]:
-    """What tasks read of the snapshot that is a batch: a pickled reader, a range of keys, and the
-    number that its rows have.
+    """The tasks of a batch that is a snapshot: a pickled reader, a range of keys, and the sequence
+    number of the rows.
 
-    :raises Expired: the checkpoint is gone: the batch was not stored within its lifetime.
+    :raises Expired: the checkpoint is gone, because the batch was not stored within its lifetime.
     """
     with siltstone.open_reader(
         url, checkpoint=end["snapshot"], options=SMALL, store_options=store_options
@@ -129,8 +129,7 @@ def snapshot_of(
 
 
 def let_go(url: str, checkpoints: Collection[str], store_options: str | None) -> None:
-    """The snapshot is stored: nobody reads these any more. What cannot be deleted now ends by
-    itself."""
+    """Deletes the checkpoints of a snapshot that is stored. If this fails, they expire."""
     for checkpoint in checkpoints:
         with suppress(Error):
             siltstone.admin.delete_checkpoint(url, checkpoint, store_options=store_options)

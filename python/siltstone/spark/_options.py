@@ -1,4 +1,4 @@
-"""Options of `format("siltstone")`, which are texts: by the names that users write."""
+"""The options of `format("siltstone")`: texts, by the names that users write."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CREATE_VIEW = (
 def understood(
     options: Mapping[str, str], known: Mapping[str, str], what: str, passed_over: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The options by the names of `known`, whatever became of their capitals.
+    """The options by the names of `known`. Spark has converted the names to lower case.
 
-    :param what: what they are given for, in words.
-    :param passed_over: names that are somebody else's.
-    :raises Invalid: one is unknown, or several paths.
+    :param what: the use of the options, for the error text.
+    :param passed_over: names of options that have another use.
+    :raises Invalid: an unknown option; several paths.
     """
     names = {name.casefold(): name for name in known}
     others = {name.casefold() for name in passed_over}
@@ -36,7 +36,7 @@ def understood(
         if given.casefold() in others:
             continue
         if given.casefold() == "paths":
-            # What `load` makes of a list.
+            # `load` passes a list of paths as JSON.
             paths = json.loads(value)
             if len(paths) != 1:
                 raise Invalid(f"a frame reads one database, not {len(paths)}; union the frames")
@@ -54,10 +54,10 @@ def understood(
 def number(
     asked: Mapping[str, str], name: str, kind: type[int | float], least: int | None = None
 ) -> Any:
-    """An option that is a number; None where it is not given.
+    """An option that is a number; None if it is not given.
 
-    :param least: what it is at least; None: it is above 0.
-    :raises Invalid: it is no such number.
+    :param least: the smallest value; None: above 0.
+    :raises Invalid: another value.
     """
     text = asked.get(name)
     if text is None:
@@ -73,9 +73,9 @@ def number(
 
 
 def span(asked: Mapping[str, str], name: str) -> float | None:
-    """An option that is a duration above zero, in seconds; None where it is not given.
+    """An option that is a duration above 0, in seconds; None if it is not given.
 
-    :raises Invalid: it is no such duration.
+    :raises Invalid: another value.
     """
     text = asked.get(name)
     if text is None:
@@ -87,9 +87,9 @@ def span(asked: Mapping[str, str], name: str) -> float | None:
 
 
 def flag(asked: Mapping[str, str], name: str) -> bool:
-    """An option that is true or false; false where it is not given.
+    """An option that is true or false; false if it is not given.
 
-    :raises Invalid: it is neither.
+    :raises Invalid: another value.
     """
     text = asked.get(name, "false").casefold()
     if text not in ("true", "false"):
@@ -98,9 +98,9 @@ def flag(asked: Mapping[str, str], name: str) -> bool:
 
 
 def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
-    """An option that is a key: its UTF-8, or bytes by their digits; None where it is not given.
+    """An option that is a key: UTF-8 text, or hexadecimal digits; None if it is not given.
 
-    :raises Invalid: other digits.
+    :raises Invalid: no hexadecimal digits.
     """
     text = asked.get(name)
     if text is None or not text.startswith(HEX):
@@ -112,11 +112,11 @@ def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
 
 
 def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:
-    """The range of keys between two options: of a database of bytes they are keys; of a table
+    """The range of keys between two options. For a database of bytes they are keys, for a table
     values of the first column of its key, in the order of the key.
 
     :param table: the schema of the table; None: keys are bytes.
-    :raises Invalid: other digits; no value of the column.
+    :raises Invalid: no hexadecimal digits; no value of the column.
     """
     if table is None:
         return key_of(asked, start), key_of(asked, end)

@@ -1,5 +1,5 @@
-"""The state that a job reads: a checkpoint that is kept for as long as this process lives, and the
-reader of it that travels to Spark's workers.
+"""The state that a job reads: a checkpoint that this process keeps until it ends, and its reader,
+which is pickled for Spark's workers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from siltstone._checkpoints import Checkpoint, CheckpointLike
 from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.options import Options, named_options
+from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._columns import explained_absence
 from siltstone.spark._driver import driver_name
 
-__all__ = ["LIFETIME", "Pinned", "pin", "pinned", "reading", "release"]
+__all__ = ["LIFETIME", "Pinned", "following", "pin", "pinned", "reading", "release"]
 
 LIFETIME = 3600.0
-"""Seconds that a checkpoint lives on once nobody refreshes it any more."""
+"""Seconds that a checkpoint lives after its last refresh."""
 MOST = 16
-"""Checkpoints that a driver has of one database at most; the engine deletes the others."""
+"""Most checkpoints of one driver in one database; the engine deletes the others."""
 SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
-"""Caches of a reader in a worker: a machine runs as many workers as it has cores."""
+"""Caches of a reader in a worker: a machine runs one worker for each core."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Pinned:
     """One state, for any process."""
 
     checkpoint: Checkpoint
-    """What keeps it."""
+    """The checkpoint that keeps the state."""
     reader: bytes
     """A pickled `siltstone.Reader` at it."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A checkpoint that was made here."""
+    """A checkpoint that this process made."""
 
     url: Url
     checkpoint: Checkpoint
@@ -53,7 +53,7 @@ class _Kept:
 
 
 class _Keeper:
-    """Refreshes what was made here, from one thread, and deletes it when the process ends."""
+    """Refreshes the checkpoints of this process in one thread, and deletes them when it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class _Keeper:
     def keep(self, kept: _Kept) -> None:
         with self._lock:
             if self._process != os.getpid():
-                # After a fork there is neither the thread, nor anything of this process's own.
+                # After a fork there is no thread, and this process has made no checkpoint yet.
                 self._kept, self._process, self._wake = [], os.getpid(), threading.Event()
                 wake = self._wake
                 threading.Thread(
@@ -73,12 +73,12 @@ class _Keeper:
                 atexit.register(self.release)
             others = [one for one in self._kept if one.checkpoint.id != kept.checkpoint.id]
             here = [one for one in others if one.url == kept.url]
-            # The engine has deleted those that are too many.
+            # The engine has deleted those beyond the limit.
             gone = here[: max(len(here) + 1 - MOST, 0)]
             self._kept = [*(one for one in others if one not in gone), kept]
 
     def release(self) -> int:
-        """Deletes what is kept; how many there were."""
+        """Deletes the kept checkpoints; returns their number."""
         with self._lock:
             if self._process != os.getpid():
                 return 0
@@ -88,7 +88,7 @@ class _Keeper:
 
     def _delete(self, kept: list[_Kept]) -> None:
         for one in kept:
-            # A provider of store options may raise anything; the others are let go all the same.
+            # A provider of store options may raise any error; the others are deleted anyway.
             with suppress(Exception):
                 siltstone.admin.delete_checkpoint(
                     one.url, one.checkpoint, store_options=one.store_options
@@ -99,8 +99,8 @@ class _Keeper:
             with self._lock:
                 kept = list(self._kept)
             for one in kept:
-                # What cannot be refreshed now has another half of its life for the next try; a
-                # provider of store options may raise anything.
+                # There is time for a second try before a checkpoint expires. A provider of
+                # store options may raise any error.
                 with suppress(Exception):
                     try:
                         pin(one.url, one.store_options, LIFETIME, one.checkpoint)
@@ -119,9 +119,9 @@ def pin(
     lifetime: float,
     source: CheckpointLike | None = None,
 ) -> Checkpoint:
-    """A checkpoint of what is durable now, or of what `source` pins, that all frames of this Spark
-    driver share. One driver has sixteen of a database at most: for the next state the one that ends
-    first goes.
+    """A checkpoint of the state that is durable now, or of `source`, which all frames of this Spark
+    driver share. One driver has at most sixteen in a database; the next state replaces the one that
+    expires first.
 
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as
         `siltstone.admin.create_checkpoint`.
@@ -131,11 +131,19 @@ def pin(
 
 
 def release() -> int:
-    """Lets every checkpoint go that `scan`, `lookup` and `get` made in this process; how many they
-    were. What reads them afterwards ends with Expired, and so do frames of `load()` that share
-    them.
+    """Deletes all checkpoints that `scan` and the other functions made in this process; returns
+    their number. Frames that read them raise Expired afterwards, also frames of
+    `load()` that share them.
     """
     return _keeper.release()
+
+
+def _check_reachable(url: Url) -> None:
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
 
 
 def pinned(
@@ -145,16 +153,12 @@ def pinned(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> tuple[siltstone.Reader, Pinned]:
-    """A reader at `checkpoint`, or at one that is made of what is durable now; and what travels.
+    """A reader at `checkpoint`, or at a new one of the state that is durable now, and its pickle.
 
-    :raises Invalid: a database in the memory of this process, which no worker reaches.
+    :raises Invalid: a database in the memory of this process, which no worker can reach.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
     """
-    if str(url).startswith("memory:"):
-        raise Invalid(
-            "a memory:// database is in this process, and Spark's workers are others; use a folder "
-            "or a bucket that all of them reach"
-        )
+    _check_reachable(url)
     at = checkpoint
     with explained_absence():
         if at is None:
@@ -182,10 +186,35 @@ def reading(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Iterator[tuple[siltstone.Reader, Pinned]]:
-    """As `pinned`, for a block that says what is read.
+    """As `pinned`, for the block that plans what is read.
 
     :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned`.
     """
     reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
     with reader:
         yield reader, held
+
+
+@contextmanager
+def following(
+    url: Url,
+    max_staleness: Seconds,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> Iterator[tuple[siltstone.Reader, bytes]]:
+    """A reader that follows the writer, and its pickle. No checkpoint is made here; the readers in
+    the workers lease what they read.
+
+    :raises Invalid: as `pinned`; no positive duration.
+    :raises NotFound, Denied, Unavailable, Corruption: as `open_reader`.
+    """
+    _check_reachable(url)
+    named = {**SMALL, **named_options(options)}
+    named["readers"] = {**named.get("readers", {}), "max_staleness": max_staleness}
+    with explained_absence():
+        reader = siltstone.open_reader(
+            url, options=named, store_options=store_options, merge_operator=merge_operator
+        )
+    with reader:
+        yield reader, pickle.dumps(reader)

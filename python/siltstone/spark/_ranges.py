@@ -1,7 +1,7 @@
-"""Ranges of keys that hold about as much each, for tasks that read side by side.
+"""Key ranges of about the same size, for tasks that read at the same time.
 
-Cuts are found by asking how much lies below a key, which metadata answers (`approximate_size`), so
-no block is read. A cut need not be a key that exists.
+A cut is found by the size below a key, which comes from metadata (`approximate_size`), so no block
+is read. A cut does not have to be an existing key.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Range = tuple[bytes | None, bytes | None]
 """``[start, end)``; None: open."""
 
 DIGITS = 8
-"""Bytes of a cut behind what all keys of the range begin with: enough to halve it 64 times."""
+"""Bytes of a cut after the common prefix of the range: enough to halve it 64 times."""
 TOLERANCE = 0.05
-"""How far a cut may lie from its place, as a share of a range: nobody notices, and each halving
-more is a question more."""
+"""The most distance of a cut from its place, as a share of a range. Each further halving asks for
+one more size."""
 
 
 def cuts(below: Callable[[bytes], float], first: bytes, last: bytes, parts: int) -> list[bytes]:
-    """At most ``parts - 1`` keys above `first` and up to `last`, ascending, between which about the
-    same lies.
+    """At most ``parts - 1`` keys above `first` and up to `last`, ascending, that split the range
+    into parts of about the same size.
 
-    :param below: how much of the range lies below a key: never falls as the key grows.
+    :param below: the size of the range below a key. It never falls as the key grows.
     :param first, last: the range's first and last key.
     """
     same = _common(first, last)
@@ -47,7 +47,7 @@ def ranges(found: list[bytes], start: bytes | None, end: bytes | None) -> list[R
 
 
 def _bisect(below: Callable[[int], float], low: int, high: int, wanted: float, share: float) -> int:
-    """A number in ``[low, high]`` below which about `wanted` lies."""
+    """A number in ``[low, high]`` with about the size `wanted` below it."""
     while low < high:
         middle = (low + high) // 2
         lies = below(middle)
@@ -58,7 +58,7 @@ def _bisect(below: Callable[[int], float], low: int, high: int, wanted: float, s
 
 
 def _common(first: bytes, last: bytes) -> int:
-    """How many bytes both begin with."""
+    """The length of the common prefix."""
     pairs = zip(first, last, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
 
@@ -68,5 +68,5 @@ def _number(key: bytes, same: int, fill: int) -> int:
 
 
 def _key(first: bytes, same: int, number: int) -> bytes:
-    """The shortest key of this number: zeros at the end of a cut say nothing."""
+    """The shortest key of this number: trailing zeros of a cut are dropped."""
     return first[:same] + number.to_bytes(DIGITS, "big").rstrip(b"\0")

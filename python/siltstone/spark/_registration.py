@@ -1,4 +1,4 @@
-"""Making `format("siltstone")` known by hand, where Spark does not find it."""
+"""Registering `format("siltstone")` by hand, for sessions that do not find it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("siltstone")`` known to a session. Spark 4 finds it by itself wherever the
-    package is installed; this is for sessions that looked before it was.
+    """Registers ``format("siltstone")`` in a session. Spark 4 finds it if the package is installed.
+    Call this for a session that looked before the package was installed.
 
     :raises Unsupported: a Spark before 4.0, which has no data sources in Python: use `scan`.
     """
@@ -29,6 +29,6 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(DefaultSource)
     except PySparkException as error:
-        # Spark 4.0 refuses what it found itself.
+        # Spark 4.0 refuses a source that it found itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

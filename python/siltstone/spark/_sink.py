@@ -22,7 +22,7 @@ from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
-from siltstone.spark._matching import check_columns, is_key, table_at, table_made
+from siltstone.spark._matching import check_columns, is_key, table_at, table_or_create
 from siltstone.spark._options import CREATE_VIEW, flag, number, range_between, span, understood
 from siltstone.spark._staging import Staged, Staging, staged
 
@@ -68,7 +68,7 @@ else:
 
 @dataclass(frozen=True)
 class Sink:
-    """What is written, and where: plain values, for the processes that plan and the tasks."""
+    """The description of a write: plain values, for the processes that plan and the tasks."""
 
     url: str
     columns: Mapping[str, str]
@@ -108,7 +108,7 @@ class Sink:
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task sends to the process that commits. `staged` is None if nothing was written."""
+    """The message of a task to the process that commits; `staged` is None if no row was written."""
 
     staged: Staged | None
     job: ingest.Job | None = None
@@ -213,7 +213,7 @@ def _columns(
             _bytes_columns(given, schema)
         spoken = key[0] if len(key) == 1 else key
         value = given.get("valueColumn")
-        table = table_made(schema, place, spoken, value, (op,), as_bytes, provider)
+        table = table_or_create(schema, place, spoken, value, (op,), as_bytes, provider)
     if table is None:
         columns = _bytes_columns(given, schema)
         return None, columns, columns

@@ -27,7 +27,7 @@ from siltstone.spark._columns import (
     explained_absence,
     like_sparks,
     match,
-    spark_types,
+    spark_type,
     struct_of,
     text_of,
 )
@@ -73,7 +73,7 @@ LIFETIME = 86_400.0
 
 @dataclass(frozen=True)
 class Planned:
-    """What is read: plain values, for the processes that plan and the workers."""
+    """The description of a read: plain values, for the processes that plan and the workers."""
 
     url: str
     store_options: str | None
@@ -142,7 +142,7 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         ours = like_sparks(table, [field.name]).field(0)
-        wanted = spark_types(table)[ours.name]
+        wanted = spark_type(table, ours.name)
         if field.dataType.simpleString() != wanted:
             raise Invalid(
                 f"the schema asks for {field.simpleString()}, and the column of the table is of "
@@ -192,8 +192,8 @@ def planned_if_there(options: Mapping[str, str]) -> Planned | None:
 
 
 def planned(options: Mapping[str, str]) -> Planned | None:
-    """What a frame with these options reads, at a state that is pinned now. None without a path;
-    the reader raises the error for that.
+    """Pins the state that a frame with these options reads. None without a path; the reader raises
+    the error for that.
 
     :raises Invalid: an unknown option or value.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.

@@ -1,7 +1,7 @@
-"""What Spark's tasks do when a frame is written: sort their rows into tables of an ingest job.
+"""The tasks of a write: they sort their rows into tables of an ingest job.
 
-A task answers with a message: small, whatever it staged. What it found wrong with the rows travels
-in the message, too, and is not raised: Spark would repeat a task whose rows stay as they are.
+A task returns one small message. A problem in the rows travels in the message and is not raised,
+because Spark would repeat a task whose rows stay the same.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from siltstone.spark._columns import encoded, packed, schema_of, spread
 __all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
 
 MESSAGE = "message binary"
-"""What `stage` yields."""
+"""The schema of `stage`'s result."""
 PUTS = ("put", "upsert", "insert", "update", "c", "i", "r", "u")
-"""What a column of operations may say of a row that is written."""
+"""Operations that write the row."""
 DELETES = ("delete", "d")
-"""And of one whose key is to go."""
+"""Operations that delete the key."""
 QUERY_ID = "sql.streaming.queryId"
-"""The local property by which a task of a stream knows its query; it outlives restarts."""
+"""The local property with the id of a stream's query. It survives restarts."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What a task needs to know. Columns are `key`, `value`, and `op` where rows say what they do;
-    without `value` each row deletes its key. Those of a table have the table's names."""
+    """The description of a task. The columns are `key`, `value`, and `op` if rows have operations;
+    without `value` each row deletes its key. A table's columns have the table's names."""
 
     job: ingest.Job
     duplicates: str = "error"
-    """What a part does about rows with one key: "error", or "last"."""
+    """The rule for rows with the same key: "error", or "last"."""
     table_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """How the columns are called in what the user gave: for texts, and `op` of a table's rows."""
+    """The user's names of the columns by role: for error texts, and `op` for a table's rows."""
     schema: str | None = None
-    """Of the table; None: keys and values are bytes."""
+    """The schema of the table; None: keys and values are bytes."""
     deletes: bool = False
-    """Whether each row of a table is a key that is to go."""
+    """Whether each row of a table is a key to delete."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What became of a task."""
+    """The result of a task."""
 
     number: int
-    """Of its partition."""
+    """The number of its partition."""
     part: ingest.Part | None = None
-    """What it staged; None: it had no rows, or went wrong."""
+    """The staged part; None: there were no rows, or there was a problem."""
     first: bytes | None = None
     last: bytes | None = None
-    """Its least and its greatest key."""
+    """The least and the greatest key."""
     query: str | None = None
-    """The stream's query, where it is one."""
+    """The query of the stream, if the task is part of one."""
     problem: Invalid | None = None
-    """What is wrong with its rows."""
+    """The problem in the rows."""
 
 
 def stage(batches: Iterator[pa.RecordBatch], staging: Staging) -> Iterator[pa.RecordBatch]:
@@ -78,15 +78,14 @@ def stage(batches: Iterator[pa.RecordBatch], staging: Staging) -> Iterator[pa.Re
 def staged(batches: Iterable[pa.RecordBatch], staging: Staging) -> Staged:
     """Sorts the rows of a task into tables, and uploads them.
 
-    :raises Denied, Unavailable: as their texts say; Spark repeats the task then.
+    :raises Denied, Unavailable: as `PartWriter`; Spark repeats the task then.
     """
     number, query = _task()
     rows = iter(batches)
     try:
         part, first, last = _written(rows, staging, number)
     except Invalid as problem:
-        # Who hands the rows over waits until somebody took them, and a worker that leaves some is
-        # not used again.
+        # Spark waits until all rows are read, and does not reuse a worker that leaves some.
         for _ in rows:
             pass
         return Staged(number, query=query, problem=problem)
@@ -129,7 +128,7 @@ def _written(
 
 
 def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array]:
-    """The keys, and the values: null where the key is to go."""
+    """The keys, and the values: null for a key to delete."""
     names = staging.names
     if staging.schema is not None:
         return _rows(batch, staging, staging.schema)
@@ -155,14 +154,14 @@ def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Arra
 
 
 def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Array, pa.Array]:
-    """As `_columns`, of a table's rows."""
+    """As `_columns`, for a table."""
     op = None if staging.deletes else staging.names.get("op")
     goes = None if op is None else _deletes(batch.column(op), op)
     if goes is not None and not pc.any(goes).as_py():
         goes = None
     if goes is None and not staging.deletes:
         return encoded(schema, batch)
-    # What is to go has a key alone: its other columns may be missing.
+    # A delete needs only the key. Its other columns may be null.
     keys = packed(schema, [batch.column(name) for name in schema_of(schema).key])
     if goes is None:
         return keys, pa.nulls(batch.num_rows, pa.binary())
@@ -185,15 +184,15 @@ def _deletes(operations: pa.Array, name: str) -> pa.Array:
 
 
 def scratch() -> str:
-    """A folder for what is sorted beyond memory: of Spark's own, on the disks that it was given."""
+    """A folder for data that does not fit into memory: one of Spark's own local folders."""
     given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return next((one for one in given if one and Path(one).is_dir()), tempfile.gettempdir())
 
 
 def check_disjoint(found: Sequence[Staged], layout: str) -> None:
-    """Ranges of keys of tasks do not overlap, so that rows of one key met in one task.
+    """Checks that the key ranges of tasks do not overlap, so that each key was in one task only.
 
-    :raises Invalid: two do.
+    :raises Invalid: two overlap.
     """
     ends = [
         (one.first, one.last, one.number)
@@ -204,8 +203,8 @@ def check_disjoint(found: Sequence[Staged], layout: str) -> None:
     for (_, last, one), (first, _, other) in itertools.pairwise(ends):
         if first <= last:
             raise Invalid(
-                f"layout {layout!r} wants each key in one task alone, and partition {other} begins "
-                f"at {first!r}, where partition {one} goes up to {last!r}. "
-                "df.repartitionByRange(n, key) before it makes it so; layout 'runs' does without, "
-                "and does not look for duplicates"
+                f"layout {layout!r} needs each key in one task only, but partition {other} begins "
+                f"at {first!r}, and partition {one} ends at {last!r}. "
+                "Use df.repartitionByRange(n, key) before, or layout 'runs', which does not check "
+                "for duplicates"
             )

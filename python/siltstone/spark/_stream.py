@@ -1,4 +1,4 @@
-"""Streaming out of a database: the source of `readStream.format("siltstone")`."""
+"""Streams of changes: the source of `readStream.format("siltstone")`."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ else:
 __all__ = ["Followed", "followed", "stream_reader"]
 
 OPTIONS = {
-    "path": "the database",
-    "readChangeFeed": "true: what has changed, and not what there is",
-    "startingAt": "latest, oldest (what is still there), snapshot (all rows first), or a token",
-    "consumer": "a name: the log is held from what this query has committed",
-    "consumerLifetime": "seconds that the log is held for a query that is silent; a day",
-    "maxRowsPerTrigger": "rows of a batch, at which it ends with the commit that reaches them",
+    "path": "URL of the database",
+    "readChangeFeed": "true: read the changes",
+    "startingAt": "latest, oldest (the oldest kept change), snapshot (all rows first), or a token",
+    "consumer": "a name: the log is kept from the last batch that this query has committed",
+    "consumerLifetime": "seconds that the log is kept for a query that does not run; a day",
+    "maxRowsPerTrigger": "rows after which a batch ends, with the commit that reaches them",
     "maxBytesPerTrigger": "bytes of a batch, likewise",
-    "failOnDataLoss": "whether a gap ends the query (true), or it goes on behind it",
-    "asBytes": "true: key and value of a table as they are stored",
-    "storeOptions": "the function that gives store options, as module:function",
+    "failOnDataLoss": "true: a gap ends the query; false: it continues after the gap",
+    "asBytes": "true: keys and values of a table as they are stored",
+    "storeOptions": "the function that returns store options, as module:function",
 }
-"""By the names that users write; Spark lowers them on the way."""
+"""The options by the names that users write. Spark converts them to lower case."""
 DAY = 86_400.0
 NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What is followed how: plain values, for the process that plans and the tasks."""
+    """The stream to read: plain values, for the process that plans and the tasks."""
 
     url: str
     starting: str
@@ -73,7 +73,7 @@ class Followed:
     def begin(self, since: str, until: str | None = None, consumer: str | None = None) -> Any:
         """The feed from a token on.
 
-        :raises Expired: it is not kept any more, and gaps are not wanted.
+        :raises Expired: the changes are not kept, and gaps are not allowed.
         """
         named: dict[str, Any] = {"store_options": self.store_options, "until": until}
         if consumer is not None:
@@ -87,13 +87,13 @@ class Followed:
 
 
 def followed(options: Mapping[str, str]) -> Followed:
-    """What these options say.
+    """The stream that the options describe.
 
-    :raises Invalid: an option that there is not, or what it does not take.
+    :raises Invalid: an unknown option or value.
     """
     asked = understood(options, OPTIONS, "a stream is read")
     if "path" not in asked:
-        raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
+        raise Invalid('no database is named: .load("s3://bucket/db"), or option("path", …)')
     fail = asked.get("failOnDataLoss", "true").casefold()
     if fail not in ("true", "false"):
         raise Invalid(f"failOnDataLoss is {fail!r}: true or false")
@@ -119,7 +119,7 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         self.beginning: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a query begins that has stored no batch yet. Spark asks for it several times."""
+        """The beginning of a query that has stored no batch yet. Spark calls this several times."""
         if self.beginning is None:
             self.beginning = self._begin()
         return self.beginning
@@ -130,21 +130,21 @@ class FeedReader(DataSourceStreamReader, _Bounded):
             place = (asked.url, asked.consumer, asked.lifetime, asked.store_options)
             begins = before_snapshot(*place)
         elif asked.starting == "latest" and is_held(asked.url, asked.consumer, asked.store_options):
-            # Asked once more, after a crash: the batch that was planned goes on from where it is.
+            # Spark asks again after a crash. The planned batch continues from the held log.
             begins = {"token": feed.latest(asked.url, store_options=asked.store_options)}
         else:
             begins = {"token": asked.begin(asked.starting, None, asked.consumer).token}
         if self.ceiling is not None and asked.starting in ("snapshot", "latest"):
-            # It was asked for before: behind what a query begins with, there is nothing yet.
+            # The ceiling was read before. There are no changes yet after the beginning.
             self.ceiling = begins["token"]
         return begins
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is durable now is where the query ends."""
+        """Ends the query at the state that is durable now."""
         self.ceiling = feed.latest(self.asked.url, store_options=self.asked.store_options)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """What the options say of a batch's size."""
+        """The limit of a batch's size from the options."""
         if self.asked.rows is not None:
             return limits.ReadMaxRows(self.asked.rows)
         if self.asked.bytes is not None:
@@ -152,7 +152,7 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         return limits.ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802 - Spark's name
-        """Where a batch ends that begins at `start`. A snapshot is one, whatever the limit."""
+        """The end of the batch that begins at `start`. A snapshot is one batch without a limit."""
         rows = getattr(limit, "max_rows", None)
         size = getattr(limit, "max_bytes", None)
         if "begins" in start:
@@ -167,15 +167,15 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         return ends(start, following.token)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """The end of what is durable."""
+        """The end of the durable changes."""
         return {"token": feed.latest(self.asked.url, store_options=self.asked.store_options)}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """One of changes: a feed is one sequence. Ranges of a snapshot."""
+        """One partition for changes, because a feed is one sequence; key ranges for a snapshot."""
         if "snapshot" in end:
             pieces = snapshot_ranges(self.asked.url, end, self.asked.store_options)
             return [InputPartition(piece) for piece in pieces]
-        # Offsets of a version before have no "from".
+        # Offsets of earlier versions have no "from".
         return [InputPartition((end.get("from", start["token"]), end["token"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -188,17 +188,17 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         raise Internal(f"a task got {partition.value!r}")
 
     def commit(self, end: Offset) -> None:
-        """The batch before is stored: its consumer holds what comes after."""
+        """Moves the consumer: the batch before `end` is stored."""
         if self.asked.consumer is not None:
             self.asked.begin(end["token"], None, self.asked.consumer)
         if "snapshot" in end:
-            # After a crash that of the first start is read, and this one's is not.
+            # After a crash the snapshot of the first start is read, and that of this one is not.
             made = {end["snapshot"], (self.beginning or {}).get("begins", end["snapshot"])}
             let_go(self.asked.url, made, self.asked.store_options)
 
 
 def stream_reader(asked: Followed) -> FeedReader:
-    """What reads a stream.
+    """The reader of a stream.
 
     :raises Unsupported: before Spark 4.2.
     """

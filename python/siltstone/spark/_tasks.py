@@ -1,7 +1,7 @@
-"""What runs in Spark's workers: readers that are opened once in a process, and batches of Arrow.
+"""Code that runs in Spark's workers: readers that a process keeps, and Arrow batches.
 
-Spark imports this module in each worker, by its name: functions of a module travel as names, so
-what they keep is kept for all tasks of the worker.
+Spark pickles functions of a module by name, and each worker imports this module once. So readers
+that are kept here serve all tasks of the worker.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import pyarrow as pa
 
 import siltstone
 from siltstone.exceptions import Invalid
+from siltstone.spark._bounds import bounds
 from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
     asked,
+    cast,
     decoded,
     match,
     schema_of,
@@ -27,7 +29,11 @@ from siltstone.spark._columns import (
 from siltstone.spark._ranges import Range
 
 __all__ = [
+    "COUNTED",
+    "count_ranges",
+    "counted",
     "look_up",
+    "look_up_prefix",
     "look_up_rows",
     "read_ranges",
     "reader_of",
@@ -38,27 +44,29 @@ __all__ = [
 ]
 
 KEPT = 4
-"""Readers of a worker: each is one state of one database, with caches of its own."""
+"""Readers that a worker keeps. Each is one state of one database, with caches of its own."""
 ANSWER_BYTES = 64 << 20
-"""Values of a piece of a look-up's batch, about."""
+"""Approximate bytes of values in one piece of a look-up's batch."""
 MOST_BYTES = 8 * ANSWER_BYTES
-"""And at most, unless one row has more: Arrow and the JVM hold some copies of it."""
+"""Most bytes of a piece with more than one row: Arrow and the JVM hold several copies of it."""
 FIRST_ROWS, GROWTH = 256, 8
-"""Rows of the first piece, before the size of values is known, and by what pieces grow."""
+"""Rows of the first piece, before the size of values is known, and the growth of pieces."""
 BATCH_ROWS = 32_768
-"""Rows of a batch: what Spark's own conversions are fastest with."""
+"""Rows of a batch: the size at which Spark converts batches fastest."""
+COUNTED = "rows bigint"
+"""The schema of `count_ranges`."""
 
 _readers: OrderedDict[tuple[int, bytes], siltstone.Reader] = OrderedDict()
 
 
 def reader_of(pickled: bytes) -> siltstone.Reader:
-    """This process's reader of a state: opened once, kept for all tasks that come."""
+    """This process's reader of a state: opened once, and kept for later tasks."""
     key = (os.getpid(), pickled)
     reader = _readers.get(key)
     if reader is None:
-        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - made by `pins`, sent by Spark
+        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - made by `_pins`, sent by Spark
         while len(_readers) > KEPT:
-            # Its scans go on: who still reads holds it.
+            # A scan that is running holds its reader.
             _readers.popitem(last=False)
     _readers.move_to_end(key)
     return reader
@@ -71,7 +79,7 @@ def read_ranges(
     fields: pa.Schema,
     table: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges whose numbers come: a function for `mapInArrow`."""
+    """The rows of the ranges with the given numbers: a function for `mapInArrow`."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             start, end = ranges[number]
@@ -81,33 +89,58 @@ def read_ranges(
                 yield from table_rows(reader_of(reader), start, end, table, fields)
 
 
+def count_ranges(
+    numbers: Iterator[pa.RecordBatch], reader: bytes, ranges: Sequence[Range]
+) -> Iterator[pa.RecordBatch]:
+    """The number of rows of each range with a given number: a function for `mapInArrow`."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            found = counted(reader_of(reader), *ranges[number])
+            yield pa.RecordBatch.from_pydict({"rows": pa.array([found], pa.int64())})
+
+
+def counted(reader: siltstone.Reader, start: bytes | None, end: bytes | None) -> int:
+    """How many rows a range has. No row is decoded."""
+    return sum(batch.num_rows for batch in _scanned(reader, start, end))
+
+
 def rows(
-    reader: siltstone.Reader, start: bytes | None, end: bytes | None, schema: pa.Schema
+    reader: siltstone.Reader,
+    start: bytes | None,
+    end: bytes | None,
+    schema: pa.Schema,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range as batches of exactly `schema`: columns of type `binary`."""
-    for batch in _scanned(reader, start, end):
+    for batch in _scanned(reader, start, end, limit):
         arrays = [as_binary(batch.column(str(match(name, COLUMNS)))) for name in schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def table_rows(
-    reader: siltstone.Reader, start: bytes | None, end: bytes | None, table: str, fields: pa.Schema
+    reader: siltstone.Reader,
+    start: bytes | None,
+    end: bytes | None,
+    table: str,
+    fields: pa.Schema,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table's range as batches of exactly `fields`; no other columns are decoded."""
     names = [str(match(name, arrow_fields(table).names)) for name in fields.names]
-    for batch in _scanned(reader, start, end):
+    for batch in _scanned(reader, start, end, limit):
         columns = schema_of(table).decode(batch.column("key"), batch.column("value"), columns=names)
         yield decoded(pa.record_batch(columns), fields)
 
 
 def _scanned(
-    reader: siltstone.Reader, start: bytes | None, end: bytes | None
+    reader: siltstone.Reader, start: bytes | None, end: bytes | None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, as keys and values.
 
-    :raises siltstone.Error: what goes wrong; Arrow's streams carry the text of an error alone.
+    :raises siltstone.Error: the error of the scan. Arrow's streams carry only the text of an error.
     """
-    stream = pa.RecordBatchReader.from_stream(reader.scan(start, end).to_arrow(BATCH_ROWS))
+    scan = reader.scan(start, end, limit=limit)
+    stream = pa.RecordBatchReader.from_stream(scan.to_arrow(BATCH_ROWS))
     first = start
     while True:
         try:
@@ -115,7 +148,7 @@ def _scanned(
         except StopIteration:
             return
         except (pa.ArrowException, OSError) as error:
-            # The same rows, by a call that raises the error itself.
+            # Read the same rows by a call that raises the error itself.
             for _ in reader.scan(first, end):
                 pass
             raise siltstone.Unavailable(f"a scan failed, and may succeed again: {error}") from error
@@ -125,7 +158,7 @@ def _scanned(
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """The type that Spark's `binary` has: 32-bit offsets.
+    """The array with the type of Spark's `binary`, which has 32-bit offsets.
 
     :raises Invalid: more than 2 GiB of bytes.
     """
@@ -142,12 +175,12 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 
 def values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
-    """The values of an array of keys, binary or text; null where there is none."""
+    """The values of an array of keys, binary or text; null for an absent key."""
     return as_binary(_values_of(reader, keys))
 
 
 def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
-    """As `values_of`, of whatever size."""
+    """As `values_of`, of any size."""
     if not pa.types.is_binary(keys.type):
         keys = as_binary(keys)
     return pa.array(reader.get_many(keys))
@@ -156,10 +189,10 @@ def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
 def _pieces(
     batch: pa.RecordBatch, values_of_rows: Callable[[pa.RecordBatch], pa.Array], most: list[int]
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-    """The rows of a batch with their values, by pieces that stay far below the 2 GiB that a batch
-    for Spark has at most.
+    """The rows of a batch with their values, in pieces far below the 2 GiB that a batch for Spark
+    may have.
 
-    :param most: one number, the rows of a piece: it follows the size of the values, from batch to
+    :param most: one number, the rows of a piece. It follows the size of the values, from batch to
         batch.
     """
     left = [batch]
@@ -171,8 +204,8 @@ def _pieces(
             continue
         values = values_of_rows(piece)
         if rows:
-            fitting = max(1, ANSWER_BYTES * rows // max(values.nbytes, 1))
-            most[0] = min(fitting, max(rows, most[0]) * GROWTH)
+            matching = max(1, ANSWER_BYTES * rows // max(values.nbytes, 1))
+            most[0] = min(matching, max(rows, most[0]) * GROWTH)
         if rows > 1 and values.nbytes > MOST_BYTES:
             left.append(piece)
             most[0] = min(most[0], rows - 1)
@@ -183,7 +216,7 @@ def _pieces(
 def look_up(
     batches: Iterator[pa.RecordBatch], reader: bytes, key: str, value: str, keeps_absent: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The batches with values beside their keys: a function for `mapInArrow`."""
+    """The batches with the values of their keys: a function for `mapInArrow`."""
     open_reader, most = reader_of(reader), [FIRST_ROWS]
     for batch in batches:
         pieces = _pieces(batch, lambda rows: _values_of(open_reader, rows.column(key)), most)
@@ -197,8 +230,7 @@ def look_up(
 def rows_found(
     reader: siltstone.Reader, table: str, key: Sequence[pa.Array], fields: pa.Schema
 ) -> tuple[list[pa.Array], pa.Array]:
-    """Columns of the rows of these keys, and which keys were found: null in every column where none
-    was.
+    """Columns of the rows of these keys, and which keys exist. An absent key has nulls.
 
     :param key: an array for each column of the key.
     """
@@ -225,9 +257,9 @@ def look_up_rows(
     found: tuple[pa.Schema, Sequence[str]],
     keeps_absent: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """As `look_up`, of a table.
+    """As `look_up`, for a table.
 
-    :param found: the columns that are added, and how they are called then.
+    :param found: the columns to add, and their names in the result.
     """
     fields, names = found
     open_reader, most = reader_of(reader), [FIRST_ROWS]
@@ -242,3 +274,111 @@ def look_up_rows(
             arrays, called = [*piece.columns, *columns], [*piece.schema.names, *names]
             whole = pa.RecordBatch.from_arrays(arrays, names=called)
             yield whole if keeps_absent else whole.filter(there)
+
+
+def look_up_prefix(
+    batches: Iterator[pa.RecordBatch],
+    reader: bytes,
+    table: str | None,
+    key: Sequence[str],
+    found: tuple[pa.Schema, Sequence[str]],
+    keeps_absent: bool,
+    limit: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """The batches joined with all rows under a leading part of the key: a function for
+    `mapInArrow`. Each distinct part of a batch is scanned once.
+
+    :param key: columns of the batch that hold the part.
+    :param found: the columns to add, and their names in the result.
+    :param limit: the most rows for each row of the batch; None: all.
+    """
+    fields, names = found
+    open_reader = reader_of(reader)
+    for batch in batches:
+        asking: dict[Range | None, list[int]] = {}
+        for row, part in enumerate(_parts(table, [batch.column(name) for name in key])):
+            asking.setdefault(part, []).append(row)
+        joined = _Joined(batch, fields, names)
+        for part, rows in asking.items():
+            has_match = False
+            for matches in _matches(open_reader, part, table, fields, limit):
+                has_match = has_match or matches.num_rows > 0
+                for row in rows:
+                    yield from joined.add(row, matches)
+            if keeps_absent and not has_match:
+                nothing = [pa.nulls(1, field.type) for field in fields]
+                for row in rows:
+                    yield from joined.add(row, pa.RecordBatch.from_arrays(nothing, schema=fields))
+        yield from joined.rest()
+
+
+def _parts(table: str | None, arrays: Sequence[pa.Array]) -> Iterator[Range | None]:
+    """The key range under each row's part of a key. None if no key can have that part."""
+    if table is None:
+        for prefix in as_binary(arrays[0]).to_pylist():
+            yield None if prefix is None else bounds(None, None, prefix) if prefix else (None, None)
+        return
+    schema, fields = schema_of(table), arrow_fields(table)
+    names = schema.key[: len(arrays)]
+    typed = [
+        cast(array, fields.field(name).type, name)
+        for array, name in zip(arrays, names, strict=True)
+    ]
+    for values in zip(*(array.to_pylist() for array in typed), strict=True):
+        pairs = dict(zip(names, values, strict=True))
+        nulls = [name for name, value in pairs.items() if value is None]
+        possible = all(fields.field(name).nullable for name in nulls)
+        yield schema.range(pairs) if possible else None
+
+
+def _matches(
+    reader: siltstone.Reader,
+    part: Range | None,
+    table: str | None,
+    fields: pa.Schema,
+    limit: int | None,
+) -> Iterator[pa.RecordBatch]:
+    if part is None:
+        return iter(())
+    if table is None:
+        return rows(reader, *part, fields, limit)
+    return table_rows(reader, *part, table, fields, limit)
+
+
+class _Joined:
+    """Collects joined rows into batches of about `BATCH_ROWS` rows or `ANSWER_BYTES` bytes."""
+
+    def __init__(self, batch: pa.RecordBatch, fields: pa.Schema, names: Sequence[str]) -> None:
+        self.batch = batch
+        self.fields = fields
+        self.names = [*batch.schema.names, *names]
+        self.row_bytes = batch.nbytes / max(batch.num_rows, 1)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.left: list[int] = []
+        self.right: list[pa.RecordBatch] = []
+        self.bytes = 0.0
+
+    def add(self, row: int, matches: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Joins one row with its matches. Yields a batch when enough is collected."""
+        self.left += [row] * matches.num_rows
+        self.right.append(matches)
+        self.bytes += matches.nbytes + matches.num_rows * self.row_bytes
+        if len(self.left) >= BATCH_ROWS or self.bytes >= ANSWER_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Yields the collected rows."""
+        if self.left:
+            asked_rows = self.batch.take(pa.array(self.left, pa.int64()))
+            right = pa.Table.from_batches(self.right, self.fields).combine_chunks()
+            columns = [column.combine_chunks() for column in right.columns]
+            arrays = [*asked_rows.columns, *(_one_array(column) for column in columns)]
+            yield pa.RecordBatch.from_arrays(arrays, names=self.names)
+        self._clear()
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array: `combine_chunks` returns a chunked array in some versions."""
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

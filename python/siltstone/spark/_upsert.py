@@ -110,7 +110,7 @@ class _BatchWriter:
             job = submission.new_job()
             with abandoned(job):
                 staging = staging_of(rows, self.duplicates, job=job)
-                found = run(rows.laid_out(submission.layout, None), staging)
+                found = run(rows.arranged(submission.layout, None), staging)
                 if has_rows(found):
                     app = named or application(_query_of(found), call)
                     job = job.for_txn((app, batch_id))

@@ -1,4 +1,4 @@
-"""Checking the tables of a database on a cluster."""
+"""Verifying the tables of a database on a cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import lsm
-from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
 from siltstone.spark._pins import pinned
 from siltstone.spark._scan import RANGE_BYTES, slots
@@ -28,38 +28,38 @@ __all__ = ["TableProblem", "Verified", "verify"]
 
 @dataclass(frozen=True)
 class TableProblem:
-    """What is wrong with a table."""
+    """A problem of a table."""
 
     object: str
     """Its URL."""
     what: str
-    """What was found."""
+    """The problem."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     checkpoint: siltstone.Checkpoint
-    """What was read."""
+    """The state that was read."""
     tables: int
-    """Tables that were read, whole."""
+    """Tables that were read completely."""
     entries: int
-    """Entries of all kinds in them."""
+    """Entries of all kinds in these tables."""
     bytes: int
     """Bytes that were read."""
     problems: tuple[TableProblem, ...]
-    """What is wrong; none: all is well."""
+    """The problems; empty if there are none."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table, and what the manifest says of it."""
+    """A table, and its length and entries in the manifest."""
 
     url: str
     bytes: int
@@ -75,20 +75,20 @@ def verify(
 ) -> Verified:
     """Reads every byte of every table, in tasks: checksums of blocks, the order of keys, bounds,
     counts against properties, every key against the filter, and length and entries against the
-    manifest. The log and the chain of manifests are small, and `siltstone.admin.verify` checks
-    them, from one process.
+    manifest. `siltstone.admin.verify` checks the log and the chain of manifests, which are small,
+    in one process.
 
-    :param checkpoint: a `Checkpoint`, its id, or its name; None: what is durable now, kept by a
-        checkpoint as for `scan`.
+    :param checkpoint: a `Checkpoint`, its id, or its name; None: the state that is durable
+        now, kept as for `scan`.
     :param store_options: as for `scan`.
-    :returns: counts, and what is wrong. Damage does not raise: look at `ok`.
+    :returns: counts and problems. Damage raises no error: check `ok`.
     :raises Invalid, NotFound, Expired, Denied, Unavailable: as `scan`.
     """
     reader, held = pinned(url, checkpoint, store_options=store_options)
     reader.close()
     at = held.checkpoint
     manifest = siltstone.admin.manifest(url, at.manifest_id, store_options=store_options)
-    # Workers have other working directories.
+    # Workers have other working directories, so the path is absolute.
     place, _, provider = _reader_arguments(url, store_options)
     tables = _tables(place, manifest)
     units = _units(tables, slots(spark) if tables else 1)
@@ -103,7 +103,7 @@ def verify(
 
 
 def _tables(url: str, manifest: Mapping[str, Any]) -> list[_Table]:
-    """Every object once, although a clone may name it in parts."""
+    """Each object once. A clone may reference several parts of one."""
     places = {one["number"]: one["location"] for one in manifest["ancestors"]}
     found: dict[str, _Table] = {}
     for layer in [*manifest["l0"], *manifest["runs"]]:
@@ -115,11 +115,11 @@ def _tables(url: str, manifest: Mapping[str, Any]) -> list[_Table]:
 
 
 def _units(tables: Sequence[_Table], at_once: int) -> list[list[_Table]]:
-    """What the tasks read: about as many bytes each, seconds of work where there is enough."""
+    """The tables of each task: about the same number of bytes, which take seconds to read."""
     whole = sum(table.bytes for table in tables)
     count = min(len(tables), max(math.ceil(whole / RANGE_BYTES), at_once))
     units: list[list[_Table]] = [[] for _ in range(count)]
-    # The largest first, to whoever has least.
+    # The largest table first, to the task with the least bytes.
     filled = [0] * count
     for table in sorted(tables, key=lambda table: table.bytes, reverse=True):
         least = filled.index(min(filled))
@@ -133,9 +133,7 @@ def check_units(
     units: Sequence[Sequence[_Table]],
     store_options: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """What is wrong with the tables of the units whose numbers come: a function for
-    `mapInArrow`.
-    """
+    """The problems of the tables in the numbered units: a function for `mapInArrow`."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             found = [
@@ -148,9 +146,9 @@ def check_units(
 
 
 def _wrong(table: _Table, store_options: str | None) -> str | None:
-    """What is wrong with a table; None: nothing.
+    """The problem of a table; None: there is none.
 
-    :raises Denied, Unavailable, Unsupported: it says nothing about the table; Spark tries again.
+    :raises Denied, Unavailable, Unsupported: the table cannot be read; Spark tries again.
     """
     try:
         with lsm.SstReader(table.url, store_options=store_options) as reader:

@@ -105,7 +105,7 @@ impl From<Error> for CloneStepRefusal {
 
 /// Pins: of each parent the state that its pin names, and an entry for each.
 #[derive(Default)]
-struct Pinned {
+struct ParentPins {
     entries: Vec<Ancestor>,
     states: Vec<Arc<Manifest>>,
 }
@@ -176,8 +176,8 @@ impl CloneMaker<'_> {
     /// # Errors
     /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in
     /// the place of what was.
-    async fn pin(&self, clone: DatabaseId, first: u32) -> Result<Pinned> {
-        let mut pinned = Pinned::default();
+    async fn pin(&self, clone: DatabaseId, first: u32) -> Result<ParentPins> {
+        let mut pinned = ParentPins::default();
         match self.pin_all(clone, first, &mut pinned).await {
             Ok(()) => Ok(pinned),
             Err(error) => {
@@ -187,7 +187,7 @@ impl CloneMaker<'_> {
         }
     }
 
-    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut Pinned) -> Result<()> {
+    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut ParentPins) -> Result<()> {
         let mut logs = Vec::with_capacity(self.parents.len());
         for parent in &self.parents {
             let newest = parent.pin(&self.here, clone, &mut pinned.entries, first).await?;
@@ -342,7 +342,7 @@ impl CloneMaker<'_> {
     }
 }
 
-impl Pinned {
+impl ParentPins {
     fn states(&self) -> impl Iterator<Item = &Manifest> {
         self.states.iter().map(|state| &**state)
     }

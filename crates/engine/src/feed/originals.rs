@@ -1,6 +1,6 @@
 //! What an ingest brought, row by row, as it was staged (rule W4).
 
-use super::rows::Changed;
+use super::rows::ChangeRows;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
@@ -90,7 +90,7 @@ impl Originals {
         ingest: &WalIngest,
         time: UnixMillis,
         until: OriginalsLimit,
-        rows: &mut Changed,
+        rows: &mut ChangeRows,
     ) -> Result<()> {
         let Some((descriptor, seq)) = self.tables.get(self.at.0 as usize) else { return Ok(()) };
         let mut open = match self.open.take() {
@@ -154,7 +154,7 @@ impl OpenOriginal {
     }
 
     /// Appends the next row; whether there was one.
-    fn push_next(&mut self, rows: &mut Changed, time: UnixMillis) -> Result<bool> {
+    fn push_next(&mut self, rows: &mut ChangeRows, time: UnixMillis) -> Result<bool> {
         if self.row < self.deletes {
             if let Some(delete) = self.table.range_deletes().spans().get(self.row as usize) {
                 let (key, value) = (&delete.start[..], &delete.end[..]);

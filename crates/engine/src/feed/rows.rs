@@ -5,7 +5,7 @@ use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 
 /// Changes in the order of their commits.
 #[derive(Clone, Debug, Default)]
-pub struct Changed {
+pub struct ChangeRows {
     /// What each does.
     pub kinds: Vec<Kind>,
     /// Its key; the first key of a range delete.
@@ -20,7 +20,7 @@ pub struct Changed {
     pub expiries: Vec<Option<UnixMillis>>,
 }
 
-impl Changed {
+impl ChangeRows {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

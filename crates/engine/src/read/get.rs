@@ -291,9 +291,9 @@ fn in_queue(
             continue;
         };
         match tables.visit(handle, false, resolve)? {
-            Some(Decided::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
-            Some(Decided::Absent) => return Ok(Some(Lookup::Done(None))),
-            Some(Decided::Folded) => return folded(resolve).map(Some),
+            Some(KeyDecision::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
+            Some(KeyDecision::Absent) => return Ok(Some(Lookup::Done(None))),
+            Some(KeyDecision::Folded) => return folded(resolve).map(Some),
             None if resolve.is_deleted_below() => return folded(resolve).map(Some),
             // What is older may be looked at only once this is known.
             None if !tables.lacking.is_empty() => {
@@ -314,9 +314,9 @@ fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, resolve: &mut Resolve<'_>) ->
         for (at, known) in filters.ask(from, &sought, &mut marks).tables() {
             let Some(handle) = filters.table(at) else { continue };
             match tables.visit(handle, known, resolve)? {
-                Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
-                Some(Decided::Absent) => return Ok(Lookup::Done(None)),
-                Some(Decided::Folded) => return folded(resolve),
+                Some(KeyDecision::Value(value)) => return Ok(Lookup::Done(Some(value))),
+                Some(KeyDecision::Absent) => return Ok(Lookup::Done(None)),
+                Some(KeyDecision::Folded) => return folded(resolve),
                 None if resolve.is_deleted_below() => break 'older,
                 None => {}
             }
@@ -349,7 +349,7 @@ fn folded(resolve: &mut Resolve<'_>) -> Result<Lookup> {
 }
 
 /// How a table decides a look-up.
-enum Decided {
+enum KeyDecision {
     Value(Value),
     Absent,
     Folded,
@@ -374,7 +374,7 @@ impl TableWalk<'_> {
         handle: &Arc<TableHandle>,
         known: bool,
         resolve: &mut Resolve<'_>,
-    ) -> Result<Option<Decided>> {
+    ) -> Result<Option<KeyDecision>> {
         let Some(table) = self.fetched.table(handle) else {
             self.lacking.push(MissingPart::Metadata(Arc::clone(handle)));
             return Ok(None);
@@ -421,7 +421,7 @@ impl TableWalk<'_> {
             let position = block.lower_bound(self.key, Seq::MAX);
             if block.is_key(position, self.key) {
                 let value = Value::of_block(Arc::clone(block), block.value_range(position));
-                return Ok(Versions::Decided(Decided::Value(value)));
+                return Ok(Versions::Decided(KeyDecision::Value(value)));
             }
             let ended = position < block.len();
             return Ok(if ended { Versions::Ended } else { Versions::Beyond(seq) });
@@ -436,10 +436,10 @@ impl TableWalk<'_> {
                 LookupStep::Value => {
                     let range = block.value_range(position);
                     let value = Value::of_block(Arc::clone(block), range);
-                    return Ok(Versions::Decided(Decided::Value(value)));
+                    return Ok(Versions::Decided(KeyDecision::Value(value)));
                 }
-                LookupStep::Absent => return Ok(Versions::Decided(Decided::Absent)),
-                LookupStep::Folded => return Ok(Versions::Decided(Decided::Folded)),
+                LookupStep::Absent => return Ok(Versions::Decided(KeyDecision::Absent)),
+                LookupStep::Folded => return Ok(Versions::Decided(KeyDecision::Folded)),
                 LookupStep::NeedOlder => older = entry.seq.minus(1),
             }
             position += 1;
@@ -450,7 +450,7 @@ impl TableWalk<'_> {
 }
 
 enum Versions {
-    Decided(Decided),
+    Decided(KeyDecision),
     /// The key has no more versions in this table.
     Ended,
     /// Versions from here on down may follow in the next block.

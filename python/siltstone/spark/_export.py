@@ -1,0 +1,89 @@
+"""Exporting a database to Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.merging import MergeOperatorSource
+from siltstone.options import Options
+from siltstone.spark._scan import scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ParquetExport", "export_parquet"]
+
+
+@dataclass(frozen=True)
+class ParquetExport:
+    """The result of an export."""
+
+    path: str
+    """The folder of the files."""
+    rows: int
+    """Rows that were written. 0 for mode "ignore", which does not count them."""
+
+
+def export_parquet(
+    spark: SparkSession,
+    url: Url,
+    path: str,
+    *,
+    checkpoint: CheckpointLike | None = None,
+    where: Mapping[str, Any] | None = None,
+    start: Any = None,
+    end: Any = None,
+    prefix: bytes | None = None,
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+    mode: str = "errorifexists",
+    compression: str | None = None,
+    as_bytes: bool = False,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> ParquetExport:
+    """Writes the rows of a database, or of a range of keys, to Parquet files. All rows are of one
+    state. Each file has the rows of one key range in key order.
+
+    Spark writes the files, so `path` is a path that Spark resolves. It adds the file `_SUCCESS`
+    when all files are complete.
+
+    :param path: the folder of the files.
+    :param checkpoint, where, start, end, prefix, columns, as_bytes: as for `scan`.
+    :param partitions: number of files, as for `scan`.
+    :param mode: Spark's save mode for `path`: "errorifexists", "overwrite", "append" or "ignore".
+    :param compression: Spark's codec for Parquet; None: that of the session.
+    :param options, store_options, merge_operator: as for `scan`.
+    :raises Invalid, Unsupported, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
+    """
+    from pyspark.sql import Observation  # noqa: PLC0415 - pyspark is an extra
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    frame = scan(
+        spark,
+        url,
+        checkpoint=checkpoint,
+        where=where,
+        start=start,
+        end=end,
+        prefix=prefix,
+        columns=columns,
+        partitions=partitions,
+        as_bytes=as_bytes,
+        options=options,
+        store_options=store_options,
+        merge_operator=merge_operator,
+    )
+    if mode == "ignore":
+        # Spark runs no job if the folder exists, and an observation would never end.
+        frame.write.parquet(path, mode=mode, compression=compression)
+        return ParquetExport(path, 0)
+    counted = Observation()
+    observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
+    observed.write.parquet(path, mode=mode, compression=compression)
+    return ParquetExport(path, int(counted.get["rows"]))

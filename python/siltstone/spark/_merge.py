@@ -1,0 +1,245 @@
+"""Merging a DataFrame into a database: rows that match are updated or deleted, others inserted.
+
+A task reads the current rows of its keys at one checkpoint, and stages the merged rows. The load is
+one ingest job. It must never read a second state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import siltstone
+from siltstone._open import StoreOptionsSource, Url
+from siltstone.exceptions import Invalid
+from siltstone.options import Options, Seconds
+from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
+from siltstone.spark._commit import (
+    PATIENCE,
+    LoadResult,
+    Submission,
+    Txn,
+    abandoned,
+    closed,
+    received,
+    repetition,
+)
+from siltstone.spark._load import rows_for, staging_of
+from siltstone.spark._matching import Key, PreparedFrame, table_at
+from siltstone.spark._pins import reading
+from siltstone.spark._staging import MESSAGE, Staging, stage
+from siltstone.spark._tasks import as_binary, reader_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["merge"]
+
+OP = "op"
+"""The column of operations of a database of bytes; a table's gets a free name."""
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """The description of a merge for its tasks."""
+
+    reader: bytes
+    """A pickled reader at the state that rows are matched with."""
+    table: str | None
+    """The schema of the table; None: keys and values are bytes."""
+    updated: Sequence[str] | None
+    """Columns that a match takes from the frame; None: rows that match are left as they are."""
+    deletes: bool
+    """Whether rows that match are deleted."""
+    inserts: bool
+    """Whether rows without a match are inserted."""
+    op: str
+    """The name of the column of operations."""
+
+
+def merge(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: Key,
+    when_matched: str | Sequence[str] | None = "update",
+    when_not_matched: str | None = "insert",
+    txn: Txn | None = None,
+    partitions: int | None = None,
+    as_bytes: bool = False,
+    options: Options | Mapping[str, Any] | None = None,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Merges the rows of a frame into a database in one commit. A row whose key exists updates or
+    deletes that row; another row is inserted. Each key may occur once in the frame.
+
+    With `txn` a merge is applied exactly once: a version that the database already has changes
+    nothing.
+
+    Rows are matched with the state that is durable when the call begins. A write to one of these
+    keys that is committed between that moment and the commit of the merge is overwritten by the
+    merged row. Run merges and other writes of the same keys one after another. An updated row has
+    no expiry.
+
+    :param key: as for `bulk_load`. Spark shuffles the frame by key ranges.
+    :param when_matched: "update": all columns that the frame has, while the others keep their
+        values; a list of columns: these only; "delete": delete the row; None: leave it.
+    :param when_not_matched: "insert", which also creates the database if there is none, or None:
+        drop the row.
+    :param txn, partitions, as_bytes, wait, timeout, db, take_over, store_options: as for
+        `bulk_load`.
+    :param options: of the readers in the workers, as for `scan`.
+    :raises Invalid: an unknown action or column; a key that occurs twice; as `bulk_load`.
+    :raises NotFound: there is no database, and rows are not inserted.
+    :raises Conflict, Timeout, Unsupported, Denied, Unavailable: as `bulk_load`.
+    :raises Expired: in a task: the state that rows are matched with is gone.
+    """
+    _check_actions(when_matched, when_not_matched)
+    more = (txn, wait, timeout, db, take_over, store_options)
+    submission = Submission(url, "range", "append", None, *more)
+    with resolving_as(df.sparkSession):
+        if when_not_matched is None:
+            table_at(url, None, as_bytes, store_options)
+        rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options)
+        updated = _updated(rows, when_matched)
+        if (known := repetition(submission)) is not None:
+            return known
+        with reading(url, None, options, store_options) as (_, held):
+            merging = _Merging(
+                held.reader,
+                rows.schema,
+                updated,
+                when_matched == "delete",
+                when_not_matched == "insert",
+                _free_name(rows),
+            )
+        job = submission.new_job()
+        with abandoned(job):
+            staging = staging_of(rows, "error", job=job)
+            task = partial(stage_merged, merging=merging, staging=staging)
+            frame = rows.arranged("range", partitions)
+            found = received(frame.mapInArrow(task, MESSAGE).collect())
+            request = closed(job, found, submission.layout, submission.mode)
+    if request is None:
+        return LoadResult(0, 0, 0, None, None)
+    return submission.submit(job, request)
+
+
+def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
+    """Checks the actions of a merge.
+
+    :raises Invalid: an unknown action, or none at all.
+    """
+    if isinstance(when_matched, str) and when_matched not in ("update", "delete"):
+        raise Invalid(
+            f'when_matched is {when_matched!r}: "update", a list of columns, "delete", or None'
+        )
+    if when_not_matched not in ("insert", None):
+        raise Invalid(f'when_not_matched is {when_not_matched!r}: "insert", or None')
+    if when_matched is None and when_not_matched is None:
+        raise Invalid("when_matched and when_not_matched are both None: the merge changes nothing")
+
+
+def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> Sequence[str] | None:
+    """The columns that a match takes from the frame.
+
+    :raises Invalid: a column that the frame does not have, or that is part of the key.
+    """
+    if when_matched is None or when_matched == "delete":
+        return None
+    if rows.schema is None:
+        fields, keys = ["key", "value"], ["key"]
+    else:
+        fields, keys = list(rows.kept), schema_of(rows.schema).key
+    values = [name for name in fields if name not in keys]
+    if isinstance(when_matched, str):
+        return values
+    found = [match(name, values) for name in when_matched]
+    if None in found or not found:
+        raise Invalid(
+            f"when_matched is {list(when_matched)!r}: some of the frame's columns that are not "
+            f"part of the key, which are {', '.join(values)}"
+        )
+    return [str(name) for name in found]
+
+
+def _free_name(rows: PreparedFrame) -> str:
+    """A name for the column of operations that the table does not use."""
+    name = OP
+    taken = [] if rows.schema is None else arrow_fields(rows.schema).names
+    while name in taken:
+        name += "_"
+    return name
+
+
+def stage_merged(
+    batches: Iterator[pa.RecordBatch], merging: _Merging, staging: Staging
+) -> Iterator[pa.RecordBatch]:
+    """Stages the merged rows of a task: a function for `mapInArrow`."""
+    names = {**staging.names, "op": merging.op}
+    described = Staging(staging.job, staging.duplicates, names=names, schema=staging.schema)
+    yield from stage(merged(batches, merging), described)
+    # After an error in the rows some batches are left. A worker that leaves some is not reused.
+    for _ in batches:
+        pass
+
+
+def merged(batches: Iterator[pa.RecordBatch], merging: _Merging) -> Iterator[pa.RecordBatch]:
+    """The rows to write, with a column of operations."""
+    for batch in batches:
+        if batch.num_rows:
+            yield _merged(batch, merging)
+
+
+def _merged(batch: pa.RecordBatch, merging: _Merging) -> pa.RecordBatch:
+    columns, there = _current(batch, merging)
+    arrays = {}
+    updated = merging.updated or ()
+    for name, (ours, theirs) in columns.items():
+        if theirs is None:
+            # The frame has no such column: it is null in a row that is inserted.
+            arrays[name] = ours
+        elif name in updated:
+            arrays[name] = theirs
+        else:
+            arrays[name] = pc.if_else(there, ours, theirs)
+    operation = "delete" if merging.deletes else "put"
+    arrays[merging.op] = pc.if_else(there, operation, "put")
+    rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    if merging.updated is None and not merging.deletes:
+        rows, there = rows.filter(pc.invert(there)), there.filter(pc.invert(there))
+    return rows if merging.inserts else rows.filter(there)
+
+
+def _current(
+    batch: pa.RecordBatch, merging: _Merging
+) -> tuple[dict[str, tuple[pa.Array, pa.Array | None]], pa.Array]:
+    """For each column the current values and those of the frame, and which rows exist."""
+    reader = reader_of(merging.reader)
+    if merging.table is None:
+        keys = batch.column("key")
+        if keys.null_count:
+            raise Invalid("the key column has nulls, and a null is no key: filter them out before")
+        keys, values = as_binary(keys), as_binary(batch.column("value"))
+        found = as_binary(pa.array(reader.get_many(keys)))
+        return {"key": (keys, keys), "value": (found, values)}, found.is_valid()
+    schema, fields = schema_of(merging.table), arrow_fields(merging.table)
+    keys = packed(merging.table, [batch.column(name) for name in schema.key])
+    found = pa.array(reader.get_many(keys))
+    current = pa.record_batch(schema.decode(keys, found, columns=fields.names))
+    pairs: dict[str, tuple[pa.Array, pa.Array | None]] = {}
+    for field in fields:
+        theirs = None
+        if field.name in batch.schema.names:
+            theirs = cast(batch.column(field.name), field.type, field.name)
+        pairs[field.name] = (cast(current.column(field.name), field.type, field.name), theirs)
+    return pairs, found.is_valid()

@@ -1,0 +1,254 @@
+"""Columns and counts, deletes of ranges, merges, exports, and look-ups by prefix."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import table
+from spark_versions_for_tests import SOURCES, frame_of_table
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def orders(spark, url: str) -> str:
+    """A table of 20 rows: ten of DE, ten of FR."""
+    frame = spark.range(20).selectExpr(
+        "IF(id < 10, 'DE', 'FR') AS country", "id", "'old' AS note", "nullif(id * 2, -1) AS n"
+    )
+    kv.bulk_load(frame, url, key=["country", "id"])
+    return url
+
+
+@pytest.fixture
+def pairs(spark, url: str) -> str:
+    """A database of 20 rows of bytes, under two prefixes."""
+    place = url + "-pairs"
+    rows = spark.range(20).selectExpr(
+        "concat(IF(id < 10, 'a/', 'b/'), id) AS key", "string(id) AS value"
+    )
+    kv.bulk_load(rows, place, key="key")
+    return place
+
+
+def row(url: str, country: str, id: int):
+    with siltstone.open_reader(url) as reader:
+        return reader.table.get({"country": country, "id": id})
+
+
+# --- columns and counts ---------------------------------------------------------------------------
+
+
+def test_a_view_reads_its_columns_and_its_range(spark, orders) -> None:
+    frame = kv.view(spark, "visits", orders, columns=["n", "id"], where={"country": "DE"})
+    assert frame.columns == ["n", "id"]
+    assert spark.sql("SELECT sum(n) AS s, count(*) AS c FROM visits").first()[:] == (90, 10)
+    kv.view(spark, "visits", orders, columns=["id"])
+    assert spark.table("visits").count() == 20
+    with pytest.raises(siltstone.Invalid, match="absent"):
+        kv.view(spark, "visits", orders, columns=["absent"])
+
+
+def test_rows_are_counted(spark, orders, pairs) -> None:
+    assert kv.count(orders) == 20
+    assert kv.count(orders, spark=spark, where={"country": "DE"}) == 10
+    assert kv.count(orders, where={"country": "DE"}, start=5) == 5
+    assert kv.count(pairs, prefix=b"a/") == 10
+    with pytest.raises(siltstone.Invalid):
+        kv.count(pairs, where={"country": "DE"})
+    with pytest.raises(siltstone.NotFound, match="bulk_load"):
+        kv.count(orders + "-absent")
+
+
+@SOURCES
+def test_columns_that_are_not_asked_for_are_not_decoded(spark, url) -> None:
+    # Spark cannot hold nanoseconds, so reading this column would fail.
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string()), ("at", pa.timestamp("ns"))])
+    with table.create(url, schema, key=["id"]) as db:
+        db.table.put([{"id": 1, "note": "x", "at": None}]).wait()
+    assert kv.count(url) == 1
+    assert kv.view(spark, "timed", url, columns=["note"]).count() == 1
+    frame = spark.read.format("siltstone").schema("note string").load(url)
+    assert frame.first().note == "x"
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW timed (note STRING) "
+        f"USING siltstone OPTIONS (path '{url}')"
+    )
+    assert spark.sql("SELECT note FROM timed").first().note == "x"
+    with pytest.raises(siltstone.Unsupported):
+        kv.scan(spark, url)
+
+
+# --- deletes and merges ---------------------------------------------------------------------------
+
+
+def test_a_range_is_deleted_once(spark, orders, pairs) -> None:
+    done = kv.delete(orders, where={"country": "DE"}, start=5, txn=("clean", 1))
+    assert done.seq is not None
+    assert not done.repeated
+    assert kv.count(orders) == 15
+    late = spark.sql("SELECT 'DE' AS country, 7L AS id, 'late' AS note, 1L AS n")
+    kv.bulk_load(late, orders, key=["country", "id"])
+    assert kv.delete(orders, where={"country": "DE"}, txn=("clean", 1)).repeated
+    assert kv.count(orders) == 16
+    kv.delete(pairs, prefix=b"a/")
+    assert kv.count(pairs) == 10
+    kv.delete(pairs, start=b"b/15")
+    assert kv.count(pairs) == 5
+
+
+def test_a_delete_without_a_bound_is_refused(spark, orders) -> None:
+    frame = spark.sql("SELECT 'DE' AS country, 1L AS id")
+    for call in (
+        lambda: kv.delete(orders),
+        lambda: kv.delete(orders, key="id"),
+        lambda: kv.delete(frame, orders, key=["country", "id"], where={"country": "DE"}),
+        lambda: kv.delete(frame, orders),
+        lambda: kv.delete(orders, where={"id": 1}),
+        lambda: kv.delete(orders, prefix=b"a"),
+    ):
+        with pytest.raises(siltstone.Invalid):
+            call()
+    assert kv.count(orders) == 20
+    with pytest.raises(siltstone.NotFound, match="bulk_load"):
+        kv.delete(orders + "-absent", prefix=b"a")
+
+
+def changed(spark):
+    return spark.sql(
+        "SELECT * FROM VALUES ('DE', 1L, 'new', 7L), ('DE', 50L, 'new', 8L) "
+        "AS (country, id, note, n)"
+    )
+
+
+def merged(spark, url: str, **named):
+    named = {"key": ["country", "id"], **named}
+    return kv.merge(changed(spark), url, **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "matched", "absent"),
+    [
+        ({}, ("new", 7), ("new", 8)),
+        ({"when_matched": ["note"]}, ("new", 2), ("new", 8)),
+        ({"when_matched": ["NOTE"], "when_not_matched": None}, ("new", 2), None),
+        ({"when_matched": "delete"}, None, ("new", 8)),
+        ({"when_matched": "delete", "when_not_matched": None}, None, None),
+        ({"when_matched": None}, ("old", 2), ("new", 8)),
+    ],
+)
+def test_a_merge_updates_deletes_and_inserts(spark, orders, named, matched, absent) -> None:
+    merged(spark, orders, **named)
+    for id, expected in ((1, matched), (50, absent)):
+        found = row(orders, "DE", id)
+        assert (None if found is None else (found["note"], found["n"])) == expected
+    assert row(orders, "DE", 2)["note"] == "old"
+
+
+def test_a_merge_is_applied_once(spark, orders) -> None:
+    assert merged(spark, orders, when_matched="delete", txn=("merge", 1)).rows == 2
+    # Applied again it would insert the row that it deleted.
+    assert merged(spark, orders, when_matched="delete", txn=("merge", 1)).repeated
+    assert row(orders, "DE", 1) is None
+    with pytest.raises(siltstone.Conflict):
+        merged(spark, orders, txn=("merge", 0))
+
+
+def test_a_merge_keeps_columns_that_the_frame_lacks(spark, orders) -> None:
+    kv.merge(changed(spark).drop("n"), orders, key=["country", "id"])
+    assert row(orders, "DE", 1) == {"country": "DE", "id": 1, "note": "new", "n": 2}
+    assert row(orders, "DE", 50) == {"country": "DE", "id": 50, "note": "new", "n": None}
+
+
+def test_a_merge_refuses_what_it_cannot_do(spark, orders) -> None:
+    twice = changed(spark).union(changed(spark))
+    for call in (
+        lambda: kv.merge(twice, orders, key=["country", "id"]),
+        lambda: merged(spark, orders, when_matched="other"),
+        lambda: merged(spark, orders, when_not_matched="other"),
+        lambda: merged(spark, orders, when_matched=None, when_not_matched=None),
+        lambda: merged(spark, orders, when_matched=["id"]),
+        lambda: merged(spark, orders, when_matched=["absent"]),
+    ):
+        with pytest.raises(siltstone.Invalid):
+            call()
+    assert kv.count(orders) == 20
+    assert row(orders, "DE", 1)["note"] == "old"
+
+
+def test_a_merge_into_bytes_and_into_nothing(spark, pairs, url) -> None:
+    frame = spark.sql("SELECT * FROM VALUES ('a/1', 'new'), ('c/1', 'new') AS (key, value)")
+    kv.merge(frame, pairs, key="key", when_not_matched=None)
+    with siltstone.open_reader(pairs) as reader:
+        assert reader.get_many([b"a/1", b"a/2", b"c/1"]) == [b"new", b"2", None]
+    with pytest.raises(siltstone.NotFound):
+        kv.merge(frame, url + "-new", key="key", when_not_matched=None)
+    kv.merge(frame, url + "-new", key="key")
+    assert kv.count(url + "-new") == 2
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
+    place = siltstone.admin.create_checkpoint(orders, lifetime=600)
+    kv.delete(orders, where={"country": "DE"})
+    path = str(tmp_path / "out")
+    done = kv.export_parquet(spark, orders, path, checkpoint=place)
+    assert (done.path, done.rows) == (path, 20)
+    assert spark.read.parquet(path).select("n").agg({"n": "sum"}).first()[0] == 380
+    with pytest.raises(Exception, match=r"PATH_ALREADY_EXISTS|already exists"):
+        kv.export_parquet(spark, orders, path)
+    now = kv.export_parquet(spark, orders, path, mode="overwrite", columns=["n"])
+    assert now.rows == 10
+    assert spark.read.parquet(path).columns == ["n"]
+
+
+# --- look-ups -------------------------------------------------------------------------------------
+
+
+def test_rows_under_a_leading_part_of_the_key_are_joined(spark, orders) -> None:
+    asked = spark.sql("SELECT * FROM VALUES ('DE', 1), ('XX', 2), ('DE', 3) AS (land, number)")
+    found = kv.lookup(asked, orders, key=["land"], prefix=True)
+    assert found.columns == ["land", "number", "id", "note", "n"]
+    rows = sorted((row.number, -1 if row.id is None else row.id) for row in found.collect())
+    assert rows == sorted([(2, -1)] + [(number, id) for number in (1, 3) for id in range(10)])
+    inner = kv.lookup(
+        asked, orders, key="land", prefix=True, how="inner", limit=2, select={"id": "order"}
+    )
+    assert sorted(row[:] for row in inner.collect()) == [
+        ("DE", 1, 0), ("DE", 1, 1), ("DE", 3, 0), ("DE", 3, 1)
+    ]  # fmt: skip
+    with pytest.raises(siltstone.Invalid, match="limit"):
+        kv.lookup(asked, orders, key="land", limit=2)
+    with pytest.raises(siltstone.Invalid, match="limit"):
+        kv.lookup(asked, orders, key="land", prefix=True, limit=0)
+
+
+def test_rows_under_a_prefix_of_bytes_are_joined(spark, pairs) -> None:
+    asked = frame_of_table(spark, pa.table({"part": ["a/", None, "z"], "n": [1, 2, 3]}))
+    found = kv.lookup(asked, pairs, key="part", prefix=True)
+    assert found.columns == ["part", "n", "key", "value"]
+    assert found.count() == 12
+    assert kv.lookup(asked, pairs, key="part", prefix=True, how="inner").count() == 10
+    named = kv.lookup(asked, pairs, key="part", prefix=True, select={"key": "full"}, limit=1)
+    assert {row.n: row.full is None for row in named.collect()} == {1: False, 2: True, 3: True}
+
+
+def test_a_lookup_follows_the_writer(spark, orders) -> None:
+    asked = spark.sql("SELECT 'DE' AS country, 1L AS id")
+    found = kv.lookup(asked, orders, key=["country", "id"], max_staleness=0.05)
+    pinned = kv.lookup(asked, orders, key=["country", "id"])
+    assert found.first().note == "old"
+    merged(spark, orders)
+    time.sleep(0.2)
+    assert found.first().note == "new"
+    assert pinned.first().note == "old"
+    with pytest.raises(siltstone.Invalid, match="max_staleness"):
+        kv.lookup(asked, orders, key=["country", "id"], max_staleness=1, checkpoint="x")
