@@ -1,8 +1,8 @@
-//! The one error type: a kind that says what the caller must do, the operation that failed, what it
-//! was about, and the cause below it.
+//! The error type of the engine: a kind that says what the caller must do, the operation that
+//! failed, context, and the cause.
 //!
-//! A key that is absent is not an error (reads answer `Option`). Decoders answer
-//! [`ErrorKind::Corruption`]; they never panic.
+//! An absent key is not an error (reads return `Option`). Decoders return [`ErrorKind::Corruption`]
+//! and must never panic.
 
 use std::fmt;
 use std::sync::Arc;

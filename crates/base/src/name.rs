@@ -1,5 +1,6 @@
-//! Every object name under a database's root, parsed and formatted. Names are parsed to fixed
-//! types and never joined from text, so nothing can escape the root. RFC 0002 has the table.
+//! The names of all objects under the root of a database, parsed and formatted. Names are parsed to
+//! fixed types and never concatenated from text, so no name can leave the root. RFC 0002 has the
+//! table.
 
 use crate::id::{JobId, ManifestId, SstId, WalId};
 use std::fmt;

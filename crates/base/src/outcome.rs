@@ -1,4 +1,4 @@
-//! What became of a conditional PUT.
+//! The outcome of a conditional PUT.
 
 /// The four outcomes of "create this object if it is absent" (protocol rule M1). A store's own
 /// answer is never trusted to tell them apart: clients retry a PUT that had landed and then report

@@ -1,5 +1,5 @@
-//! The descriptor of a table: what the manifest stores about it, so that opening a table never
-//! needs a footer request.
+//! The descriptor of a table: the properties that the manifest stores, so that opening a table
+//! needs no request for its footer.
 
 use crate::entry::UnixMillis;
 use crate::id::{JobId, Seq, SstId};

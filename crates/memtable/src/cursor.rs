@@ -1,9 +1,9 @@
-//! Ordered movement over a memtable, both ways.
+//! A cursor over a memtable, in both directions.
 //!
-//! Neighbours in order lie anywhere in memory. Going forward, a cursor therefore runs some records
-//! ahead and touches their bytes: a dozen loads that wait for memory together cost hardly more than
-//! one. It starts with as many as it is told will be read, or with one, and doubles its reach, so a
-//! short scan pays for little that it does not use.
+//! Entries that are neighbours in order are anywhere in memory. A forward cursor therefore runs
+//! some records ahead and touches their bytes: a dozen loads that wait for memory together cost
+//! hardly more than one. It starts with the number of entries that the caller will read, or with
+//! one, and doubles its distance, so a short scan loads little that it does not use.
 
 use crate::heads::{CurrentEntry, Heads, MergeDirection, MergePosition};
 use crate::order::Order;

@@ -1,4 +1,4 @@
-//! How much of a memtable lies in a range of keys.
+//! The approximate size of a key range in a memtable.
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;

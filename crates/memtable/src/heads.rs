@@ -1,8 +1,8 @@
-//! The merge of an order's parts: one head in each sorted array and one in the skip list.
+//! The merge of the parts of an order, with one head in each sorted array and one in the skip list.
 //!
-//! A head says where the merge stands in its part: forward, on the part's first entry at or after
-//! the current one; backward, on its last at or before. The current entry is the least (or the
-//! greatest) of the heads. Parts are few, so they are looked through one by one.
+//! A head is the position of the merge in its part: forward, the first entry at or after the
+//! current one; backward, the last entry at or before it. The current entry is the smallest (or
+//! largest) head. There are few parts, so all heads are compared one by one.
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;

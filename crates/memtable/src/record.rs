@@ -1,4 +1,4 @@
-//! What is kept of an entry beside its bytes.
+//! The fields of an entry that are stored beside its bytes.
 //!
 //! ```text
 //! stamp : sequence number << 8 | kind
@@ -7,8 +7,8 @@
 //! older : number of the record of the same key before this one; 0 means none
 //! hash  : upper half of the key's hash
 //! ```
-//! The fields are atomics because the arrays are shared while the writer fills them. They are
-//! written once, relaxed, before anything names the record; the release store that names it and
+//! The fields are atomics because readers share the arrays while the writer fills them. They are
+//! written once, relaxed, before the record is published. The release store that publishes it and
 //! the acquire load that finds it order them for every reader.
 
 use siltstone_base::{BatchOp, Entry, Error, Kind, Result, Seq, UnixMillis};

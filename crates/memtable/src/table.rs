@@ -1,4 +1,4 @@
-//! The memtable: batches in, entries out, sizes.
+//! The memtable: insertion of batches, look-ups and sizes.
 
 use crate::folds::Folds;
 use crate::index::{self, Index};

@@ -1,13 +1,13 @@
-//! A cursor without what range deletes hide.
+//! A cursor without the entries hidden by range deletes.
 //!
 //! ```text
 //! covers of the sources   [a------d)     [h--k)
 //!                              [c----f)
 //! regions met by a scan   (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, as the scan comes to it
 //! ```
-//! Nothing is made of the range deletes when a scan begins: a region, in which the answer is the
-//! same for all keys, is looked up in each cover once the cursor stands in it. So a scan pays for
-//! the regions that it passes and no others, however many range deletes there are elsewhere.
+//! The range deletes are not prepared when a scan begins. A region, in which all keys have the same
+//! answer, is looked up in each cover when the cursor reaches it. So the cost of a scan depends
+//! only on the regions that it passes, not on the number of range deletes elsewhere.
 
 use bytes::Bytes;
 use siltstone_base::{Cover, Cursor, Entry, RangeDelete, Result, Seq, Step};

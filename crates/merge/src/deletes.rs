@@ -1,4 +1,4 @@
-//! Range deletes in a flush or compaction: what they hide, and which of them are kept.
+//! Range deletes in a flush or compaction: the entries that they hide, and which of them are kept.
 
 use siltstone_base::{Cover, RangeDelete, Seq};
 

@@ -1,4 +1,4 @@
-//! The versions of one user key, taken in one by one in either direction until its value is known.
+//! The versions of one user key, added one by one in either direction until its value is known.
 
 use crate::effect::{Effect, effect_of};
 use crate::operands::{OperandOrder, Operands};

@@ -1,4 +1,4 @@
-//! The rules of retention, one user key at a time. RFC 0005 says why each is what it is.
+//! The retention rules for the versions of one user key. RFC 0005 gives the reason for each.
 
 use crate::deletes::Deletes;
 use crate::effect::{Effect, effect_of};

@@ -1,4 +1,4 @@
-//! Many cursors as one: a tournament tree of losers (Knuth, The Art of Computer Programming,
+//! Merges many cursors with a tournament tree of losers (Knuth, The Art of Computer Programming,
 //! volume 3, section 5.4.1).
 //!
 //! ```text
@@ -9,10 +9,11 @@
 //!        /    \       /    \
 //!      s0     s1    s2     s3            (k = 4)
 //! ```
-//! A move plays one match per level, against the losers on the winner's way up. One source needs no
-//! match and two need one, so neither is a special case. Eight bytes of each key stand in the tree,
-//! the first behind what all keys share, as a *rank*: most matches compare two numbers and touch no
-//! block. Who wins them is anybody's guess, a processor's too, so they are played without a branch.
+//! A move plays one match per level, against the losers on the path of the winner. One source needs
+//! no match and two need one, so neither is a special case. The tree stores eight bytes of each
+//! key, the first ones after the common prefix of all keys, as a *rank*: most matches compare two
+//! numbers and read no block. The result of a match is not predictable, so matches are played
+//! without a branch.
 
 mod plain;
 

@@ -1,4 +1,4 @@
-//! Operands collected for one fold: their bytes end to end in one buffer that is reused.
+//! The operands collected for one fold, concatenated in one reused buffer.
 
 use siltstone_base::entry::check_value;
 use siltstone_base::{MergeOperator, Result};

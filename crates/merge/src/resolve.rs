@@ -1,4 +1,4 @@
-//! One key's value, from its versions.
+//! The value of one key, computed from its versions.
 
 use crate::effect::{Effect, effect_of};
 use crate::operands::{OperandOrder, Operands};
@@ -143,8 +143,8 @@ impl<'a> Resolve<'a> {
         Ok(LookupStep::Folded)
     }
 
-    /// The value, where it was folded: after [`LookupStep::Folded`], or after [`LookupStep::NeedOlder`] when
-    /// there is nothing older. `None` when the key has none.
+    /// The folded value: after [`LookupStep::Folded`], or after [`LookupStep::NeedOlder`] if there
+    /// are no older versions. `None` if the key has no value.
     ///
     /// # Errors
     /// What the operator answers.

@@ -1,4 +1,4 @@
-//! What a flush or compaction keeps of a cursor.
+//! The entries of a cursor that a flush or compaction keeps.
 
 use crate::keep::{Keep, KeepVerdict, RetainedForm};
 use crate::merge::Direction;

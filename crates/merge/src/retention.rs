@@ -1,4 +1,4 @@
-//! What a job must keep, as it is told.
+//! The retention parameters of a flush or compaction.
 
 use siltstone_base::{MergeOperator, RangeDelete, Seq, UnixMillis};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The disjoint tables of a sorted run, or of one layer of L0, as one cursor.
+//! A cursor over the disjoint tables of a sorted run, or of one layer of L0.
 
 use bytes::Bytes;
 use siltstone_base::{Columns, Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};

@@ -1,4 +1,4 @@
-//! What a reader sees of a cursor: at most one value per user key.
+//! The entries of a cursor that a reader sees: at most one value per user key.
 
 use crate::group::{Group, GroupVerdict};
 use crate::merge::Direction;

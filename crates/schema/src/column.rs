@@ -1,4 +1,4 @@
-//! An Arrow column as its values lie, and columns made of values.
+//! Reading the values of an Arrow column in place, and building columns from values.
 
 use crate::types::ColumnType;
 use arrow_array::cast::AsArray;

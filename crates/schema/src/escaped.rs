@@ -1,5 +1,6 @@
-//! Strings of any bytes that end somewhere: a zero becomes `00 ff`, the end is `00 00`. It is below
-//! every continuation, so the order is that of the strings, a prefix first.
+//! Order-preserving encoding of byte strings with an end: a zero byte becomes `00 ff`, the end is
+//! `00 00`. The end sorts below every continuation, so the encodings are ordered as the strings, a
+//! prefix first.
 
 use std::mem::take;
 

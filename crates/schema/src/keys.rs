@@ -1,4 +1,4 @@
-//! Typed keys: columns one behind the other, in the order of their values.
+//! Typed keys: the encoded columns concatenated, ordered as their values.
 //!
 //! ```text
 //! mark, if nullable   00 null, first    01 a value follows    02 null, last

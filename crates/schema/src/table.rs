@@ -1,4 +1,4 @@
-//! Tables: the columns of a key and those of a value, under one schema and one text.
+//! Tables: the columns of keys and values under one schema, with one text form.
 //!
 //! ```text
 //! keys 1 (country string not null, day date desc)

@@ -1,5 +1,5 @@
-//! The words of a schema's text: names, numbers, types. Whoever parses writes what came out again
-//! and compares, so that only the canonical form is taken.
+//! The tokens of the text of a schema: names, numbers, types. A parser must format its result and
+//! compare it with the text, so that only the canonical form is accepted.
 
 use crate::types::ColumnType;
 use arrow_schema::TimeUnit;

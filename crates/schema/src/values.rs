@@ -1,4 +1,4 @@
-//! Values: rows of columns at fixed places, read column by column.
+//! Values: rows of columns at fixed offsets, decoded column by column.
 //!
 //! ```text
 //! 0  1   low 4 bits: form, 1; next 2: bytes of an end, 1, 2 or 4 (as 0, 1, 2); else 0

@@ -1,4 +1,4 @@
-//! Builds a table from entries in internal order, and gives its bytes away while it grows.
+//! Builds a table from entries in internal order, and returns its bytes while it grows.
 
 use crate::block::{BlockBuilder, BlockWriter, MAX_BLOCK_TARGET};
 use crate::footer::Footer;

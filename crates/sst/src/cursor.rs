@@ -1,4 +1,4 @@
-//! A cursor over one table, as far as its blocks are in memory.
+//! A cursor over one table, limited to the blocks in memory.
 
 use crate::block::Block;
 use crate::table::Table;

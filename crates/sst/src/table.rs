@@ -1,4 +1,4 @@
-//! An open table: its tail in memory, and the arithmetic of which block to read for what.
+//! An open table: its tail in memory, and the computation of which block to read for a key.
 
 use crate::block::{self, Block};
 use crate::builder::describe;

@@ -1,14 +1,14 @@
-//! Stretches of plain entries, merged by ranks alone.
+//! Runs of plain entries, merged by ranks alone.
 //!
 //! ```text
 //! source 0:  [12 15 31 | 40]      |: behind it an entry that is not plain, or the end of a block
 //! source 1:  [13 14 33 90]        taken: 12 13 14 15 31, then source 0 has to be moved
 //! source 2:  [70]
 //! ```
-//! Most entries of most databases are values that never expire and that every reader sees. Of
-//! those nothing has to be asked but which comes next: no tournament is replayed, no entry looked
-//! at twice, no key kept to be compared with the next. As long as ranks ascend strictly, keys
-//! differ. Where two are equal, or an entry is not plain, the merge goes on one by one.
+//! Most entries of most databases are values that never expire and that every reader sees. For
+//! these only the order matters: the tournament is not replayed, no entry is read twice, and no key
+//! is kept for a comparison with the next one. As long as ranks ascend strictly, keys differ. If
+//! two ranks are equal, or an entry is not plain, the merge continues entry by entry.
 
 use super::{Direction, Merge, SourcePosition, State};
 use crate::stretches::Plain;

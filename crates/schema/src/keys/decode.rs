@@ -1,4 +1,4 @@
-//! Keys to columns: each column is taken from the front of what is left of every key.
+//! Decodes keys to columns: each column is taken from the front of the rest of every key.
 
 use super::{KeyColumn, KeySchema, PRESENT};
 use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};

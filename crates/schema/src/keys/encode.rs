@@ -1,4 +1,4 @@
-//! Columns to keys: every row is measured, then each column is written into all of them.
+//! Encodes columns to keys: all rows are measured, then each column is written to all of them.
 
 use super::{KeyColumn, KeySchema, PRESENT};
 use crate::column::{EncodedCells, Place, PresentValues, with_strings};

@@ -1,4 +1,4 @@
-//! Keys and values to columns.
+//! Decodes keys and values to columns.
 
 use super::TableSchema;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};

@@ -1,5 +1,5 @@
-//! Values to columns: the heads of all rows are checked, then each column that is wanted is read
-//! from where it lies; rows of one generation that follow each other share a loop.
+//! Decodes values to columns: the heads of all rows are checked, then each requested column is read
+//! in place; consecutive rows of one generation share a loop.
 
 use super::layout::{FORM, HEAD_BYTES, Layout, Slot, Stored, end_bytes, end_code};
 use super::{ValueColumn, ValueSchema};

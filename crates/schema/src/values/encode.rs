@@ -1,4 +1,4 @@
-//! Columns to values: every row is measured, then each column is written into all of them.
+//! Encodes columns to values: all rows are measured, then each column is written to all of them.
 
 use super::ValueSchema;
 use super::layout::{FORM, HEAD_BYTES, end_bytes, end_code};

@@ -1,4 +1,4 @@
-//! Collects the entries of one block and lays out its columns.
+//! Collects the entries of one block and encodes its columns.
 
 use super::{EXPIRY_FLAG, WHOLE_KEYS_FACTOR};
 use crate::packed::{put, width_of};

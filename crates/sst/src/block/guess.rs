@@ -1,4 +1,4 @@
-//! Where in a block a key probably lies, if keys are spread evenly between the first and the last.
+//! Estimates the position of a key in a block by interpolation between the first and the last key.
 
 use siltstone_base::near::Line;
 use siltstone_base::prefix::{head, shared_prefix};

@@ -1,4 +1,4 @@
-//! The keys of a block: where they lie, and the two layouts they may be stored in.
+//! The keys of a block: their location, and their two possible layouts.
 //!
 //! ```text
 //! shared := (shared suffix_len? suffix)*    rebuilt whole in memory of their own

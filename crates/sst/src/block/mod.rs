@@ -20,8 +20,8 @@
 //! shared := (shared suffix_len? suffix)*   both varints; suffix_len only where lengths vary
 //! whole  := key*
 //! ```
-//! FORMAT.md says what each column means. Shared keys are rebuilt whole when a block is decoded,
-//! since an entry lends its key as one slice; all else stays where it is and is read in place.
+//! FORMAT.md describes each column. Shared keys are rebuilt when a block is decoded, because an
+//! entry returns its key as one slice; all other columns are read in place.
 
 mod build;
 mod decode;

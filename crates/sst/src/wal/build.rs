@@ -1,4 +1,4 @@
-//! Collects batches and closes them into an object.
+//! Builds a WAL object from batches.
 
 use super::{
     BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES, RECORD_BATCH,

@@ -1,4 +1,4 @@
-//! Reads a WAL object back, everything checked before anything of it is given out.
+//! Decodes a WAL object. All of it is checked before any part is returned.
 
 use super::{
     BODY_FENCE, BODY_RECORDS, CODEC_NONE, CutInfo, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES,
