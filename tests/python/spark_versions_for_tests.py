@@ -1,5 +1,5 @@
-"""Differences between versions of Spark, and Spark Connect (`make spark-matrix`), which the variable
-``SILTSTONE_SPARK_CONNECT`` selects.
+"""Differences between versions of Spark, and Spark Connect, which `make spark-matrix` selects by
+the variable ``SILTSTONE_SPARK_CONNECT``.
 """
 
 from __future__ import annotations
