@@ -97,7 +97,7 @@ class Cluster:
         environment = {
             **os.environ,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            # What Spark's scripts find out.
+            # Spark's scripts set this.
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(self.folder),

@@ -27,13 +27,13 @@ def worker_path() -> str:
 
 @pytest.fixture(scope="module")
 def session_settings() -> dict[str, str]:
-    """What a module sets beyond `SETTINGS`."""
+    """Settings of a module beside `SETTINGS`."""
     return {}
 
 
 @pytest.fixture(scope="module")
 def session_environment() -> dict[str, str]:
-    """What the workers of a module have in their environment, and the driver."""
+    """Environment variables of the driver and the workers of a module."""
     return {}
 
 

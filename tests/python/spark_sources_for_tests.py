@@ -27,7 +27,7 @@ class ShortLived(ingest.Job):
 
 
 class Away(siltstone.Unavailable):
-    """What the planted failures raise."""
+    """The error of the planted failures."""
 
 
 class BatchBefore(BatchWriter):

@@ -1,5 +1,5 @@
-"""What differs between versions of Spark, and by Connect (`make spark-matrix`), which the variable
-``SILTSTONE_SPARK_CONNECT`` asks for.
+"""Differences between versions of Spark, and Spark Connect, which `make spark-matrix` selects by
+the variable ``SILTSTONE_SPARK_CONNECT``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CONNECT = bool(os.environ.get("SILTSTONE_SPARK_CONNECT"))
 
 
 def version() -> tuple[int, int]:
-    """Of the Spark that is installed; (0, 0): none is."""
+    """The version of the installed Spark; (0, 0) if there is none."""
     try:
         text = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:

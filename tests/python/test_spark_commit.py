@@ -117,7 +117,7 @@ def test_a_commit_that_fails_after_it_took_effect(closed, task, monkeypatch, tak
     sent(writer).abort(messages)
     siltstone.admin.gc(closed, min_age=0)
     with siltstone.open(closed) as db:
-        # What was only asked for is taken in by the next writer.
+        # The next writer takes in a load that was only submitted.
         assert ingest.status(closed, writer.job).state == ("adopted" if taken_in else "pending")
         db[b"b"] = b"2"
         db.flush(memtable=True)
@@ -135,7 +135,7 @@ def test_a_version_that_came_while_tasks_ran(closed, task) -> None:
     for writer, message in zip(writers, messages, strict=True):
         sent(writer).commit([message])
     assert content(closed) == {b"a": b"0"}
-    # What was staged for nothing was given up, and goes.
+    # The job that was not needed was aborted, and a collector deletes its tables.
     siltstone.admin.gc(closed, min_age=0)
     assert len(tables_of_jobs(closed)) == 1
     with pytest.raises(siltstone.Conflict, match="versions only grow"):

@@ -1,4 +1,4 @@
-"""Writers create the database where none stands, and find columns whatever their case."""
+"""Writers create the database if there is none, and resolve names of columns as Spark does."""
 
 from __future__ import annotations
 

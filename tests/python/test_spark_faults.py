@@ -45,7 +45,7 @@ def failing(batches, marks: str, fault: str):
 
 
 class Away(siltstone.Unavailable):
-    """What the planted failures raise."""
+    """The error of the planted failures."""
 
 
 def breaking(monkeypatch, fault: str) -> None:

@@ -280,9 +280,9 @@ def _column_function(reader: bytes) -> Callable[[Column | str], Column]:
             return pd.Series(found.to_pylist(), dtype="object")
 
         of_pandas.__annotations__ = {"keys": pd.Series, "return": pd.Series}
-        # The overloads of its stub name function types by numbers.
-        pandas_udf: Any = getattr(sf, "pandas_udf")  # noqa: B009 - the stub of Connect lacks it
-        made = pandas_udf(of_pandas, "binary")
+        # The documented name, which the type stubs of some versions lack.
+        functions: Any = sf
+        made = functions.pandas_udf(of_pandas, "binary")
     function: Callable[[Column | str], Column] = made
     return function
 
