@@ -194,23 +194,30 @@ impl Writer {
     fn has_room_for(&self, layers: &[Vec<SstDescriptor>]) -> bool {
         let tree = self.tree();
         let queued: usize = tree.queued().iter().map(|one| one.layers.len()).sum();
-        tree.queued().len() < MOST_QUEUED
-            && self.pressure.has_room_for(queued, layers.len())
-            && self.keeps_up_with(&tree, layers)
+        if tree.queued().len() >= MOST_QUEUED {
+            return false;
+        }
+        let fits =
+            self.pressure.has_room_for(queued, layers.len()) && self.keeps_up_with(&tree, layers);
+        fits || self.pending_bytes_with(&tree, &[]) == 0
     }
 
-    /// Whether these layers leave what waits to be compacted at or below the bound at which writes
-    /// stop. Where nothing waits they come all the same: nothing would make more room.
+    /// Whether these layers leave the bytes that wait for compaction at or below the bound at which
+    /// writes stop.
     fn keeps_up_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> bool {
-        let Some(most) = self.options.compaction.max_pending_compaction_bytes else { return true };
-        if layers.is_empty() {
-            return true;
-        }
+        let most = self.options.compaction.max_pending_compaction_bytes;
+        most.is_none_or(|most| layers.is_empty() || self.pending_bytes_with(tree, layers) <= most)
+    }
+
+    /// Bytes that wait for compaction once the queued ingests and these layers are in the tree. If
+    /// the queue alone leaves none, no compaction will come that would make more room: a job of
+    /// three layers would wait forever beside four layers of L0, where compaction begins at five
+    /// and five are allowed.
+    fn pending_bytes_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> u64 {
         let (newest, now) = (self.manifests.newest_known(), self.env.clock.now());
         let queued = tree.queued().iter().rev().flat_map(|one| &one.layers);
-        let before = with_layers(&newest, queued);
-        let waits = |state: &Manifest| pending_bytes(state, &self.options, now);
-        waits(&with_layers(&before, layers)) <= most || waits(&before) == 0
+        let state = with_layers(&with_layers(&newest, queued), layers);
+        pending_bytes(&state, &self.options, now)
     }
 
     /// Gives a job its numbers and its place in the log, above all that was accepted before.
