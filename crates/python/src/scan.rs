@@ -18,7 +18,7 @@ use siltstone::tables::Merged;
 use siltstone::{Answer, Fill, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
-/// Rows of the first refill, unless a limit asks for fewer: most interactive scans are short.
+/// Rows of the first refill, unless a higher limit is given: most interactive scans are short.
 const FIRST_ROWS: usize = 16;
 /// Maximum rows of a refill: enough to make the cost of a refill per row negligible.
 const MAX_ROWS: usize = 1024;

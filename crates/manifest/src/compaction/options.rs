@@ -40,7 +40,7 @@ pub struct CompactionOptions {
     /// A level with this many runs receives no further runs.
     pub level_max_runs: u64,
     /// Number of key ranges of one compaction that are merged concurrently; `None`: the number of
-    /// cores, or twice that number if there are several ranges and the store has a low latency.
+    /// cores, or twice that number if there are several cores and the store has a low latency.
     pub compaction_ranges: Option<u64>,
     /// Bytes that the compactions of a process may read and write per second; `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,

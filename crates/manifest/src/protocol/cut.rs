@@ -187,7 +187,8 @@ impl CutLog {
 
     fn read_on(&mut self) {
         if matches!(&self.phase, CutPhase::Read(ids) if ids.is_empty()) {
-            // No smaller id is in flight: its writer has seen the id that is W larger committed.
+            // Ids W or more below the next one are not in flight: the writer of the last object
+            // sent it only after all of them were committed.
             let from = self.off.last.next().minus(self.window);
             self.fence_from(from.max(self.off.at.next()).max(self.boundary.next()));
         }

@@ -8,9 +8,10 @@
 //! 17  4  number of names; of each: when it was forgotten (8), length (4), name
 //! ```
 //!
-//! Once the record of an application is forgotten, no process knows which of its versions were
-//! installed. So a job records how many applications had been forgotten when it began, and a job
-//! that began before its own application was forgotten is refused permanently.
+//! An application has one record, of its last version, which replaces the record of an earlier
+//! job. Once it is forgotten, no process knows whether such a job was installed. So a job records
+//! how many applications had been forgotten when it began, and a job that began before its own
+//! application was forgotten is refused permanently.
 
 use crate::features::Features;
 use bytes::Bytes;
