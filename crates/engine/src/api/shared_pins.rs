@@ -21,16 +21,17 @@ use std::time::Duration;
 /// expires first.
 pub const MOST_SHARED_PINS: usize = 16;
 
-/// Pins what is durable now, or what checkpoint `source` pins, for `lifetime`, by a checkpoint that
-/// all jobs of `holder` share. `holder` names them: it is kept as the checkpoint's metadata. Where
-/// the holder has a checkpoint of this very state, that one is renewed if less than half of
-/// `lifetime` is left, and nothing is written otherwise. Beyond [`MOST_SHARED_PINS`] the one that
-/// ends first is deleted, and what reads at it ends with Expired. Like those of readers, such
-/// checkpoints do not bar a destroy.
+/// Pins the current durable state, or the state of checkpoint `source`, for `lifetime`, with a
+/// checkpoint that all jobs of `holder` share. The checkpoint's metadata records `holder`.
+///
+/// If the holder already has a checkpoint of the same state, the call renews it if less than half
+/// of `lifetime` is left, and writes nothing otherwise. Beyond [`MOST_SHARED_PINS`] checkpoints the
+/// call deletes the one that expires first; reads at it then end with Expired. Like the leases of
+/// readers, these checkpoints do not prevent a destroy.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a source that is gone; Invalid for a lifetime or a
-/// holder out of range; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired for a source that was deleted or has expired; Invalid
+/// for a lifetime or a holder out of range; Denied, Unavailable, Timeout, Corruption.
 pub fn pin_shared<'a>(
     env: &'a Env,
     holder: &'a [(String, String)],
@@ -91,7 +92,7 @@ pub fn pin_shared<'a>(
     .boxed()
 }
 
-/// The holder's checkpoint of what `newest` and the log up to `walked` hold.
+/// The holder's checkpoint of the state of `newest` and the log up to `walked`, if any.
 async fn same_state(
     objects: &Objects,
     newest: &Manifest,
@@ -114,7 +115,7 @@ async fn same_state(
     Ok(pinned.as_ref().is_some_and(same_rest).then(|| same.clone()))
 }
 
-/// Whether both pin one state.
+/// Whether both checkpoints pin the same state.
 fn pins_same(one: &Checkpoint, other: &Checkpoint) -> bool {
     let pinned = |one: &Checkpoint| {
         (one.manifest_id, one.manifest_attempt, one.replay_from, one.wal_id_last_seen)
@@ -130,7 +131,7 @@ fn held_by<'a>(
     readers.filter(move |one| one.metadata == holder)
 }
 
-/// Deletes those of the holder's checkpoints that end first, beyond those that it may have.
+/// Deletes the holder's checkpoints that expire first, until at most [`MOST_SHARED_PINS`] are left.
 async fn drop_oldest(
     objects: &Objects,
     mut state: Arc<Manifest>,

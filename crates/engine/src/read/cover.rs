@@ -8,9 +8,9 @@ use siltstone_merge::{VisibleDeleteSet, VisibleDeletes};
 use std::sync::Arc;
 
 impl Scan {
-    /// What range deletes hide in the range at the scan's moment; `None` where there are none.
-    /// `tables` are those that overlap the range. Nothing is looked at here: the scan looks up what
-    /// it passes.
+    /// The parts of the range that range deletes hide at the scan's sequence number; `None` if
+    /// there are no range deletes. `tables` are the tables that overlap the range. The call looks
+    /// nothing up: the scan looks up each position as it passes it.
     pub(super) fn cover<'t>(
         &self,
         tables: impl Iterator<Item = &'t OpenTable>,
@@ -19,7 +19,7 @@ impl Scan {
         let mut seen = Vec::new();
         for (memtable, until) in tree.memtables_at(self.pin.seq) {
             if memtable.has_range_deletes() {
-                // Those that are in tables too are passed over, as entries are.
+                // Skip range deletes that are in tables as well, as the scan does for entries.
                 let covers = memtable.range_covers();
                 seen.extend(covers.iter().map(|cover| VisibleDeletes {
                     cover: Arc::clone(cover),

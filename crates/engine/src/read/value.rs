@@ -19,8 +19,8 @@ pub struct KeyEntry {
     pub value: Value,
     /// When it expires; `None`: it does not expire.
     pub expires_at: Option<UnixMillis>,
-    /// The sequence number of its write; for several merge operands, that of the newest. `None` if a
-    /// compaction has removed the number because no reader needed it.
+    /// The sequence number of its write; for several merge operands, that of the newest. `None` if
+    /// a compaction has removed the number because no reader needed it.
     pub seq: Option<Seq>,
 }
 

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 pub(crate) struct HeldSeqs(Mutex<BTreeMap<Seq, usize>>);
 
 impl HeldSeqs {
-    /// Takes a pin with `pin` and counts it until it is released. The pin is taken under the lock of
-    /// the counts, so that no floor is published between taking and counting it.
+    /// Takes a pin with `pin` and counts it until it is released. The pin is taken under the lock
+    /// of the counts, so that no floor is published between taking and counting it.
     pub(crate) fn hold(&self, pin: impl FnOnce() -> Pin) -> Pin {
         let mut held = self.0.lock();
         let pin = pin();

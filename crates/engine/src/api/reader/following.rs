@@ -1,4 +1,4 @@
-//! When a reader looks for newer data by itself.
+//! The background task of a reader that refreshes it, and the schedule of these refreshes.
 
 use super::{ReaderShared, TARGET, in_millis};
 use crate::follower::following::PollMode;
@@ -23,7 +23,7 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
         if shared.health.is_closed() {
             return;
         }
-        // What could not be read now is read at the next turn; `refresh()` tells the error too.
+        // The next refresh retries after an error; `refresh()` also returns the error.
         let refreshed = shared.refresh(look).await;
         if !shared.health.is_closed() {
             failures.note(&refreshed);
@@ -31,7 +31,7 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
     }
 }
 
-/// The pause before a look that decides whether the reader ends.
+/// The pause before a refresh that decides whether the reader ends.
 const CONFIRMS_AFTER: Duration = Duration::from_secs(1);
 
 /// Looks in a row that failed: told with back-off, at the first and whenever they have doubled.
@@ -65,7 +65,7 @@ impl Failures {
     }
 }
 
-/// Since when a reader has found nothing.
+/// The time since which a reader has found no new data.
 #[derive(Default)]
 struct IdleSince {
     /// The commit that last changed tables and the last sequence number that it saw, and when it
@@ -86,7 +86,7 @@ impl IdleSince {
             return (pause.min(CONFIRMS_AFTER), PollMode::Thoroughly);
         }
         let elapsed = in_millis(shared.context.env.clock.elapsed());
-        // What was due and could not be done is tried again at the usual pace.
+        // A due refresh that failed is retried at the usual interval.
         let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);
         let next = next.filter(|next| *next > 0).map_or(pause, Duration::from_millis);
         (pause.min(next), look)
