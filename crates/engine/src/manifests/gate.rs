@@ -63,8 +63,8 @@ fn check_place(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     Err(manifest.ancestors.iter().fold(error, |error, one| error.with("ancestor", &one.location)))
 }
 
-/// As [`check`], and whether this build may change the database: asked by whoever does so with more
-/// than commits, which ask by themselves.
+/// Checks that this build may change the database. Commits check this themselves; operations that
+/// change the database by other means call this function.
 ///
 /// # Errors
 /// Unsupported, by name.
