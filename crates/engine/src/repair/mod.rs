@@ -110,8 +110,8 @@ async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
         if now.database != chain.base.database || place(&now) != place(&chain.base) {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "somebody writes to the database while it is looked at: stop that writer, and \
-                 look again",
+                "another process writes to the database while it is inspected: stop that \
+                 writer, and try again",
             ));
         }
         if log.knows_more(&now) {
