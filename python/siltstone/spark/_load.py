@@ -176,7 +176,9 @@ def delete(
 @overload
 def delete(
     df: Url,
+    url: None = None,
     *,
+    key: None = None,
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
