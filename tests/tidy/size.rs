@@ -129,7 +129,11 @@ fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
         });
         let last =
             inside.filter(|(_, line)| !line.trim().is_empty()).last().map_or(at, |(at, _)| at);
-        found.push((name, at + 1, last + 1 - docstring_lines(&lines[at..=last], depth)));
+        found.push((
+            name,
+            at + 1,
+            last + 1 - docstring_lines(lines.get(at..=last).unwrap_or_default(), depth),
+        ));
     }
     found
 }
