@@ -78,7 +78,7 @@ fn listed(page: &Source, broken: &mut Vec<Broken>) -> BTreeMap<String, usize> {
 
 /// Comments and literals of Rust, Markdown outside of fences, the whole text of other files.
 /// Lines keep their numbers.
-fn prose(source: &Source) -> String {
+pub(crate) fn prose(source: &Source) -> String {
     if source.is_rust() {
         let pairs = source.text.chars().zip(source.code.chars());
         return pairs

@@ -77,7 +77,7 @@ pub trait Cursor {
     fn prev(&mut self) -> Result<Step>;
     /// The entry the cursor stands on; `None` where it stands nowhere or is pending.
     fn entry(&self) -> Option<Entry<'_>>;
-    /// Key and sequence number of [`Cursor::entry`], for whoever needs no more of it.
+    /// Key and sequence number of [`Cursor::entry`], for callers that need no value.
     fn key(&self) -> Option<(&[u8], Seq)> {
         self.entry().map(|entry| (entry.key, entry.seq))
     }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else changed what this call was based on: read again and retry, or give up.
+    /// Another process or transaction changed the state that the call relied on: read again and
+    /// retry, or give up.
     Conflict,
     /// A newer writer (or compactor) has taken over: this handle is dead, open a new one.
     Fenced,
@@ -80,8 +81,8 @@ impl ErrorKind {
     }
 
     /// Whether a process that waits may see what a store refused with this kind succeed: what
-    /// passes by itself, and a permission, which somebody may give or a new credential bring.
-    /// Every other refusal stays, however often the request is repeated.
+    /// passes by itself, and a permission, which an administrator may grant or a new credential
+    /// bring. Every other refusal stays, however often the request is repeated.
     #[must_use]
     pub fn may_pass(self) -> bool {
         self.is_transient() || self == ErrorKind::Denied

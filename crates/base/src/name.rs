@@ -5,8 +5,8 @@
 use crate::id::{JobId, ManifestId, SstId, WalId};
 use std::fmt;
 
-/// One object name. What [`ObjectName::parse`] does not know is left alone by everybody,
-/// collectors included.
+/// The name of an object. Every process, collectors included, ignores names that
+/// [`ObjectName::parse`] does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectName {
     /// `manifest/<20 digits>.manifest`

@@ -33,8 +33,8 @@ impl Batch {
     }
 
     /// The batch that does the same where nothing written before it has a key above `greatest`
-    /// (`None`: nothing was written). What goes on to the last key ends right behind the greatest
-    /// one then: so does what a table says of its bounds, and 64 KiB stand nowhere.
+    /// (`None`: nothing was written). A range to the last key then ends right behind the greatest
+    /// one: so does what a table says of its bounds, and 64 KiB stand nowhere.
     ///
     /// # Errors
     /// None for a batch; Corruption for what is none.

@@ -8,7 +8,7 @@
 pub enum PutOutcome<T> {
     /// The object is there and it is ours.
     Committed,
-    /// The object is there and it is somebody else's: this is what it holds.
+    /// Another creator's object has the name. The value is its content.
     Lost(T),
     /// Certainly not stored, now or later by this attempt.
     NotApplied,

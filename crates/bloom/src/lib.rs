@@ -294,8 +294,8 @@ impl Bloom {
         Ok(Bloom { probes, lines: lines.collect() })
     }
 
-    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` looks at. Who asks for many
-    /// hashes touches all their lines first: they then come side by side.
+    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` reads. A caller with many
+    /// hashes touches all lines first, so that they are loaded in parallel.
     #[must_use]
     #[inline]
     pub fn prefetch(&self, hash: u64) -> u64 {

@@ -75,8 +75,8 @@ impl MemCursor {
         self.heads.prefetch(key);
     }
 
-    /// The same cursor for one pass over the table, after which nobody reads it any more: nothing
-    /// is laid together for later readers.
+    /// The same cursor for the last pass over the table: it builds no stretches for later
+    /// readers.
     #[must_use]
     pub fn passing_once(mut self) -> Self {
         self.heads.lays = false;

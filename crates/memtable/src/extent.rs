@@ -47,7 +47,7 @@ impl Order {
         };
         let behind = end.map_or(NONE, |end| list.search(log, &end).1);
         let nodes = std::iter::successors(Some(first), |node| Some(list.after(*node)));
-        // An end below the start is met by nobody: the walk ends with the list.
+        // If the end lies below the start, the walk ends with the list.
         nodes.take_while(|node| *node != NONE && *node != behind).take(list.capacity()).count()
     }
 }

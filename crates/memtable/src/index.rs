@@ -107,7 +107,7 @@ impl Index {
             .map_or(NONE, |slot| slot as u32)
     }
 
-    /// Makes record `number`, which is in the log and nobody can find yet, the newest of its key.
+    /// Makes record `number`, which is in the log and not visible yet, the newest of its key.
     pub(crate) fn insert(&self, log: &Log, number: u32) {
         self.make_room();
         let record = log.record(number);

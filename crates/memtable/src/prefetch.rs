@@ -36,7 +36,7 @@ fn together(memtable: &Memtable, hashes: &[u64]) -> u64 {
         if let Some(place) = numbers.get_mut(found) {
             *place = number;
         }
-        // No branch on it: whether a key is here is what nobody can foretell.
+        // No branch: the processor cannot predict whether a key is here.
         found += usize::from(number != NONE);
     }
     let numbers = numbers.get(..found).unwrap_or_default();

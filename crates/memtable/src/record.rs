@@ -42,7 +42,7 @@ pub(crate) struct Place {
 }
 
 impl Record {
-    /// Fills a record that nobody can see yet.
+    /// Fills a record that is not visible to readers yet.
     pub(crate) fn fill(&self, place: Place, hash: u32) {
         let Place { buffer, seq, kind, has_expiry, key_offset, key_len, value_len } = place;
         self.stamp.store(seq.0 << 8 | kind as u64, Relaxed);
@@ -52,7 +52,7 @@ impl Record {
         self.hash.store(hash, Relaxed);
     }
 
-    /// Says which record of the same key came before; while nobody can see this one yet.
+    /// Says which record of the same key came before; before this one is visible to readers.
     pub(crate) fn set_older(&self, older: u32) {
         self.older.store(older, Relaxed);
     }

@@ -6,7 +6,7 @@
 //!                    bytes
 //! ```
 //! Neighbours in order lie anywhere in memory: to read one is to wait for its record, for its
-//! buffer and for its bytes. A stretch whose entries were read often, in whatever reads, is
+//! buffer and for its bytes. A stretch whose entries were read often, by any kind of read, is
 //! therefore copied. Copying all of it at once, its loads side by side, takes as long as reading a
 //! quarter of it one by one, or half where the memory it goes to is new to the process; so by the
 //! rule for renting or buying skis a quarter to a half should have been read before. It is three

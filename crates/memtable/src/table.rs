@@ -254,7 +254,7 @@ impl Memtable {
         Ok(count)
     }
 
-    /// The newest version of `key` with a sequence number of at most `seq`, of whatever kind,
+    /// The newest version of `key` with a sequence number of at most `seq`, of any kind,
     /// expired or not. Allocates nothing.
     #[must_use]
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<MemEntry> {

@@ -235,7 +235,7 @@ proptest! {
     ) {
         let table = Arc::new(Memtable::new());
         let whole = encode(&batch);
-        // An appended tag of a kind that nobody knows spoils the last operation only.
+        // An appended tag of an unknown kind spoils the last operation only.
         let spoilt: Arc<[u8]> = whole.iter().copied().chain([0x7f]).collect();
         let error = table.insert_batch(Seq(1), &spoilt).unwrap_err();
         prop_assert_eq!(error.kind(), ErrorKind::Unsupported);

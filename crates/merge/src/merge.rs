@@ -241,7 +241,7 @@ impl<C: Cursor> Merge<C> {
         })
     }
 
-    /// Plays every match: each source goes up from its leaf, to the first node where nobody was yet
+    /// Plays every match: each source goes up from its leaf, to the first node that is still empty
     /// and waits there, or meets the one that waited and the first of both goes on. The last one to
     /// come finds all nodes taken and the winner goes to the top.
     ///

@@ -19,7 +19,7 @@ pub enum LookupStep {
 }
 
 /// Finds the value of one key. The caller pushes versions of the key from newest to oldest,
-/// whatever sources they come from, until the answer is one of the three that say done or there are
+/// across all sources, until the answer is one of the three that say done or there are
 /// no more, and then calls [`Resolve::finish`]. Allocates only once an operand is met.
 #[derive(Debug)]
 pub struct Resolve<'a> {
@@ -37,7 +37,7 @@ pub struct Resolve<'a> {
 /// Of the newest entry that a value is made of: its number, and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Its number; 0 where a compaction has found that nobody needs it.
+    /// Its number; 0 where a compaction has cleared it.
     pub seq: Seq,
     /// When it ends, and with it the value.
     pub expires_at: Option<UnixMillis>,
@@ -109,7 +109,7 @@ impl<'a> Resolve<'a> {
     }
 
     /// Whether a value that the view sees is the answer as it lies: no newer operand was met, no
-    /// range delete, and nobody asks for more than the value.
+    /// range delete, and the caller needs only the value.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {
@@ -126,7 +126,7 @@ impl<'a> Resolve<'a> {
     }
 
     /// Puts one operand in the place of all but the newest `kept` ones, where the operator can make
-    /// one: it, for whoever keeps it. The value stays what it would be.
+    /// one. Returns it, so that the caller can keep it. The value stays what it would be.
     ///
     /// An operator that fails here is asked again by the fold that needs it, and fails the read
     /// then.

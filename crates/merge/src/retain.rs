@@ -6,7 +6,7 @@ use crate::range::KeyRange;
 use crate::retention::Retention;
 use siltstone_base::{Cursor, Entry, Error, RangeDelete, Result, Step};
 
-/// What whoever is shown an entry says.
+/// The answer of a visitor to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VisitControl {
     /// It is taken; the next one.
@@ -27,9 +27,9 @@ enum RetainAt {
     Kept,
 }
 
-/// The entries of a forward cursor that a [`Retention`] keeps, in order. What needs no second look
-/// is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go, are
-/// collected first.
+/// The entries of a forward cursor that a [`Retention`] keeps, in order. An entry that needs no
+/// change is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go,
+/// are collected first.
 pub struct Retain<C> {
     cursor: C,
     range: KeyRange,

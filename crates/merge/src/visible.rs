@@ -262,7 +262,7 @@ impl<C: Stretches> Visible<C> {
     }
 
     /// Sequence number of the newest version that the item is made of. 0 where a compaction has
-    /// found that nobody needs it.
+    /// cleared it.
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
         match self.at {

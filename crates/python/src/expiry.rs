@@ -104,7 +104,7 @@ fn moment(at: &Bound<'_, PyAny>) -> PyResult<UnixMillis> {
     }
     if at.call_method0("utcoffset")?.is_none() {
         return Err(PyTypeError::new_err(
-            "expire_at has no time zone, so nobody knows which moment it is: give it one, as in \
+            "expire_at has no time zone, so its moment is unknown: give it a time zone, as in \
              datetime.now(timezone.utc) + timedelta(hours=1); .astimezone() takes it as local time",
         ));
     }

@@ -203,7 +203,7 @@ fn instant(at: &Bound<'_, PyAny>, position: usize) -> PyResult<i64> {
     let py = at.py();
     if at.call_method0("utcoffset")?.is_none() {
         return Err(PyTypeError::new_err(format!(
-            "parts[{position}] has no time zone, so nobody knows which moment it is: give it one, \
+            "parts[{position}] has no time zone, so its moment is unknown: give it a time zone, \
              as in datetime.now(timezone.utc); .astimezone() takes it as local time"
         )));
     }

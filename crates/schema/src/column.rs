@@ -152,8 +152,8 @@ impl<'a> EncodedCells<'a> {
         }
     }
 
-    /// What says that it is text need not be: a cast that looks at nothing makes such columns, and
-    /// what was stored of them could be read by nobody.
+    /// A column of type text may hold other bytes, after a cast without checks. Such rows could be
+    /// stored and never read.
     fn check_text(&self) -> Result<()> {
         let PresentValues::Bytes(strings) = &self.values else { return Ok(()) };
         let is_sound = match strings {

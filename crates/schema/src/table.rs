@@ -142,7 +142,7 @@ impl TableSchema {
     }
 
     /// Whether a table that was made by `self` is the one that `other` describes: the same key, and
-    /// values of the same columns, whatever generations they went through.
+    /// values of the same columns. Their generations may differ.
     ///
     /// # Errors
     /// Invalid, with both.

@@ -130,8 +130,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds range deletes, in any order. They hide nothing of this table by themselves: whoever
-    /// reads it asks for them first.
+    /// Adds range deletes, in any order. They hide nothing of this table by themselves:
+    /// readers apply them first.
     ///
     /// # Errors
     /// Invalid, with the table unchanged, when bounds or sequence number of one break a bound, or

@@ -28,7 +28,7 @@ use std::ops::Range;
 /// Fewest bytes a block takes in the index: three varints.
 const MIN_BLOCK_ENTRY_BYTES: usize = 3;
 /// In memory, the bound of a shortened separator: above every sequence number, so that a key equal
-/// to the separator lies further on whatever its sequence number.
+/// to the separator lies further on at every sequence number.
 const SHORTENED: u64 = u64::MAX;
 
 /// Where a block ends.

@@ -209,8 +209,8 @@ impl<C: Cursor> Merge<C> {
                 source.pass(passed);
             }
         }
-        // The last entry's rank is below those of all that follow: it wins. Who is next is played
-        // out when the merge moves on.
+        // The last entry's rank is below those of all that follow: it wins. The next winner is
+        // determined when the merge moves on.
         if let Some(top) = self.tree.first_mut() {
             top.source = last;
         }

@@ -91,7 +91,7 @@ fn carried_out(case: &mut TestCase) -> Result<String, DataDrivenError> {
     Ok(if printed.is_empty() { "nothing\n".to_owned() } else { printed })
 }
 
-/// What is printed whatever blocks are lacking.
+/// The output, which must be the same for every set of missing blocks.
 fn same(print: impl Fn(u64) -> String) -> String {
     let [first, others @ ..] = LACKS.map(print);
     assert!(

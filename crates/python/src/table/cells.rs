@@ -256,7 +256,7 @@ fn count_of(cell: &Bound<'_, PyAny>, unit: TimeUnit, aware: bool) -> PyResult<i6
     let py = cell.py();
     if cell.getattr("tzinfo")?.is_none() == aware {
         let text = if aware {
-            "it has no time zone, so nobody knows which moment it is: give it one, as in \
+            "it has no time zone, so its moment is unknown: give it a time zone, as in \
              datetime.now(timezone.utc)"
         } else {
             "it has a time zone, and the column holds times of a clock: take it off with \

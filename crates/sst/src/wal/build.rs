@@ -146,8 +146,8 @@ impl WalBuilder {
 }
 
 /// A fence at `id`: every epoch below `epoch` is over from here on, and `epoch` and later ones go
-/// on at `next_id`. `envelope` is of kind WAL. Whoever fences has walked to `id`, so all before it
-/// is committed; a fence commits nothing, and has no time.
+/// on at `next_id`. `envelope` is of kind WAL. The fencing writer has walked to `id`, so all before
+/// it is committed; a fence commits nothing, and has no time.
 #[must_use]
 pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
     let sent = CutInfo { durable: id.minus(1), at: UnixMillis(0) };
