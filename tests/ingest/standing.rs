@@ -69,6 +69,38 @@ fn the_first_request_is_found_by_a_writer_that_does_nothing() {
     }
 }
 
+/// L0 stands at the threshold of its compaction, and one layer below its bound. The job's layers do
+/// not fit, and no compaction is due that would make room: the job comes in all the same.
+#[test]
+fn a_job_does_not_wait_for_a_compaction_that_is_not_due() {
+    let place = Place::new();
+    place.run("writer", |env| async move {
+        let mut options = Options { embedded_compactor: true, ..options() };
+        options.compaction.l0_compaction_threshold_ssts = 4;
+        options.compaction.l0_max_ssts = 5;
+        let db = open(&env, options).await?;
+        // One row of every table is in the way of those of the job.
+        for n in 0..4_u8 {
+            put(&db, 2, &[n; 10]).await?;
+            db.flush_memtable().await?;
+        }
+        assert_eq!(db.stats().l0_entries, 4);
+        let job = begin(&env).await?;
+        let mut parts = Vec::new();
+        for value in [b"below", b"above"] {
+            parts.push(stage(&env, &job, rows(0..5, value)).await?);
+        }
+        let request = job.commit(&env, &parts, LIMIT).await?;
+        let submitted = db.ingest(&request);
+        let taken = env.clock.sleep(Duration::from_secs(60));
+        match futures::future::select(Box::pin(submitted), taken).await {
+            futures::future::Either::Left((done, _)) => done?.wait(None).await?,
+            futures::future::Either::Right(_) => panic!("it waits for ever: {:?}", db.stats()),
+        }
+        db.close().await
+    });
+}
+
 /// Nobody lives: the next writer takes in what waits.
 #[test]
 fn the_next_writer_takes_in_what_waits() {

@@ -168,7 +168,8 @@ pub(crate) struct CompactionLog {
 }
 
 impl CompactionLog {
-    /// A compaction begins. Dropping what this gives without [`RunningCompaction::end`] ends it unlogged.
+    /// A compaction begins. If the result is dropped without [`RunningCompaction::end`], the log
+    /// has no entry of it.
     pub(crate) fn begin(
         &self,
         clock: &Arc<dyn Clock>,

@@ -194,6 +194,8 @@ pub(crate) struct Pressure {
     calm_below: AtomicUsize,
     /// Heard by those who wait: a stall may be over, or the handle has ended.
     pub(crate) relief: Notify,
+    /// The commit that last changed a table, as of the newest known manifest.
+    tables_since: AtomicU64,
     /// Heard by the task that watches: somebody is stopped, or the handle ends.
     pub(crate) watch: Notify,
     waited: [StallTime; 3],
@@ -215,6 +217,7 @@ impl Pressure {
             above: Mutex::default(),
             calm_below: AtomicUsize::new(limits.calm_below(&Load::default())),
             relief: Notify::new(),
+            tables_since: AtomicU64::new(0),
             watch: Notify::new(),
             waited: Default::default(),
             slowed: AtomicU64::new(0),
@@ -250,7 +253,10 @@ impl Pressure {
             (before, now) => before.is_some() && now.is_none(),
         };
         let told = !cfg!(mutation = "stall_end_is_told_to_nobody");
-        if told && (l0 < l0_before || pending < pending_before || relieved) {
+        // An ingest job waits for a compaction, which may end without a layer less in L0.
+        let tables = manifest.tables_since.0;
+        let changed = self.tables_since.swap(tables, Ordering::AcqRel) != tables;
+        if told && (l0 < l0_before || pending < pending_before || relieved || changed) {
             self.relief.notify_waiters();
         }
     }

@@ -363,7 +363,10 @@ aws_session_token = token
 
     #[test]
     fn a_process_gives_credentials_and_their_end() {
-        let json = r#"{"Version":1,"AccessKeyId":"AK","SecretAccessKey":"S","SessionToken":"T","Expiration":"2030-01-02T03:04:05Z"}"#;
+        let json = concat!(
+            r#"{"Version":1,"AccessKeyId":"AK","SecretAccessKey":"S","#,
+            r#""SessionToken":"T","Expiration":"2030-01-02T03:04:05Z"}"#
+        );
         let config = format!("[default]\ncredential_process = printf %s '{json}'\n");
         let found = profile(&config, "", &[], &[]).unwrap();
         assert_eq!(variable(&found, "AWS_ACCESS_KEY_ID"), Some("AK"));

@@ -1,10 +1,10 @@
 //! The clients of one store, made anew when its credentials are renewed.
 //!
-//! Store options may come from a function ([`OptionsSource`]), and credentials from a profile of AWS
-//! ([`aws_profile`]). Both are read again before the credentials expire, where the options
-//! (`expires_at`) or the profile's process say when, and when the store refuses a request. A refusal
-//! counts as temporary for [`REFUSED_FOR`]: a repetition of the request is signed with the new
-//! credentials. After that it is final.
+//! Store options may come from a function ([`OptionsSource`]), and credentials from a profile of
+//! AWS ([`aws_profile`]). Both are read again before the credentials expire, where the options
+//! (`expires_at`) or the profile's process say when, and when the store refuses a request. A
+//! refusal counts as temporary for [`REFUSED_FOR`]: a repetition of the request is signed with the
+//! new credentials. After that it is final.
 
 use super::Provider;
 use super::aws_profile::{self, AwsProfile};
