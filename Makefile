@@ -158,7 +158,7 @@ test: tools java laws types ## Everything: the laws, Rust tests, Python tests, t
 	@# The environment comes first on the PATH: some Rust tests start a Python of their own.
 	PATH="$(BIN):$$PATH" SILTSTONE_REQUIRE_MOTO=1 \
 		$(CARGO) test --release --locked --workspace --exclude siltstone-python 2>&1 \
-		| $(BIN)/python tests/slowest.py
+		| $(BIN)/python tests/matrix/slowest.py
 	$(BIN)/python -m pytest --durations=10 --durations-min=1 tests/python
 
 # Tests that start no server, no Spark and no other process.
