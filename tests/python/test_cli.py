@@ -279,7 +279,7 @@ def test_gc_tells_what_it_deletes(run, url: str) -> None:
         db.compact()
     status, out, err = run("gc", "--dry-run", "--min-age", "0s")
     assert (status, err) == (0, "")
-    assert re.search(r"compacted/\w+\.sst\t\d+ bytes\t\d+ s\tnothing names it\n", out)
+    assert re.search(r"compacted/\w+\.sst\t\d+ bytes\t\d+ s\tunreferenced\n", out)
     assert "tables stay: the newest version has it\t1 (" in out
     told = json.loads(run("gc", "--dry-run", "--min-age", "0", "--json")[1])
     assert told["dry_run"]

@@ -58,14 +58,14 @@ pub enum Alive {
     Foreign,
 }
 
-/// Why an object goes.
+/// Why an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DeadReason {
     /// Superseded longer ago than the grace period.
     Superseded,
     /// Behind the boundary already: an earlier round left it, or it landed late in a freed slot.
     Behind,
-    /// What is in it is in tables.
+    /// Its rows are flushed to SSTs.
     Flushed,
     /// A boundary object under a higher one.
     Passed,
@@ -81,7 +81,7 @@ impl CollectDecision {
     pub fn as_str(self) -> &'static str {
         match self {
             CollectDecision::Alive(Alive::Newest) => "the newest of its kind",
-            CollectDecision::Alive(Alive::Spare) => "a repair would go on from it",
+            CollectDecision::Alive(Alive::Spare) => "a repair would continue from it",
             CollectDecision::Alive(Alive::Tree) => "the newest version has it",
             CollectDecision::Alive(Alive::Checkpoint) => "a checkpoint pins it",
             CollectDecision::Alive(Alive::Lease) => "a lease of readers covers it",
@@ -89,28 +89,28 @@ impl CollectDecision {
             CollectDecision::Alive(Alive::Job) => "a job reserved its name",
             CollectDecision::Alive(Alive::Log) => "the next opener would replay it",
             CollectDecision::Alive(Alive::Held) => "a consumer of the change feed holds it",
-            CollectDecision::Alive(Alive::Fence) => "a fence that stays for ever",
+            CollectDecision::Alive(Alive::Fence) => "a fence that is kept permanently",
             CollectDecision::Alive(Alive::SinceRepair) => {
                 "kept since a repair, until it is told to go"
             }
-            CollectDecision::Alive(Alive::Ingest) => "an ingest job that waits brings it",
+            CollectDecision::Alive(Alive::Ingest) => "a pending ingest job has it",
             CollectDecision::Alive(Alive::Staged) => "an ingest job may still bring it",
             CollectDecision::Alive(Alive::Origin) => {
                 "it says whose version the tables beside it are"
             }
-            CollectDecision::Alive(Alive::Foreign) => "not the collector's to judge",
+            CollectDecision::Alive(Alive::Foreign) => "unknown to the collector",
             CollectDecision::Young => "within the grace period",
             CollectDecision::Dead(DeadReason::Superseded) => "superseded by a newer one",
             CollectDecision::Dead(DeadReason::Behind) => "behind the boundary",
-            CollectDecision::Dead(DeadReason::Flushed) => "what is in it is in tables",
-            CollectDecision::Dead(DeadReason::Passed) => "a higher boundary stands",
-            CollectDecision::Dead(DeadReason::Unnamed) => "nothing names it",
+            CollectDecision::Dead(DeadReason::Flushed) => "already flushed to SSTs",
+            CollectDecision::Dead(DeadReason::Passed) => "a higher boundary exists",
+            CollectDecision::Dead(DeadReason::Unnamed) => "unreferenced",
             CollectDecision::Dead(DeadReason::Scratch) => "scratch of a process that ended",
         }
     }
 }
 
-/// What becomes of every listed object. Nothing is dead without a manifest.
+/// Decides about every listed object. No object is dead without a manifest.
 #[must_use]
 pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, CollectDecision)> {
     let listed = &evidence.listed;
@@ -122,7 +122,7 @@ pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, CollectDe
     listed.iter().map(|object| (*object, judge.fate(*object))).collect()
 }
 
-/// Boundaries as they will be, and what tables live by.
+/// The boundaries after the round, and what keeps tables alive.
 struct ObjectJudge<'a> {
     evidence: &'a Evidence,
     newest: &'a Manifest,
