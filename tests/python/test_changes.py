@@ -134,7 +134,7 @@ def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
         time.sleep(0.3)
         siltstone.admin.gc(tmp_path, min_age=0)
         assert changes.consumers(tmp_path) == []
-        with pytest.raises(siltstone.Expired, match="let go"):
+        with pytest.raises(siltstone.Expired, match="was removed"):
             db.changes(consumer="index")
         again = db.changes(consumer="index", since="snapshot")
         with siltstone.open_reader(tmp_path, checkpoint=again.checkpoint) as reader:

@@ -89,7 +89,7 @@ pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<J
         let newest = newest(&objects).await?;
         check_lives(&newest)?;
         if standing(&newest, id) == JobStatus::Open && objects.list_job(id).await?.is_empty() {
-            let text = "no such job: it has staged nothing here, and nobody has asked for it";
+            let text = "no such job: it has staged no object here, and no request names it";
             return Err(Error::new(ErrorKind::NotFound, text).with("job", id));
         }
         let job = IngestJob {

@@ -46,7 +46,7 @@ enum FilterState {
     /// The metadata was not in memory when it was looked for last.
     #[default]
     Nothing,
-    /// The table is to be asked whatever its filter says: it has range deletes.
+    /// The table must be read in spite of its filter, because it has range deletes.
     Asks,
     Filter(Bloom),
 }
@@ -139,7 +139,7 @@ impl KeyFilters {
         asked
     }
 
-    /// All filters, for as long as they are looked at. Short: whoever fills one waits.
+    /// All filters, for as long as they are looked at. Hold it briefly: filling a filter waits.
     pub(crate) fn look(&self) -> FiltersGuard<'_> {
         let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
         FiltersGuard { filters: self.filters.read_recursive(), tick }

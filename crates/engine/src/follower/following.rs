@@ -113,7 +113,7 @@ impl Follower {
         loop {
             let mut follower = Follower::new(context, options, levels, lease.clone());
             match follower.first_view(context, options, budget).await {
-                // A restore came while it began: nobody has read what that undid.
+                // A restore came while it began: no caller has read the undone rows.
                 Err(_) if follower.undone_by.is_some() => {}
                 begun => return begun.map(|view| (follower, view)),
             }
@@ -160,7 +160,7 @@ impl Follower {
         self.view().ok_or_else(|| no_database(&context.env))
     }
 
-    /// Looks for newer data, and hands what was found to `show`. Where somebody waits for it
+    /// Looks for newer data, and hands what was found to `show`. Where a caller waits for it
     /// ([`PollMode::Thoroughly`]) newer tables are taken up at once (rule L3).
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Follower {
         look: PollMode,
         now: Duration,
     ) -> Result<()> {
-        // Who is to renew sees first whether somebody else has.
+        // Before a renewal: another reader may have renewed already.
         let look = match look {
             PollMode::Seldom if self.lease_is_due() => PollMode::Cheaply,
             look => look,
@@ -361,8 +361,8 @@ impl Follower {
         );
     }
 
-    /// A state that is the newest the reader knows. What its tables have is not read from the log
-    /// any more, so rows may be missing between those at hand and those to come.
+    /// A state that is the newest the reader knows. Rows of its tables are not read from the
+    /// log any more, so rows may be missing between those at hand and those to come.
     fn meet(&mut self, state: &Arc<Manifest>) {
         if let Some(lease) = &mut self.lease {
             let lost = lease.learn(&self.objects.env, state);

@@ -72,13 +72,13 @@ impl ReaderLease {
         self.leases.learn(state, moment(env))
     }
 
-    /// Whether newer tables, which nobody has covered, are to be covered by a commit of its own.
+    /// Whether to cover newer tables, which no lease covers, by a commit of its own.
     pub(crate) fn commits(&mut self, env: &Env, newest: &Manifest, want: Want) -> bool {
         self.leases.commits(newest, want, moment(env))
     }
 
     /// Covers the newest tables, if they are to be `taken` up, and renews what is read and due: one
-    /// commit, or none where somebody else has seen to it. Answers the state after it. When it
+    /// commit, or none if another reader has done so. Answers the state after it. When it
     /// fails, everything that was held counts as held.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// One that goes by nothing: whatever it finds first is a reason for a round.
+    /// A collector without memory: any garbage that it finds is a reason for a round.
     pub(crate) fn new(objects: Objects, min_age: Duration, db_delete_grace: Duration) -> Collector {
         let (known, seen) = (ProvenManifests::default(), LastRound::default());
         let (young, progress) = (Vec::new(), Arc::default());
@@ -188,8 +188,8 @@ impl Collector {
         }
     }
 
-    /// Frees a store that is full, by writing no more than boundaries: whatever nobody needs goes,
-    /// however young.
+    /// Frees a store that is full, by writing no more than boundaries: it deletes all garbage of
+    /// any age.
     ///
     /// # Errors
     /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
@@ -209,8 +209,8 @@ impl Collector {
     }
 
     /// A round that neither asks for the time nor revokes: everything is old, or nothing is. Where
-    /// nothing is, it writes nothing at all: no boundary moves, and what goes is behind one that
-    /// stands, or nobody names it.
+    /// nothing is, it writes nothing at all: no boundary moves, and it deletes only objects behind
+    /// a present boundary and unreferenced ones.
     async fn round_without_time(
         &mut self,
         newest: &Arc<Manifest>,

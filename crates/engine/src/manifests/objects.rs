@@ -195,7 +195,7 @@ impl Objects {
 
     /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
     /// one of its processes did not know yet. One of this database says that the ones between were
-    /// deleted by somebody else: going on without them would drop what they know.
+    /// deleted by another program: going on without them would drop their changes.
     async fn refuse_a_gap(&self, end: ManifestId, apart: ManifestId) -> Result<()> {
         let (last, stray) = (self.manifest(end).await?, self.manifest(apart).await?);
         let one = last.zip(stray).is_some_and(|(last, stray)| last.database == stray.database);

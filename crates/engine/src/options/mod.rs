@@ -74,7 +74,7 @@ pub struct Options {
     pub deadline: Duration,
     /// Whether the writer compacts in the background.
     pub embedded_compactor: bool,
-    /// Whether the writer deletes in the background what nobody names any more.
+    /// Whether the writer deletes unreferenced objects in the background.
     pub embedded_gc: bool,
     /// When the writer's collector looks, and what it leaves.
     pub gc: Gc,
@@ -242,7 +242,7 @@ impl Options {
     /// The line of the table for `name`.
     ///
     /// # Errors
-    /// Unsupported for options of parts not built yet, Invalid for names nobody knows.
+    /// Unsupported for options of parts not built yet, Invalid for unknown names.
     pub fn info(name: &str) -> Result<OptionInfo> {
         if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
             return Ok(*info);
@@ -343,7 +343,7 @@ impl Options {
         Ok(())
     }
 
-    /// The value of one option by name; `None` for a name nobody knows.
+    /// The value of one option by name; `None` for an unknown name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<OptionValue> {
         let seconds = |duration: Duration| OptionValue::Seconds(duration.as_secs_f64());
@@ -542,7 +542,7 @@ mod tests {
         options.validate().unwrap();
     }
 
-    /// Whatever table an option stands in.
+    /// In every table of options.
     #[test]
     fn every_number_may_have_its_unit() {
         let mut options = Options::default();
@@ -607,7 +607,7 @@ mod tests {
         assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
     }
 
-    /// What somebody has to look through for the one that helps. A group counts as one.
+    /// The number of options that a user reads to find one. A group counts as one.
     #[test]
     fn there_are_few_options_at_the_top() {
         let names = Options::all().map(|info| info.name.split('.').next());

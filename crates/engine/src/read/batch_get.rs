@@ -1,7 +1,7 @@
 //! Many keys at once: one pin, sorted look-ups in probes, requests joined over the keys of a wave.
 //!
-//! What is in memory is answered without a pause. What is not is fetched in waves of a bounded
-//! size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
+//! Keys whose blocks are in memory are answered at once. Other blocks are fetched in waves of a
+//! bounded size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
 //!
 //! ```text
 //! keys in order:  [answered] [at work: what they lack is being fetched] [rest: not looked at yet]
@@ -169,7 +169,7 @@ impl BatchGet {
                 }
                 ProbeAnswer::Hard => {
                     match lookup(context, pin, wanted.key, wanted.hash, fetched)? {
-                        // Nobody may hold the block that it lies in but this answer.
+                        // Only this answer may hold the block that the value lies in.
                         Lookup::Done(value) => value.map(Value::compact),
                         Lookup::Lacking(more) => {
                             lacking.add(more);

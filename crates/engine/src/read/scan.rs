@@ -68,7 +68,7 @@ pub enum Fill {
     End,
 }
 
-/// What a scan keeps alive, whatever that is to its maker.
+/// An object that a scan keeps alive.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
 
 /// Who knows what it means that a table is gone which a scan reads.
@@ -129,7 +129,7 @@ impl Scan {
     }
 
     /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
-    /// whatever its size), as far as memory has them.
+    /// of any size), as far as memory has them.
     ///
     /// # Errors
     /// Corruption; what the merge operator raised. The scan is over then.
@@ -174,8 +174,8 @@ impl Scan {
         mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<Fill> {
         let filled = self.each_running(|key, value| {
-            // For the length of a row, and not of a call: who folds operands, and who takes rows,
-            // may wait for somebody who commits the transaction meanwhile, and so for this.
+            // For the length of a row, and not of a call: a merge operator, and the consumer of
+            // rows, may wait for a thread that commits the transaction, and so for this lock.
             noted.lock().row(key);
             take(key, value)
         })?;
@@ -368,8 +368,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Finds the blocks where the first seek enters tables, as far as they are in memory. What it
-    /// will touch there is prefetched, of all of them side by side.
+    /// Finds the blocks where the first seek enters tables, as far as they are in memory. The
+    /// memory that it will touch there is prefetched for all tables together.
     fn hold_first_blocks(&self, reached: &mut [OverlappingTable<'_>]) {
         let mut looks = Vec::with_capacity(reached.len());
         for one in reached.iter_mut().filter(|one| one.entered) {

@@ -28,14 +28,14 @@ pub(crate) struct BlockWave {
     bytes: Bytes,
 }
 
-/// One table's waves, between whoever reads them and the cursor that uses them up.
+/// One table's waves, between the task that reads them and the cursor that consumes them.
 pub(crate) struct TablePrefetch {
     table: Arc<Table>,
     context: ReadContext,
     ahead: PrefetchBytes,
     /// Where waves of a store that answers at once are read to.
     buffers: Buffers,
-    /// Blocks from this one on are not read ahead: nobody will ask for them.
+    /// Blocks from this one on are not read ahead: no cursor will need them.
     end: u32,
     state: Mutex<PrefetchState>,
 }
@@ -94,7 +94,7 @@ impl TablePrefetch {
         self.begin(&mut state, from)
     }
 
-    /// As [`TablePrefetch::due`], for the wave that starts with `block`, whatever is at hand.
+    /// As [`TablePrefetch::due`], for the wave that starts with `block`, even if it is loaded.
     pub(crate) fn from(&self, block: u32) -> Option<(Range<u32>, Range<u64>)> {
         self.begin(&mut self.state.lock(), block)
     }
