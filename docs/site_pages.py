@@ -1,0 +1,101 @@
+"""Hooks of MkDocs for `make site`: which files are pages, and how their Markdown is read.
+
+A page keeps its path in the repository, so links that work there work in the site. The hooks must
+never change the meaning of a page: they only adapt Markdown that GitHub and MkDocs read differently.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from pymdownx.slugs import slugify
+from pymdownx.superfences import fence_code_format
+
+ROOT = Path(__file__).resolve().parents[1]
+# Files that the site has, as patterns of paths in the repository.
+SOURCES = (
+    "*.md",
+    "LICENSE",
+    "docs/**/*.md",
+    "rfcs/*.md",
+    "benches/RESULTS.md",
+    "benches/notes/*.md",
+    "crates/*/*.md",
+    "fbs/README.md",
+)
+MERMAID = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+# A line that begins a list or a table, and one that may stand in a list before it.
+BEGINS = re.compile(r"([-*+]|1\.) |\|")
+CONTINUES = re.compile(r"([-*+]|\d+\.) |\||\s|$")
+
+
+def sources() -> list[str]:
+    """Returns the paths of all files of the site."""
+    found = {path for pattern in SOURCES for path in ROOT.glob(pattern)}
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+def expanded(nav: list[Any], named: set[str]) -> list[Any]:
+    """Returns the navigation with the files that each pattern matches, but for those in `named`."""
+    items: list[Any] = []
+    for item in nav:
+        if isinstance(item, str) and "*" in item:
+            items += [path for path in matching(item) if path not in named]
+        elif isinstance(item, dict):
+            items += [{title: below(rest, named)} for title, rest in item.items()]
+        else:
+            items.append(item)
+    return items
+
+
+def below(rest: Any, named: set[str]) -> Any:
+    """Returns what stands below a title of the navigation."""
+    if isinstance(rest, list):
+        return expanded(rest, named)
+    return expanded([rest], named) if "*" in rest else rest
+
+
+def matching(pattern: str) -> list[str]:
+    """Returns the pages that a pattern of the navigation matches."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Sets what YAML can only say with tags of Python, and expands the navigation."""
+    # The anchors of GitHub.
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
+    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [MERMAID]
+    # `rfcs/0*.md` takes the template along, which is no decision but is linked.
+    config.nav = expanded(config.nav or [], {"benches/notes/README.md"})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Replaces the files of docs/ by all files of the site, at their paths in the repository."""
+    for file in list(files):
+        if file.src_dir == config.docs_dir:
+            files.remove(file)
+    for path in sources():
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Puts a blank line before each list and table that follows a paragraph: GitHub needs none."""
+    lines: list[str] = []
+    fenced = False
+    before = ""
+    for line in markdown.split("\n"):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and BEGINS.match(line):
+            other = before.startswith("|") != line.startswith("|")
+            if before and (other or not CONTINUES.match(before)):
+                lines.append("")
+        lines.append(line)
+        before = line
+    return "\n".join(lines)
