@@ -310,11 +310,21 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
 	$(BIN)/python docs/reference.py
 
+# Needs no wheel: the pages are built as they are. `make test` has the same packages by the extra `test`.
+$(VENV)/.site-tools: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.7,<10'
+	@touch $@
+
+.PHONY: site
+site: tools $(VENV)/.site-tools ## Build the searchable documentation site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'site: open it with `$(BIN)/python -m http.server --directory site`'
+
 .PHONY: fbs
 fbs: tools $(VENV)/.law-tools ## Regenerate the FlatBuffers code from fbs/
 	PATH="$(BIN):$$PATH" fbs/generate.sh
 
 .PHONY: clean
-clean: ## Remove what was built: .venv, dist and Cargo's target folder
-	rm -rf $(VENV) dist
+clean: ## Remove what was built: .venv, dist, site and Cargo's target folder
+	rm -rf $(VENV) dist site
 	$(CARGO) clean

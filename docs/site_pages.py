@@ -1,7 +1,8 @@
 """Hooks of MkDocs for `make site`: which files are pages, and how their Markdown is read.
 
 A page keeps its path in the repository, so links that work there work in the site. The hooks must
-never change the meaning of a page: they only adapt Markdown that GitHub and MkDocs read differently.
+never change the meaning of a page: they adapt only Markdown that GitHub and MkDocs read in
+different ways.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SOURCES = (
 MERMAID = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
 # A line that begins a list or a table, and one that may stand in a list before it.
 BEGINS = re.compile(r"([-*+]|1\.) |\|")
+NESTED = re.compile(r" {2,3}([-*+]|1\.) ")
 CONTINUES = re.compile(r"([-*+]|\d+\.) |\||\s|$")
 
 
@@ -85,9 +87,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts a blank line before each list and table that follows a paragraph: GitHub needs none."""
+    """Adapts lists and tables. GitHub needs no blank line between a paragraph and a list or table,
+    and two spaces before a list in a list, where MkDocs needs four."""
     lines: list[str] = []
-    fenced = False
+    fenced = nested = False
     before = ""
     for line in markdown.split("\n"):
         if line.lstrip().startswith("```"):
@@ -96,6 +99,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
             other = before.startswith("|") != line.startswith("|")
             if before and (other or not CONTINUES.match(before)):
                 lines.append("")
-        lines.append(line)
+        if not fenced and line:
+            nested = bool(NESTED.match(line)) or (nested and line.startswith(" "))
+        lines.append(f"  {line}" if nested and line else line)
         before = line
     return "\n".join(lines)
