@@ -310,7 +310,7 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
 	$(BIN)/python docs/reference.py
 
-# Needs no wheel: the pages are built as they are. `make test` has the same packages by the extra `test`.
+# Needs no wheel, since the pages are built as they are. `make test` has the package by an extra.
 $(VENV)/.site-tools: $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.7,<10'
 	@touch $@
