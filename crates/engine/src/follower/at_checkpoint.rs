@@ -1,5 +1,5 @@
-//! Reading a state that somebody else keeps: at a checkpoint, or at a version that was not
-//! collected yet. Nothing is written, nothing is followed (RFC 0017, RFC 0027).
+//! Reading a fixed state: at a checkpoint, or at a version that is not collected yet. Such a reader
+//! writes nothing and does not follow (RFC 0017, RFC 0027).
 
 use super::following::ReaderView;
 use super::lease::expired;
