@@ -1,10 +1,10 @@
-"""Writes docs/reference/ from the docstrings, the stubs and the tables of the built package.
+"""Writes docs/reference/ from the docstrings, the stub and the tables of the built package.
 
     python docs/reference.py            write the pages
-    python docs/reference.py --check    exit with 1, naming the pages that are out of date
+    python docs/reference.py --check    exit with 1 and name the pages that are out of date
 
-What a page says is said once, in the code: in the stub of the compiled part (``_native.pyi``), in
-docstrings, in the tables of options and figures, in the help of the commands.
+The sources of the pages are the stub of the compiled module (``_native.pyi``), docstrings, the
+tables of options and figures, and the help of the commands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IN_STUB = {
     node.name: node for node in STUB.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
 }
 MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make docs`. -->"
-# Groups of options, each with its class.
+# Groups of options and their classes.
 GROUPS = {
     "compactors": "Compactors",
     "gc": "Gc",
@@ -40,7 +40,7 @@ GROUPS = {
     "windows": "Windows",
     "writes": "Writes",
 }
-# Modules beside `siltstone` itself, those that are there.
+# Public modules besides `siltstone` itself.
 MODULES = [
     "admin",
     "aio",
@@ -53,9 +53,10 @@ MODULES = [
     "merging",
     "spark",
     "table",
+    "telemetry",
     "exceptions",
 ]
-# Methods with a notation of their own.
+# Methods that are shown in operator notation.
 NOTATIONS = {
     "__getitem__": "handle[key]",
     "__setitem__": "handle[key] = value",
@@ -67,14 +68,14 @@ NOTATIONS = {
     "__aiter__": "async for … in handle",
 }
 WIDE = 88
-# Characters of a line of Markdown; tests/tidy holds it.
+# Maximum length of a line of Markdown prose, which tests/tidy checks.
 PROSE = 120
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def pages() -> dict[str, str]:
-    """Every page, by file name."""
+    """Returns all pages by file name."""
     made = {"siltstone.md": surface(), "options.md": options(), "stats.md": stats()}
     made["command-line.md"] = command_line()
     for name in MODULES:
@@ -87,7 +88,7 @@ def pages() -> dict[str, str]:
 
 
 def markdown(docstring: str | None) -> str:
-    """A docstring: its fields become a list, its indented paragraphs code, its tables tables."""
+    """Converts a docstring: fields become a list, indented paragraphs code, and tables tables."""
     text = inspect.cleandoc(docstring or "").replace("``", "`")
     out: list[str] = []
     code: list[str] = []
@@ -103,7 +104,7 @@ def markdown(docstring: str | None) -> str:
 
 
 def fields(paragraph: str) -> str:
-    """`:param x: text` and its kin as a list; other lines as they are."""
+    """Converts `:param x: text` and similar fields to a list. Other lines are unchanged."""
     lines: list[str] = []
     for line in paragraph.splitlines():
         found = re.match(r":(param|raises|returns?)\s*([^:]*):\s*(.*)", line)
@@ -119,7 +120,7 @@ def fields(paragraph: str) -> str:
 
 
 def table(paragraph: str) -> str:
-    """A table of two columns between rules of `=`."""
+    """Converts a table of two columns between lines of `=`."""
     rows = [line.split(None, 1) for line in paragraph.splitlines() if not line.startswith("====")]
     return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {text} |" for name, text in rows)
 
@@ -128,7 +129,7 @@ def table(paragraph: str) -> str:
 
 
 def signature(name: str, node: Method, *, method: bool) -> str:
-    """As it is written in the code, in as many lines as it needs."""
+    """Returns the signature as in the code, over several lines if it is long."""
     arguments = ast.parse(ast.unparse(node)).body[0].args  # type: ignore[attr-defined]
     if method and arguments.posonlyargs:
         arguments.posonlyargs.pop(0)
@@ -145,12 +146,12 @@ def signature(name: str, node: Method, *, method: bool) -> str:
 
 
 def is_marked(node: Method, mark: str) -> bool:
-    """Whether `node` carries this decorator."""
+    """Whether `node` has this decorator."""
     return any(isinstance(found, ast.Name) and found.id == mark for found in node.decorator_list)
 
 
 def methods(node: ast.ClassDef) -> Iterator[str]:
-    """The public members of a class with a section each; overloads together."""
+    """Yields a section for each public member of a class. Overloads share a section."""
     together: dict[str, list[Method]] = {}
     for item in node.body:
         if isinstance(item, Method) and (not item.name.startswith("_") or item.name in NOTATIONS):
@@ -163,7 +164,7 @@ def methods(node: ast.ClassDef) -> Iterator[str]:
             shown = f"{name}: {ast.unparse(nodes[0].returns or ast.Constant(...))}"
         else:
             static = is_marked(nodes[0], "staticmethod")
-            # What stands behind overloads has types that say less.
+            # The implementation behind overloads has less precise types.
             typed = [one for one in nodes if is_marked(one, "overload")] or nodes
             shown = "\n".join(signature(name, one, method=not static) for one in typed)
         if text or name not in NOTATIONS:
@@ -171,7 +172,7 @@ def methods(node: ast.ClassDef) -> Iterator[str]:
 
 
 def attributes(node: ast.ClassDef) -> Iterator[str]:
-    """The public fields of a class that have a docstring."""
+    """Yields the public fields of a class that have a docstring."""
     for item, after in zip(node.body, node.body[1:], strict=False):
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
             continue
@@ -181,7 +182,7 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
 
 
 def listed(text: str) -> str:
-    """An item of a list, in lines as long as Markdown's may be."""
+    """Returns a list item, wrapped to the width of Markdown prose."""
     return textwrap.fill(
         text,
         PROSE,
@@ -193,15 +194,15 @@ def listed(text: str) -> str:
 
 
 def definition(module: ModuleType, name: str) -> ast.stmt | None:
-    """Where `name` is defined: the stub for what is compiled, otherwise the source."""
+    """Returns the definition of `name`: in the stub for compiled names, otherwise in the source."""
     found = getattr(module, name)
-    # What is compiled may have another name there than the one it is given to users by.
+    # A compiled object may be exported under another name.
     compiled = getattr(found, "__name__", name)
     if getattr(_native, compiled, None) is found:
         return IN_STUB.get(compiled)
     if not (inspect.isclass(found) or inspect.isfunction(found)):
         return None
-    # By the file, not by the class: a public class may carry another module's name.
+    # Look in both files, because the `__module__` of a class may be another module.
     defined = sys.modules[getattr(found, "__module__", module.__name__)]
     for place in (module, defined):
         for node in ast.parse(inspect.getsource(place)).body:
@@ -211,7 +212,7 @@ def definition(module: ModuleType, name: str) -> ast.stmt | None:
 
 
 def section(module: ModuleType, name: str) -> str:
-    """One class or function."""
+    """Returns the section of a class or function."""
     node = definition(module, name)
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(base for base in map(ast.unparse, node.bases) if base[0] != "_")
@@ -231,7 +232,7 @@ def section(module: ModuleType, name: str) -> str:
 
 
 def class_text(module: ModuleType, name: str, node: ast.ClassDef) -> str | None:
-    """The docstring as written. That of Options is made longer at import: options.md has it."""
+    """Returns the docstring of a class as written; that of Options is extended at import."""
     return ast.get_docstring(node) or inspect.getdoc(getattr(module, name))
 
 
@@ -239,7 +240,7 @@ def class_text(module: ModuleType, name: str, node: ast.ClassDef) -> str | None:
 
 
 def surface() -> str:
-    """The package itself: functions, then what the reading handles share, then the classes."""
+    """Returns the page of the package: functions, the shared reads, and classes."""
     names = [name for name in siltstone.__all__ if hasattr(siltstone, name)]
     errors = set(siltstone.exceptions.__all__)
     functions = [name for name in names if inspect.isfunction(getattr(siltstone, name))]
@@ -248,7 +249,7 @@ def surface() -> str:
     ]
     shared = IN_STUB["_Lookups"]
     assert isinstance(shared, ast.ClassDef)
-    # The first paragraph of the stub's docstring is about the stub.
+    # The first paragraph of the docstring describes the stub itself.
     rules = markdown(ast.get_docstring(STUB)).partition("\n\n")[2]
     parts = ["# siltstone", rules]
     parts += ["## Functions", *(section(siltstone, name) for name in functions)]
@@ -259,19 +260,19 @@ def surface() -> str:
 
 
 def module_page(module: ModuleType) -> str:
-    """All public names of one module."""
+    """Returns the page of a module with all its public names."""
     sections = (section(module, name) for name in getattr(module, "__all__", []))
     parts = [f"# {module.__name__}", markdown(module.__doc__), *sections]
     return "\n\n".join(part for part in parts if part)
 
 
 def cell(text: object) -> str:
-    """Fit for a cell of a table."""
+    """Escapes text for a table cell."""
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
 def options() -> str:
-    """The tables of options: those at the top, then every group's."""
+    """Returns the page of options: the top-level table, then a table for each group."""
     rows: dict[str, list[str]] = {}
     for name, kind, default, span, meaning in _native.option_table():
         shown = f"{default:,}" if kind == "bytes" and default is not None else default
@@ -292,7 +293,7 @@ def options() -> str:
 
 
 def stats() -> str:
-    """The table of figures."""
+    """Returns the page with the table of figures."""
     lines = ["| figure | unit | of | meaning |", "| --- | --- | --- | --- |"]
     for name, group, unit, meaning, _ in _native.stat_table():
         lines.append(f"| `{name}` | {unit} | {group} | {cell(meaning)} |")
@@ -301,7 +302,7 @@ def stats() -> str:
 
 
 def command_line() -> str:
-    """The help of the program and of each command."""
+    """Returns the page with the help of the program and of each command."""
     parts = ["# Command line", markdown(cli.__doc__)]
     top = click.Context(cli.main, info_name="siltstone", terminal_width=WIDE)
     for name in ["", *cli.main.list_commands(top)]:
@@ -318,7 +319,7 @@ def command_line() -> str:
 
 
 def main() -> int:
-    """Writes or checks."""
+    """Writes or checks the pages. Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check

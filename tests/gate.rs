@@ -96,7 +96,7 @@ async fn put(db: &Database, key: &str) -> Result<()> {
 }
 
 async fn read(env: Env, checkpoint: bool) -> Result<()> {
-    let options = Options { reader_checkpoint: checkpoint, ..options() };
+    let options = Options { reader_lease: checkpoint, ..options() };
     Reader::open(env, ReaderOptions { options, ..ReaderOptions::default() }).await.map(drop)
 }
 

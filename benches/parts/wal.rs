@@ -6,7 +6,7 @@ use siltstone_base::{Result, WalId};
 use siltstone_benches::rows::{ROW_BYTES, shuffled_key, value};
 use siltstone_benches::scaled;
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{self, Sent, WalBody, WalBuilder, WalRecord};
+use siltstone_sst::wal::{self, CutInfo, WalBody, WalBuilder, WalRecord};
 use std::sync::Arc;
 
 fn object(batches: &[(Seq, Batch)]) -> bytes::Bytes {
@@ -16,7 +16,7 @@ fn object(batches: &[(Seq, Batch)]) -> bytes::Bytes {
     }
     let (database, object) = (DatabaseId(1), ObjectId(2));
     let envelope = Envelope::new(ObjectKind::Wal, database, object, AttemptId(3));
-    builder.finish(envelope, Epoch(1), WalId(1), Sent::default())
+    builder.finish(envelope, Epoch(1), WalId(1), CutInfo::default())
 }
 
 /// Reads an object back into a memtable, as recovery does.

@@ -10,7 +10,7 @@ use siltstone_base::{
 use siltstone_bloom::{BloomBuilder, key_hash};
 use siltstone_manifest::codec::encode_boundary;
 use siltstone_manifest::{Manifest, Settings};
-use siltstone_sst::wal::{Sent, WalBuilder, encode_fence};
+use siltstone_sst::wal::{CutInfo, WalBuilder, encode_fence};
 use siltstone_sst::{Codec, FOOTER_BYTES, TableBuilder, TableOptions};
 
 /// Identity of the objects that samples are.
@@ -98,7 +98,7 @@ pub fn wal_objects() -> Vec<Vec<u8>> {
     for (batch, (seq, ops)) in batches().iter().zip([(5u64, 1u32), (6, 4)]) {
         builder.push_batch(Seq(seq), ops, batch);
     }
-    let sent = Sent { durable: WalId(7), at: UnixMillis(1_700_000_000_000) };
+    let sent = CutInfo { durable: WalId(7), at: UnixMillis(1_700_000_000_000) };
     samples.push(builder.finish(envelope, Epoch(3), WalId(9), sent).to_vec());
     samples.push(WalBuilder::new().finish(envelope, Epoch(3), WalId(10), sent).to_vec());
     samples.push(encode_fence(envelope, Epoch(4), WalId(11), WalId(75)).to_vec());

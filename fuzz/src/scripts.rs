@@ -105,7 +105,7 @@ pub fn table(data: &[u8]) {
     sound(compare_table(options, &entries));
 }
 
-/// What nobody damaged must not be refused.
+/// An undamaged input must not be refused.
 #[expect(clippy::panic, reason = "a broken promise is a panic, which a fuzzer and a test report")]
 fn sound<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error:?}"))
@@ -235,7 +235,7 @@ type Model = BTreeMap<Vec<u8>, Vec<Write>>;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What the model has in `[start, end)`. What has expired counts as a tombstone.
+/// What the model has in `[start, end)`. An expired row counts as a tombstone.
 fn visible(model: &Model, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Rows> {
     let mut rows = Rows::new();
     for (key, writes) in model {

@@ -1,5 +1,5 @@
-//! Checksums made right after damage, so that what stands behind them is met: what somebody who
-//! means harm would do. Follows `crates/sst/FORMAT.md` and the heads of the manifest's codec, apart
+//! Corrects checksums after damage, as an attacker would, so that decoders meet the damaged bytes.
+//! Follows `crates/sst/FORMAT.md` and the heads of the manifest's codec, apart
 //! from the code that reads them.
 
 use siltstone_base::bytes_io::Reader;

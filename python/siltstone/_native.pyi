@@ -1,12 +1,12 @@
-"""The compiled part, as it is typed and documented. A test compares it with the built module.
+"""The compiled module: types and documentation. A test compares it with the built module.
 
-Keys are 1 to 65,535 bytes; key and value fit into a batch (`max_batch_bytes`: 64 MiB by default, at
-most 1 GiB). Both are `bytes` or any C-contiguous buffer (copied unless `bytes`). A `str` is a
-TypeError. Durations are `timedelta`, seconds as a
-float, or text with a unit, such as "2h".
+Keys have 1 to 65,535 bytes. A key and its value must fit into a batch (`max_batch_bytes`: 64 MiB by
+default, at most 1 GiB). Both are `bytes` or any C-contiguous buffer, which is copied unless it is
+`bytes`. A `str` raises TypeError. A duration is a `timedelta`, seconds as a float, or text with a
+unit, such as "2h".
 
-Every call that waits gives the interpreter lock up, ends by the handle's `deadline` with `Timeout`,
-and is interrupted by Ctrl-C.
+A call that waits releases the interpreter lock, raises `Timeout` after the `deadline` of the
+handle, and can be interrupted with Ctrl-C.
 """
 
 from collections.abc import (
@@ -34,17 +34,17 @@ from typing import (
     overload,
 )
 
+from siltstone._checkpoints import Checkpoint, CheckpointLike
+from siltstone._entry import Entry
+from siltstone._load_result import LoadResult
+from siltstone._open import StoreOptionsSource
 from siltstone.changes import Changes, Since
-from siltstone.checkpoints import Checkpoint, CheckpointLike
-from siltstone.entries import Entry
 from siltstone.exceptions import Error
 from siltstone.ingest import IngestRequest, Part
 from siltstone.keys import Part as _KeyPart
-from siltstone.loading import LoadResult
 from siltstone.lsm import SstInfo
 from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
 from siltstone.stats import Size, Stats
 from siltstone.table import Table
@@ -175,31 +175,32 @@ _Row = TypeVar("_Row", bytes, tuple[bytes, bytes], tuple[bytes, bytes | None])
 _T_co = TypeVar("_T_co", covariant=True)
 
 class _Lookups:
-    """What everything that is read by key has in common. From any thread."""
+    """Lookups by key, which all readable classes have. They can be called from any thread."""
 
     @overload
     def get(self, key: _Bytes, default: None = None) -> bytes | None:
-        """The value of `key`, or `default`.
+        """Returns the value of `key`, or `default` if the key is absent.
 
-        :raises Invalid: an empty or oversized key.
-        :raises Closed, Fenced: the handle is of no use any more.
-        :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced: if the handle can no longer be used.
+        :raises Unavailable, Timeout, Denied, Corruption: see `siltstone.exceptions`.
         """
     @overload
     def get(self, key: _Bytes, default: _T) -> bytes | _T: ...
     def __getitem__(self, key: _Bytes, /) -> bytes:
-        """As `get`; KeyError when `key` is absent."""
+        """As `get`, but raises KeyError if `key` is absent."""
     def __contains__(self, key: _Bytes, /) -> bool:
-        """Whether `key` is there. Its value is not copied."""
+        """Whether `key` exists. The value is not copied."""
     @overload
     def get_many(self, keys: _Array) -> _Array:
-        """The values of `keys`, in their order, all of one moment; None where a key is
-        absent.
+        """Returns the values of `keys`, in the order of `keys`, all from one state of the
+        database; None for an absent key.
 
-        An Arrow array of binary or text gives an Arrow array of binary, of the same
-        library where that is pyarrow or arro3. A null key gives a null.
+        For an Arrow array of binary or text the result is an Arrow array of binary, of the
+        same library if that is pyarrow or arro3. A null key gives a null.
 
-        :raises TypeError: one key in place of a list; what is no key, naming its row.
+        :raises TypeError: if `keys` is a single key, or an element is not a key; the text
+            names its row.
         """
     @overload
     def get_many(self, keys: Iterable[_Bytes]) -> list[bytes | None]: ...
@@ -214,12 +215,12 @@ class _Lookups:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[tuple[bytes, bytes]]:
-        """Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
-        as they are now.
+        """Iterates over the keys and values of `[start, end)`, or of the keys with `prefix`,
+        in the state at the time of the call.
 
-        :param reverse: from the greatest key down.
-        :param limit: at most so many rows.
-        :raises Invalid: `prefix` together with a bound; a negative limit.
+        :param reverse: iterate from the greatest key to the smallest.
+        :param limit: maximum number of rows.
+        :raises Invalid: if `prefix` is given together with a bound, or `limit` is negative.
         """
     def items(
         self,
@@ -240,7 +241,7 @@ class _Lookups:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[bytes]:
-        """As `scan`, of the keys alone."""
+        """As `scan`, but yields only the keys."""
     def values(
         self,
         start: _Bytes | None = None,
@@ -250,17 +251,17 @@ class _Lookups:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[bytes]:
-        """As `scan`, of the values alone."""
+        """As `scan`, but yields only the values."""
     def __iter__(self) -> Scan[bytes]:
-        """Iterates over all keys, as a mapping does."""
+        """Iterates over all keys, like a mapping."""
     def __bool__(self) -> bool:
-        """True, always: a handle is not a count."""
+        """Always True: a handle is not a count."""
 
 class _Reads(_Lookups):
-    """What Database, Reader, Snapshot and Transaction have in common."""
+    """The methods that Database, Reader, Snapshot and Transaction share."""
 
     def __len__(self) -> NoReturn:
-        """TypeError: counting would mean reading every key."""
+        """Raises TypeError: counting would read every key."""
     def approximate_size(
         self,
         start: _Bytes | None = None,
@@ -268,21 +269,21 @@ class _Reads(_Lookups):
         *,
         prefix: _Bytes | None = None,
     ) -> Size:
-        """About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
-        block is read. A table at an edge of the range costs one request where its index is
-        not in memory.
+        """Estimates the stored size of `[start, end)`, or of the keys with `prefix`, from
+        metadata alone: no block is read. A table at an edge of the range costs one request
+        if its index is not in memory.
 
-        It is what is stored that counts: older versions, what was deleted or has expired,
-        until a compaction drops them, and in memory what came after a snapshot. Bytes are
-        those of blocks, as they are compressed, and of memtables: at most two blocks a
-        layer (`read_amplification` of `stats()` counts layers) too many, never too few.
-        Rows of a table at an edge are taken as spread evenly over its bytes; all others are
-        exact.
+        The estimate counts stored data: it includes older versions and deleted or expired
+        rows until a compaction drops them and, in memory, writes after a snapshot. Bytes
+        are the compressed bytes of blocks, and the bytes of memtables. The estimate is
+        never too low, and too high by at most two blocks for each layer
+        (`read_amplification` of `stats()` is the number of layers). The rows of a table at
+        an edge are estimated in proportion to its bytes; all other rows are exact.
 
-        :raises Invalid: `prefix` together with a bound.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+        :raises Invalid: if `prefix` is given together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
         """
-    # What siltstone.aio calls: an answer, or a Pending where it must wait.
+    # Called by siltstone.aio: each returns the result, or a Pending if it must wait.
     def _begin_size(
         self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
     ) -> Size | Pending[Size]: ...
@@ -301,18 +302,18 @@ class _Reads(_Lookups):
 
 @final
 class Database(_Reads):
-    """The one writer of a database, from `siltstone.open`.
+    """The writer of a database, from `siltstone.open`. A database has one writer.
 
-    Its own reads see what it has accepted, durable or not. As a context manager it closes at the
-    end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
-    child every call raises Closed.
+    Its own reads see every accepted write, durable or not. As a context manager it closes at the
+    end of the block. An interpreter that exits normally closes open handles. A Database cannot be
+    pickled. In a forked child every call raises Closed.
     """
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
-        :raises Closed, Fenced: as their texts say.
+        :raises Invalid: if the database has no columns.
+        :raises Closed, Fenced: see `siltstone.exceptions`.
         """
     def _schema(self) -> str | None: ...
     def _newest_schema(self) -> str | None: ...
@@ -329,17 +330,19 @@ class Database(_Reads):
         if_absent: bool = False,
         if_value: _Bytes | None = None,
     ) -> Commit:
-        """Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
-        or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
+        """Sets `key` to `value`. The write is visible to this handle at once. It is durable within
+        `flush_interval`, or as soon as a caller waits for the Commit. The call waits only while
+        `max_memtable_bytes` are unflushed.
 
-        :param ttl: the key is gone after this long, rounded up to milliseconds.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :param if_absent: only where the key is absent.
-        :param if_value: only where the key has this value.
-        :raises Conflict: it is not so; `context["key"]` names the key.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :param if_absent: write only if the key is absent.
+        :param if_value: write only if the key has this value.
+        :raises Conflict: if the condition does not hold; `context["key"]` names the key.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
+        :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None:
         """As `put`, without the Commit."""
@@ -351,34 +354,38 @@ class Database(_Reads):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> Commit:
-        """Adds a merge operand to `key`: reads fold it into the value by the merge operator that
+        """Adds a merge operand to `key`. Reads fold it into the value with the merge operator that
         the database was opened with.
 
-        :param ttl: after this long the operand is gone, and with it what it was added to.
+        :param ttl: time to live. After it the operand expires, together with the value that it was
+            added to.
         :param expire_at: as for `put`.
-        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        :raises Invalid: if the database was opened without a merge operator, or the operator does
+            not accept the operand; as for `put`.
         """
     def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
-        """Deletes `key`; that it was absent is no error.
+        """Deletes `key`. Deleting an absent key succeeds.
 
-        :param if_value: only where the key has this value.
-        :raises Conflict: it has not; `context["key"]` names the key.
+        :param if_value: delete only if the key has this value.
+        :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         """
     def get_entry(self, key: _Bytes) -> Entry | None:
-        """The value of `key`, when it ends, and the sequence number of its write where that is
-        still known; None where the key is absent.
+        """Returns the value of `key` with its expiry and the sequence number of its write, if that
+        is still known. Returns None if the key is absent.
 
-        :raises Invalid: an empty or oversized key.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+            `siltstone.exceptions`.
         """
     def pop(self, key: _Bytes, default: _T = ...) -> bytes | _T:
-        """Deletes `key` and gives what was there: of several callers at once one gets it.
+        """Deletes `key` and returns its value. If several callers pop the key concurrently, one of
+        them gets the value.
 
-        :param default: for a key that is absent; without one that is a KeyError.
-        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        :param default: result for an absent key; without it an absent key raises KeyError.
+        :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
     def __delitem__(self, key: _Bytes, /) -> None:
-        """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
+        """As `delete`. An absent key raises no KeyError, because the check would cost a read."""
     def delete_range(
         self,
         start: _Bytes | None = None,
@@ -386,12 +393,13 @@ class Database(_Reads):
         *,
         prefix: _Bytes | None = None,
     ) -> Commit:
-        """Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
-        many there are: what is written later stays. Without a start it begins with the first key,
-        without an end it goes on to the last. Compactions leave tables that it covers unread.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`, with one entry,
+        independent of their number. Later writes are not affected. Without `start` the range begins
+        at the first key; without `end` it ends after the last. Compactions do not read tables that
+        the range covers completely.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
     @overload
     def put_many(
@@ -402,13 +410,15 @@ class Database(_Reads):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> Commit:
-        """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
-        Arrow arrays of binary or text.
+        """Sets each key to the value at the same position, in one atomic batch. Keys and values are
+        sequences of bytes, or two Arrow arrays of binary or text.
 
-        :param ttl: as for `put`, of all of them.
-        :param expire_at: as for `put`.
-        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
-        :raises TypeError: one key or value in place of a list; what is none, naming its row.
+        :param ttl: as for `put`, for all rows.
+        :param expire_at: as for `put`, for all rows.
+        :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
+            `max_batch_bytes`; as for `put`.
+        :raises TypeError: if an argument is a single key or value, or an element has the wrong
+            type; the text names its row.
         """
     @overload
     def put_many(
@@ -420,42 +430,44 @@ class Database(_Reads):
         expire_at: datetime | None = None,
     ) -> Commit: ...
     def write(self, batch: WriteBatch | _ArrowData) -> Commit:
-        """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
-        one atomic batch.
+        """Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and
+        `value`, as one atomic batch.
 
-        :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+        :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
+            `max_batch_bytes`.
         """
     def batch(self) -> WriteBatch:
-        """A batch for a `with` block: committed when the block ends well, discarded on an
-        exception. Then `batch.commit` is the Commit."""
+        """Returns a batch for a `with` block. The batch is committed at the end of the block, and
+        discarded if the block raises. Afterwards `batch.commit` is the Commit."""
     def flush(self, *, memtable: bool = False) -> None:
-        """Returns when every write issued before it is durable.
+        """Returns when every earlier write is durable.
 
-        :param memtable: also in tables, so that the next opening has nothing to replay.
+        :param memtable: also write the memtable to tables, so that the next opening has nothing to
+            replay.
         """
     @property
     def closed_by(self) -> Error | None:
-        """Why the handle is closed: the exception that its calls raise. None while it is open."""
+        """The exception that calls of a closed handle raise. None while the handle is open."""
     def compact(self) -> None:
-        """Merges everything into one sorted run, and returns when that is done: a major compaction.
-        What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
-        still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+        """Runs a major compaction: merges all tables into one sorted run, and returns when that is
+        done. The new tables contain no overwritten, deleted or expired rows, except those that a
+        snapshot needs. An interrupted compaction loses no work: the next compaction resumes it.
 
-        :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
+        :raises Fenced: if another compactor has taken over. This handle can still read and write.
         """
     def snapshot(self) -> Snapshot:
-        """A fixed view of the database as it is now."""
+        """Returns a fixed view of the current state of the database."""
     @overload
     def mapping(
         self, *, key: type[bytes] | None = None, value: type[bytes] | None = None
     ) -> _Mapping[bytes, bytes]:
-        """The database as a `MutableMapping`, for whatever takes a `dict`: `shelve.Shelf` does. Its
-        `len` counts, by a scan of all keys.
+        """Returns the database as a `MutableMapping`, for code that takes a `dict`, like
+        `shelve.Shelf`. Its `len` scans and counts all keys.
 
-        :param key: what keys are: `bytes`, `str` (UTF-8), or two functions, to bytes and back. The
-            order of iteration is that of the bytes.
-        :param value: what values are, likewise.
-        :raises TypeError: what is no codec.
+        :param key: codec of the keys: `bytes`, `str` (UTF-8), or a pair of functions (encode to
+            bytes, decode from bytes). The order of iteration is the order of the bytes.
+        :param value: codec of the values, likewise.
+        :raises TypeError: if a codec is none of these.
         """
     @overload
     def mapping(
@@ -482,21 +494,23 @@ class Database(_Reads):
     @overload
     def mapping(self, *, key: _Codec[_T], value: _Codec[_V]) -> _Mapping[_T, _V]: ...
     def stats(self) -> Stats:
-        """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-        store; cheap enough for every second.
+        """Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+        no request to the store, and is cheap enough for once a second.
 
-        :raises Closed: in a forked child (a reader: when it was closed).
+        :raises Closed: in a forked child, and from a reader after it was closed.
         """
     def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-        `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them."""
+        """Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+        documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+        them too."""
     def close(self) -> None:
-        """Makes everything durable, records a clean close, and ends the handle. Once begun it goes
-        on, also where the wait is interrupted. Doing it twice is fine: every close of a handle
-        waits for the same end and tells the same.
+        """Makes all writes durable, records a clean close, and ends the handle. A close that has
+        begun continues even if the wait is interrupted. `close()` is idempotent: repeated calls
+        wait for the same close, and return or raise the same result.
 
-        :raises Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what
-            was acknowledged is durable; the next opening recovers the rest as far as it can.
+        :raises Fenced, Timeout, Denied, Unavailable: if the close failed. The handle is closed
+            anyway. Acknowledged writes are durable, and the next opening recovers as many of the
+            other writes as possible.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -506,18 +520,19 @@ class Database(_Reads):
         _trace: TracebackType | None,
     ) -> None: ...
     def _repr_html_(self) -> str:
-        """What a notebook shows: where it is, in which state, and its first figures."""
+        """HTML for notebooks: the place, the state, and the key figures."""
     def transaction(
         self, isolation: Literal["serializable", "snapshot"] = "serializable"
     ) -> Transaction:
-        """Begins a transaction: for a `with` block, which commits it when it ends well.
+        """Begins a transaction. Use it in a `with` block, which commits at the end.
 
-        :param isolation: "serializable": its commit is Conflict where anything that it has read was
-            changed meanwhile, what it looked for and did not find included. "snapshot": where a key
-            that it writes was written meanwhile; two transactions may each change what the other
-            one has read (write skew).
-        :raises Invalid: another isolation.
-        :raises Closed, Fenced: the handle is of no use any more.
+        :param isolation: "serializable": the commit raises Conflict if another commit changed any
+            data that the transaction has read, including keys that it looked for and did not find.
+            "snapshot": the commit raises Conflict if another commit wrote a key that the
+            transaction writes. Two transactions may then each change data that the other has read
+            (write skew).
+        :raises Invalid: if `isolation` has another value.
+        :raises Closed, Fenced: if the handle can no longer be used.
         """
     def checkpoint(
         self,
@@ -529,24 +544,24 @@ class Database(_Reads):
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Checkpoint:
-        """Makes a checkpoint: a state of the database that any process can read, with
-        `open_reader(url, checkpoint=…)`, while this one writes on, until the checkpoint is deleted
-        or its time is over. No table is copied.
+        """Creates a checkpoint: a state of the database that any process can read with
+        `open_reader(url, checkpoint=…)`, until the checkpoint is deleted or expires. The writer
+        continues to write. No table is copied.
 
-        :param scope: "all": with every write that was accepted before the call; "durable": with
-            those that are durable by now, which is quicker.
-        :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
-            until `flush_interval` has done it.
-        :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
-            "2h"); None: it lives until it is deleted.
-        :param source: another checkpoint, whose state this one is to keep as well, instead of the
-            present one.
-        :param name: to find it by; unique in the database.
-        :param metadata: facts to attach, of text.
-        :raises Expired: the source is gone, or its time is over.
-        :raises Conflict: another checkpoint has the name.
-        :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
-            outcome is not known they name the id.
+        :param scope: "all": include every write that was accepted before the call. "durable":
+            include only writes that are already durable, which is faster.
+        :param force_flush: with scope "all", whether to make pending writes durable at once, or to
+            wait for the next `flush_interval`.
+        :param lifetime: time after which the checkpoint may be collected (a timedelta, seconds, or
+            text such as "2h"). None: it lives until it is deleted.
+        :param source: another checkpoint. The new one keeps the state of that checkpoint instead of
+            the current state.
+        :param name: name of the checkpoint, unique in the database.
+        :param metadata: text values to attach, by name.
+        :raises Expired: if the source has expired or does not exist.
+        :raises Conflict: if another checkpoint has the name.
+        :raises Invalid, Closed, Fenced, Unavailable, Timeout: see `siltstone.exceptions`. If the
+            outcome is unknown, the error names the id of the checkpoint.
         """
     def load(
         self,
@@ -556,40 +571,46 @@ class Database(_Reads):
         duplicates: Literal["error", "last"] = "error",
         memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:
-        """Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
-        once, at one place of the history. When this returns it is durable.
+        """Loads any amount of Arrow data: sorts it, builds tables on all cores, and makes all rows
+        visible and durable in one commit, at one position in the history.
 
-        :param data: what has `__arrow_c_stream__` or `__arrow_c_array__`, with the columns `key`
-            and `value` of binary or text: a pyarrow table or reader, a data frame of polars or
-            pandas, a relation of duckdb; or an iterable of such data, or of pairs of Arrow arrays.
-        :param sorted: rows come in ascending order of their keys. Otherwise they are sorted.
-        :param duplicates: "error", or "last": of rows with one key the one that came last counts.
-        :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
-            holds itself; what is more is sorted through files in `scratch`.
+        :param data: an object with `__arrow_c_stream__` or `__arrow_c_array__` and the columns
+            `key` and `value` of binary or text, such as a pyarrow table or reader, a data frame of
+            polars or pandas, or a relation of duckdb; or an iterable of such data, or of pairs of
+            Arrow arrays.
+        :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
+        :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+            them.
+        :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
+            memory of `data` itself. Larger data is sorted through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
-        :param progress: called a few times a second with bytes done and bytes to do, as far as is
-            known: each row counts when it is read, and when it is in a table; and at the end,
-            when all is done. What it raises before that ends the load.
-        :return: `LoadResult`. What was there before stays where the rows have other keys.
-        :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
-            rows with one key, naming the key and both rows. Nothing is loaded then.
-        :raises TypeError: data or columns of another kind.
-        :raises Timeout: all is uploaded; this writer, or the next, makes it visible.
-        :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+        :param on_progress: called a few times a second, and at the end, with the bytes done and the
+            bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
+            a table. An exception that it raises before the end ends the load.
+        :return: `LoadResult`. Existing rows with other keys are kept.
+        :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
+            names the row, counted from 0), or rows have equal keys (the text names the key and both
+            rows). No row is loaded.
+        :raises TypeError: if the data or a column has an unsupported type.
+        :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
+            or the next, completes it.
+        :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
         """
     def ingest(self, request: IngestRequest) -> Commit:
-        """Makes an ingest job part of the database: all of its rows at once, at one place of the
-        history, visible to this handle's reads when this returns and durable with the Commit.
-        Asked again it answers the same.
+        """Adopts an ingest job: all of its rows in one commit, at one position in the history. The
+        rows are visible to this handle when the call returns, and durable with the Commit. Repeated
+        calls for the same job return the same result.
 
-        :param request: what `siltstone.ingest.Job.commit` gave, in whatever process.
-        :raises Conflict: the job is for another database or a state that a restore has undone; its
-            deadline is over; it was aborted; a later version of its application was taken in.
-        :raises Invalid: tables of it are missing.
-        :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
-        :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+        :param request: the result of `siltstone.ingest.Job.commit`, from any process.
+        :raises Conflict: if the job is for another database or for a state that a restore has
+            undone, if its deadline has passed, if it was aborted, or if a later version of its
+            application was adopted.
+        :raises Invalid: if tables of the job are missing.
+        :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
+            writer, or the next, adopts it.
+        :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
         """
     def changes(
         self,
@@ -600,11 +621,10 @@ class Database(_Reads):
         lifetime: _Seconds | None = None,
         most_bytes: int | None = None,
     ) -> Changes:
-        """The change feed: what was committed, in the order of its commits, as far as it is
-        durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
-        Arguments and errors are those of `siltstone.changes.begin`.
-        """
-    # What siltstone.aio calls.
+        """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
+        commit order, as an iterator over Arrow record batches. Arguments and errors are
+        those of `siltstone.changes.begin`."""
+    # Called by siltstone.aio.
     def _begin_put(
         self,
         key: _Bytes,
@@ -639,18 +659,19 @@ class Database(_Reads):
 
 @final
 class Reader(_Reads):
-    """A reader, from `siltstone.open_reader`: sees whole writes in commit order, as far as they are
-    durable.
+    """A reader, from `siltstone.open_reader`. It sees whole writes in commit order, as soon as they
+    are durable.
 
-    It pickles, and opens itself anew after a fork. URL and options travel; store options come from
-    the environment at the other end, or from the provider that it was opened with.
+    A reader can be pickled, and reopens itself after a fork. The pickle carries the URL and the
+    options. Store options come from the environment where it is unpickled, or from the provider
+    that the reader was opened with.
     """
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
-        :raises Closed, Fenced: as their texts say.
+        :raises Invalid: if the database has no columns.
+        :raises Closed, Fenced: see `siltstone.exceptions`.
         """
     def _schema(self) -> str | None: ...
     def _newest_schema(self) -> str | None: ...
@@ -664,27 +685,27 @@ class Reader(_Reads):
         lifetime: _Seconds | None = None,
         most_bytes: int | None = None,
     ) -> Changes:
-        """The change feed: what was committed, in the order of its commits, as far as it is
-        durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
-        Arguments and errors are those of `siltstone.changes.begin`.
-        """
+        """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
+        commit order, as an iterator over Arrow record batches. Arguments and errors are
+        those of `siltstone.changes.begin`."""
     def refresh(self) -> None:
-        """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
+        """Looks for newer data now, without waiting for the next `manifest_poll_interval`."""
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint that it was opened at; None for one that follows, or stays at a
-        version."""
+        """The checkpoint that the reader was opened at; None for a following reader and for a
+        reader at a version."""
     def stats(self) -> Stats:
-        """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-        store; cheap enough for every second.
+        """Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+        no request to the store, and is cheap enough for once a second.
 
-        :raises Closed: in a forked child (a reader: when it was closed).
+        :raises Closed: in a forked child, and from a reader after it was closed.
         """
     def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-        `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them."""
+        """Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+        documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+        them too."""
     def close(self) -> None:
-        """Ends the handle. Doing it twice is fine."""
+        """Closes the handle. `close()` is idempotent."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -692,7 +713,7 @@ class Reader(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    # What siltstone.aio calls.
+    # Called by siltstone.aio.
     def _begin_feed(self, asked: dict[str, Any]) -> Pending[Feed]: ...
     def _begin_refresh(self) -> Pending[None]: ...
     def _begin_close(self) -> Pending[None] | None: ...
@@ -700,23 +721,23 @@ class Reader(_Reads):
 
 @final
 class Snapshot(_Reads):
-    """A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
+    """A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
     after the database is closed."""
     @property
     def table(self) -> Table:
-        """The rows by columns, for a database that `siltstone.table.create` made.
+        """The typed view of the rows, for a database that `siltstone.table.create` made.
 
-        :raises Invalid: a database of bytes, without columns.
-        :raises Closed, Fenced: as their texts say.
+        :raises Invalid: if the database has no columns.
+        :raises Closed, Fenced: see `siltstone.exceptions`.
         """
     def _schema(self) -> str | None: ...
     def _newest_schema(self) -> str | None: ...
     def _begin_newest_schema(self) -> Pending[str | None]: ...
     @property
     def seq(self) -> int:
-        """The last sequence number it sees."""
+        """The last sequence number that the snapshot sees."""
     def close(self) -> None:
-        """Lets go of what it holds. Scans that it made go on."""
+        """Releases the data that the snapshot keeps. Open scans of the snapshot continue."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -728,131 +749,133 @@ class Snapshot(_Reads):
 
 @final
 class TableSchema:
-    """The columns of a table: those of its key, in their order, then those of its value. It encodes
-    and decodes by itself, without a database, and pickles, so that tasks anywhere can.
+    """The columns of a table: first the key columns, in order, then the value columns. It encodes
+    and decodes rows without a database, and can be pickled for use in other processes.
 
-    :param schema: pyarrow's, or whatever else speaks Arrow's.
-    :param key: the columns of the key, each perhaps with words about its order:
-        ``"day desc nulls last"``. What may hold nulls takes a byte more in a key; make it not
-        nullable in `schema` where there are none.
-    :raises Invalid: no key; a column that there is not, or twice; words that are none.
-    :raises Unsupported: a type that no column has; the text says what to cast it to.
+    :param schema: a pyarrow schema, or any object with the Arrow schema interface.
+    :param key: the key columns, each optionally with its order: ``"day desc nulls last"``. A
+        nullable key column takes one more byte in each key; declare it not nullable in `schema` if
+        it has no nulls.
+    :raises Invalid: if there is no key, a column does not exist or is given twice, or the order is
+        not valid.
+    :raises Unsupported: if a column has an unsupported type; the text names a type to cast it to.
     """
 
     def __new__(cls, schema: Any, *, key: list[str]) -> Self: ...
     @classmethod
     def parse(cls, text: str) -> TableSchema:
-        """The schema that a text says: `text` of another.
+        """Parses a schema from its `text`.
 
-        :raises Corruption: no schema. :raises Unsupported: one of a later version.
+        :raises Corruption: if the text is not a schema.
+        :raises Unsupported: if the schema is of a later version.
         """
     @property
     def text(self) -> str:
-        """All of it as two lines, as the manifest has it."""
+        """The schema as two lines of text, as the manifest stores it."""
     @property
     def key(self) -> list[str]:
-        """The names of the key's columns, in their order."""
+        """The names of the key columns, in order."""
     @property
     def directions(self) -> list[tuple[bool, bool]]:
-        """How each column of the key is ordered: whether it is descending, and whether nulls come
-        last."""
+        """The order of each key column: whether it is descending, and whether nulls come last."""
     @property
     def names(self) -> list[str]:
-        """The names of all columns: the key's, then the value's."""
+        """The names of all columns: the key columns, then the value columns."""
     @property
     def generation(self) -> int:
-        """How often the columns of values have changed, from 1 on."""
+        """The generation of the value columns: 1, plus the number of changes to them."""
     def encode(self, rows: Any) -> tuple[ArrowArray, ArrowArray]:
-        """The keys and the values of these rows, as two Arrow arrays of binary. Columns are found
-        by name; one of the value that may hold nulls may be missing.
+        """Encodes rows to keys and values, two Arrow arrays of binary. Columns are found by name. A
+        nullable value column may be missing.
 
-        :param rows: Arrow data (a table, a batch, a frame), or a list of dicts.
-        :raises Invalid: a column that is missing, or that the table has not, or of another type; a
-            null where there is none; rows of over 2 GiB.
+        :param rows: Arrow data (a table, a batch, a data frame), or a list of dicts.
+        :raises Invalid: if a column is missing, unknown, or of another type, if a column that is
+            not nullable has a null, or if a row is larger than 2 GiB.
         """
     def encode_key(self, rows: Any) -> ArrowArray:
-        """The keys of these rows, as an Arrow array of binary; other columns than the key's are not
-        looked at.
+        """Encodes the keys of rows to an Arrow array of binary. Columns other than the key columns
+        are ignored.
 
-        :raises Invalid: as `encode`.
+        :raises Invalid: as for `encode`.
         """
     def encode_stream(self, data: Any) -> TableStream:
-        """Rows of the table, as a stream of record batches with the columns `key` and `value`. It
+        """Encodes rows to a stream of record batches with the columns `key` and `value`. The stream
         can be read once.
 
-        :param data: Arrow data, which may be a stream, or a list of dicts.
+        :param data: Arrow data, including a stream, or a list of dicts.
         """
     def decode(self, keys: Any, values: Any, *, columns: list[str] | None = None) -> ArrowArray:
-        """The rows of these keys and values, as an Arrow record batch. A null value is a row that
-        is not there: it is null in every column.
+        """Decodes keys and values to rows, an Arrow record batch. A null value means an absent row:
+        it is null in every column.
 
-        :param columns: names of those that are wanted, in this order; no others are decoded.
-        :raises Corruption: bytes that `encode` never makes.
-        :raises Unsupported: values of a later generation than this schema knows.
+        :param columns: names of the columns to decode, in this order; None: all columns.
+        :raises Corruption: if the bytes were not made by `encode`.
+        :raises Unsupported: if the values are of a later generation than this schema.
         """
     def decode_batch(self, batch: Any, *, columns: list[str] | None = None) -> ArrowArray:
-        """As `decode`, of a record batch with the columns `key` and `value`."""
+        """As `decode`, for a record batch with the columns `key` and `value`."""
     def decode_key(self, keys: Any) -> ArrowArray:
-        """The key's columns of these keys, as an Arrow record batch.
+        """Decodes keys to the key columns, an Arrow record batch.
 
-        :raises Corruption: bytes that `encode_key` never makes.
+        :raises Corruption: if the bytes were not made by `encode_key`.
         """
     def decode_stream(self, stream: Any, *, columns: list[str] | None = None) -> TableStream:
-        """A stream of Arrow data with the columns `key` and `value`, as record batches of the
-        table: what decodes a scan, a batch at a time. It can be read once.
+        """Decodes a stream of Arrow data with the columns `key` and `value`, such as a scan, to
+        record batches of the table, one batch at a time. The result can be read once.
 
         :param columns: as for `decode`.
         """
     def row(self, key: bytes, value: bytes) -> dict[str, Any]:
-        """The row of a key and its value, as a dict.
+        """Decodes a key and its value to a row, a dict.
 
-        :raises Corruption, Unsupported: as `decode`.
+        :raises Corruption, Unsupported: as for `decode`.
         """
     def key_of(self, row: dict[str, Any]) -> bytes:
-        """The key of one row, a dict.
+        """Encodes the key of one row, a dict.
 
-        :raises Invalid: as `encode`.
+        :raises Invalid: as for `encode`.
         """
     def deletes(self, rows: Any) -> WriteBatch:
-        """A batch that deletes the rows of these keys.
+        """Returns a batch that deletes the rows with these keys.
 
-        :param rows: Arrow data, or a list of dicts; other columns than the key's are not looked at.
-        :raises Invalid: as `encode`.
+        :param rows: Arrow data, or a list of dicts; columns other than the key columns are ignored.
+        :raises Invalid: as for `encode`.
         """
     def range(
         self, equal: dict[str, Any] | None = None, start: Any = None, end: Any = None
     ) -> tuple[bytes | None, bytes | None]:
-        """Where the keys begin, and before which they end: what `scan` takes as `start` and `end`.
+        """Returns the first key of a range and its exclusive end, for `start` and `end` of `scan`.
 
-        :param equal: what the key's first columns are equal to.
-        :param start: the next column is at this or behind it, in the order of the key.
-        :param end: the next column is before this, in the order of the key.
-        :raises Invalid: columns that are not the key's first ones; a bound behind the last one.
+        :param equal: values of the first key columns.
+        :param start: lower bound of the next key column, inclusive, in the order of the key.
+        :param end: upper bound of the next key column, exclusive, in the order of the key.
+        :raises Invalid: if the columns are not the first key columns, or a bound follows the last
+            one.
         """
     def with_column(self, field: Any) -> TableSchema:
-        """The schema with a column more, at the end of the value's, which may hold nulls: what is
-        there already has null in it.
+        """Returns the schema with a new nullable column at the end of the value columns. Existing
+        rows have null in it.
 
         :param field: an Arrow field.
-        :raises Invalid: a name that is there; a field that is not nullable.
+        :raises Invalid: if a column with the name exists, or the field is not nullable.
         """
     def with_wider(self, field: Any) -> TableSchema:
-        """The schema with a column of the value in a type that holds all its values.
+        """Returns the schema with a value column changed to a type that holds all of its values.
 
-        :param field: an Arrow field with the column's name.
-        :raises Invalid: no such column; a type that does not hold all of its values.
+        :param field: an Arrow field with the name of the column.
+        :raises Invalid: if there is no such column, or the type does not hold all of its values.
         """
     def with_nulls(self, column: str) -> TableSchema:
-        """The schema with a column of the value that may hold nulls from now on.
+        """Returns the schema with a value column made nullable.
 
-        :raises Invalid: no such column; one that may already.
+        :raises Invalid: if there is no such column, or it is nullable already.
         """
     def has(self, field: Any) -> bool:
-        """Whether there is a column of the name and the type of an Arrow field."""
+        """Whether a column has the name and the type of an Arrow field."""
     def nullable(self, column: str) -> bool:
-        """Whether a column may hold nulls.
+        """Whether a column is nullable.
 
-        :raises Invalid: no such column.
+        :raises Invalid: if there is no such column.
         """
     def __arrow_c_schema__(self) -> object: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -861,7 +884,7 @@ class TableSchema:
 
 @final
 class TableStream:
-    """Record batches that can be read once, by whatever understands the Arrow PyCapsule interface:
+    """Record batches that can be read once, by any library with the Arrow PyCapsule interface:
     pyarrow, polars, duckdb, pandas, arro3."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -878,21 +901,21 @@ def open_table(
 
 @final
 class Transaction(_Reads):
-    """A transaction, from `Database.transaction`. Its reads see the database as it was when it
-    began, under its own writes; nobody else sees these until it commits, all at once. It waits for
-    nobody: where another commit came between it raises Conflict, and is over. As a context manager
-    it commits when the block ends well, and rolls back on an exception.
-    """
+    """A transaction, from `Database.transaction`. Its reads see the database as of its begin,
+    together with its own writes. Other handles see its writes only after the commit, all at once. A
+    transaction takes no locks: if another commit conflicts, its commit raises Conflict, and the
+    transaction is over. As a context manager it commits at the end of the block, and rolls back if
+    the block raises."""
 
     @property
     def seq(self) -> int:
-        """The last sequence number of others that it sees."""
+        """The last sequence number of other writes that the transaction sees."""
     @property
     def isolation(self) -> str:
-        """What its commit depends on: "serializable" or "snapshot"."""
+        """The isolation level: "serializable" or "snapshot"."""
     @property
     def committed(self) -> Commit | None:
-        """The Commit, once it was committed and had written something."""
+        """The Commit, after a commit with at least one write; otherwise None."""
     def put(
         self,
         key: _Bytes,
@@ -903,11 +926,12 @@ class Transaction(_Reads):
     ) -> None:
         """Sets `key` to `value`.
 
-        :param ttl: the key is gone after this long, counted from now.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-        :raises Closed: the transaction is over.
+        :param ttl: time to live, counted from now; the key expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
+        :raises Closed: if the transaction is over.
         """
     def merge(
         self,
@@ -921,10 +945,11 @@ class Transaction(_Reads):
 
         :param ttl: as for `put`.
         :param expire_at: as for `put`.
-        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        :raises Invalid: if the database was opened without a merge operator, or the operator does
+            not accept the operand; as for `put`.
         """
     def delete(self, key: _Bytes) -> None:
-        """Deletes `key`; that it was absent is no error."""
+        """Deletes `key`. Deleting an absent key succeeds."""
     def delete_range(
         self,
         start: _Bytes | None = None,
@@ -932,41 +957,42 @@ class Transaction(_Reads):
         *,
         prefix: _Bytes | None = None,
     ) -> None:
-        """Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
-        does after it stays. Without a start it begins with the first key, without an end it goes
-        on to the last, and counts as two operations.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`. Later writes of the
+        transaction are not affected. Without `start` the range begins at the first key. Without
+        `end` it ends after the last key, and counts as two operations.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
     def __delitem__(self, key: _Bytes, /) -> None: ...
     def savepoint(self) -> Savepoint:
-        """A moment that `rollback_to` can go back to.
+        """Returns a savepoint for `rollback_to`.
 
-        :raises Closed: the transaction is over.
+        :raises Closed: if the transaction is over.
         """
     def rollback_to(self, savepoint: Savepoint) -> None:
-        """Forgets what was written since the savepoint. What was read since still counts: it may
-        have decided what is written now. The savepoint stays, later ones go.
+        """Discards all writes since the savepoint. Reads since the savepoint still count for
+        conflicts, because later writes may depend on them. The savepoint can be used again; later
+        savepoints are discarded.
 
-        :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+        :raises Invalid: if the savepoint belongs to another transaction, or was discarded.
         """
     def commit(self) -> Commit | None:
-        """Commits: everything that was written becomes visible at once, and durable as after a put.
-        None where nothing was written. Waits only while `max_memtable_bytes` are unflushed; a wait
-        that is interrupted has committed nothing, and leaves the transaction open.
+        """Commits all writes: they become visible at once, and durable like those of a put. Returns
+        None if the transaction has no writes. The call waits only while `max_memtable_bytes` are
+        unflushed. An interrupted wait commits nothing and leaves the transaction open.
 
-        :raises Conflict: another commit changed what it depends on; `context["key"]` names the key
-            (escaped as in a bytes literal). The transaction is over: run it again, or have
-            `siltstone.retry` do it.
-        :raises Invalid: more than `max_batch_bytes` were written.
-        :raises Closed: the transaction is over, or the database was closed.
-        :raises Fenced, Timeout, Unavailable: as their texts say.
+        :raises Conflict: if another commit changed data that the transaction depends on;
+            `context["key"]` names the key (escaped as in a bytes literal). The transaction is over:
+            run it again, or use `siltstone.retry`.
+        :raises Invalid: if the writes are larger than `max_batch_bytes`.
+        :raises Closed: if the transaction is over, or the database was closed.
+        :raises Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
     def rollback(self) -> None:
-        """Forgets everything that was written, and ends the transaction. Doing it twice, or after a
-        commit, changes nothing."""
+        """Discards all writes and ends the transaction. A second call, or a call after the commit,
+        has no effect."""
     def close(self) -> None:
         """As `rollback`."""
     def __enter__(self) -> Self: ...
@@ -977,40 +1003,42 @@ class Transaction(_Reads):
         _trace: TracebackType | None,
     ) -> None: ...
     def __reduce__(self) -> NoReturn: ...
-    # What siltstone.aio calls.
+    # Called by siltstone.aio.
     def _begin_commit(self) -> AsyncCommit | Pending[AsyncCommit | None] | None: ...
     @property
     def _ended(self) -> str | None: ...
 
 @final
 class Savepoint:
-    """A moment of a transaction that `rollback_to` goes back to."""
+    """A position in a transaction, for `rollback_to`."""
 
     def __reduce__(self) -> NoReturn: ...
 
 @final
 class Scan(Iterator[_Row], Generic[_Row]):
-    """A one-shot iteration, pinned when it was made. One thread at a time."""
+    """An iterator that can be used once, over the state at the time of its creation. Use it in one
+    thread at a time."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> _Row: ...
     def seek(self, key: _Bytes) -> None:
-        """Passes over the rows that come before `key` in the scan's direction: the next row is the
-        first at or behind it that was not given yet. A scan never goes back, so a key that it has
-        passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
-        but for what was read ahead.
+        """Skips the rows before `key` in the direction of the scan: the next row is the first
+        remaining row at or after it. A scan never goes back: a key that it has passed has no
+        effect, and a key beyond its range ends the scan. Skipped rows are not read, except those
+        that were read ahead.
 
-        :raises Invalid: a scan with a limit.
+        :raises Invalid: if the scan has a limit.
         """
     def to_arrow(self, batch_rows: int | None = None) -> ArrowStream:
-        """The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.
+        """Returns the remaining rows as Arrow record batches with the columns `key` and `value`.
 
-        :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
-        :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
+        :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
+            at 64 MiB.
+        :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
         """
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
     def close(self) -> None:
-        """Lets go of what the scan holds; it yields nothing more."""
+        """Releases the data that the scan keeps. The scan yields no more rows."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -1022,81 +1050,83 @@ class Scan(Iterator[_Row], Generic[_Row]):
 
 @final
 class ArrowStream:
-    """The rows of a scan as a stream of Arrow record batches. It can be read once, by whatever
-    understands the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3."""
+    """The rows of a scan as a stream of Arrow record batches. It can be read once, by any library
+    with the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
     def __arrow_c_schema__(self) -> Any: ...
 
 @final
 class ArrowArray:
-    """An Arrow array, for whatever understands the Arrow PyCapsule interface."""
+    """An Arrow array, for any library with the Arrow PyCapsule interface."""
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
     def __len__(self) -> int: ...
 
 @final
 class Feed:
-    """A feed at work: what `siltstone.changes.Changes` reads."""
+    """An open change feed, which `siltstone.changes.Changes` reads."""
 
     def read(self, rows: int, bytes: int) -> ArrowArray | None:
-        """The next changes as an array of structs; None where there are none."""
+        """Returns the next changes as an array of structs; None if there are none."""
     def rows(self, rows: int, bytes: int) -> list[tuple[str, bytes, bytes | None, int, int]] | None:
-        """As `read`, as tuples of kind, key, value, sequence number and milliseconds since the
-        epoch, for whoever has no library that reads Arrow."""
+        """As `read`, but returns tuples of kind, key, value, sequence number and milliseconds since
+        the epoch, for callers without an Arrow library."""
     def _begin_read(self, rows: int, bytes: int) -> Pending[ArrowArray | None]: ...
     def acknowledge(self, token: str | None = None) -> None:
-        """What was dealt with is not held any more."""
+        """Acknowledges changes, so that the log before them is no longer retained."""
     def _begin_acknowledge(self, token: str | None = None) -> Pending[None]: ...
     @property
     def token(self) -> str:
-        """Where it stands."""
+        """The token of the current position."""
     @property
     def seq(self) -> int:
-        """The last sequence number that it has passed on whole."""
+        """The last sequence number that was returned completely."""
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint that it goes on from."""
+        """The checkpoint from which the feed continues."""
     @property
     def consumer(self) -> str | None:
-        """The name of its consumer."""
+        """The name of the consumer."""
 
 @final
 class UnitPlan:
-    """A compaction whose units other processes merge: what `siltstone.compaction.Plan` holds."""
+    """A compaction whose units are merged by other processes; `siltstone.compaction.Plan` uses
+    it."""
 
     def units(self) -> list[tuple[_PlainUnit, bytes, bytes | None]]:
-        """What is left, each with the first key of its range and the first one behind it."""
+        """The remaining units, each with the first key of its range and its exclusive end."""
     @property
     def resumed(self) -> bool:
-        """Whether it goes on with what another compactor had begun."""
+        """Whether it continues a compaction that another compactor began."""
     def commit(self, results: list[tuple[_PlainUnit, bytes | None]]) -> bool:
-        """Records results; whether all is committed."""
+        """Records results. Returns whether all units are committed."""
     def close(self) -> None:
-        """Gives the epoch up."""
+        """Releases the epoch of the compactor."""
 
 @final
 class Commit:
-    """A write that was accepted. Dropping it cancels nothing."""
+    """An accepted write. Dropping a Commit cancels nothing."""
 
     @property
     def seq(self) -> int:
-        """Sequence number of the write's last operation: its place in the one history."""
+        """Sequence number of the last operation of the write: its position in the history."""
     @property
     def durable(self) -> bool:
-        """Whether the write is durable by now."""
+        """Whether the write is durable."""
     def wait(self, timeout: _Seconds | None = None) -> None:
-        """Returns once the write is durable; has it sent at once if it was not.
+        """Returns once the write is durable. If it is not durable yet, the writer sends it at once.
 
-        :param timeout: None: the handle's deadline.
-        :raises Timeout: the write goes on, and may still become durable.
-        :raises Fenced, Closed: it will not be acknowledged.
-        :raises Denied: the store refuses the credentials; the write is tried again.
+        :param timeout: maximum wait; None: the deadline of the handle.
+        :raises Timeout: if the write is not durable in time. It continues, and may still become
+            durable.
+        :raises Fenced, Closed: if the write will not be acknowledged.
+        :raises Denied: if the store refuses the credentials. The write is tried again.
         """
 
 @final
 class WriteBatch:
-    """Operations for one atomic commit, in their order. One thread at a time."""
+    """Operations for one atomic commit, in order. Use it in one thread at a time."""
 
     def __new__(cls) -> Self: ...
     def put(
@@ -1109,10 +1139,11 @@ class WriteBatch:
     ) -> None:
         """Sets `key` to `value`.
 
-        :param ttl: the key is gone after this long, counted from now.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+        :param ttl: time to live, counted from now; the key expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
         """
     def merge(
         self,
@@ -1122,13 +1153,14 @@ class WriteBatch:
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> None:
-        """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+        """Adds a merge operand to `key`. The commit raises Invalid if the database was opened
+        without a merge operator.
 
         :param ttl: as for `put`.
         :param expire_at: as for `put`.
         """
     def delete(self, key: _Bytes) -> None:
-        """Deletes `key`; that it was absent is no error."""
+        """Deletes `key`. Deleting an absent key succeeds."""
     def delete_range(
         self,
         start: _Bytes | None = None,
@@ -1136,23 +1168,23 @@ class WriteBatch:
         *,
         prefix: _Bytes | None = None,
     ) -> None:
-        """Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
-        after it stays. Without a start it begins with the first key, without an end it goes on to
-        the last, and counts as two operations.
+        """Deletes all keys of `[start, end)`, or all keys with `prefix`. Later operations of the
+        batch are not affected. Without `start` the range begins at the first key. Without `end` it
+        ends after the last key, and counts as two operations.
 
-        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-            prefix, a start that is not below the end.
+        :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+            or the prefix is empty or too long, or `start` is not below `end`.
         """
     def clear(self) -> None:
-        """Forgets every operation."""
+        """Removes all operations."""
     @property
     def nbytes(self) -> int:
-        """Bytes of the operations, encoded: what `max_batch_bytes` counts."""
+        """Size of the encoded operations in bytes, which `max_batch_bytes` limits."""
     @property
     def commit(self) -> Commit | None:
-        """The Commit, once the `with` block of a batch from `Database.batch()` ended well."""
+        """The Commit, after the `with` block of a batch from `Database.batch()`; otherwise None."""
     def __len__(self) -> int:
-        """Operations."""
+        """Number of operations."""
     def __bool__(self) -> bool: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -1164,14 +1196,14 @@ class WriteBatch:
 
 @final
 class Pending(Coroutine[Any, Any, _T_co]):
-    """A call of `siltstone.aio` that waits. Awaited once; `asyncio.create_task` takes it too.
-    Dropping it, as a cancelled task does, ends the wait."""
+    """A call of `siltstone.aio` that waits. It can be awaited once; `asyncio.create_task` accepts
+    it too. Dropping it, as a cancelled task does, ends the wait."""
 
     def __await__(self) -> Generator[Any, None, _T_co]: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
     def send(self, _value: Any) -> Any:
-        """One step of the wait."""
+        """Runs one step of the wait."""
     def throw(self, kind: Any, value: Any = None, _trace: Any = None) -> Any:
         """Ends the wait with an exception."""
     def close(self) -> None:
@@ -1179,45 +1211,48 @@ class Pending(Coroutine[Any, Any, _T_co]):
 
 @final
 class Port:
-    """How an event loop hears of what completed: one a loop, which owns it. It has no use of its
-    own."""
+    """Wakes an event loop when calls complete. Each loop owns one port. It is internal to
+    `siltstone.aio`."""
 
     def _drain(self) -> None: ...
 
 @final
 class AsyncCommit(Awaitable[None]):
-    """A write that was accepted. Awaited, it is durable. Dropping it cancels nothing."""
+    """An accepted write. Awaiting it waits until the write is durable. Dropping it cancels
+    nothing."""
 
     @property
     def seq(self) -> int:
-        """Sequence number of the write's last operation: its place in the one history."""
+        """Sequence number of the last operation of the write: its position in the history."""
     @property
     def durable(self) -> bool:
-        """Whether the write is durable by now."""
+        """Whether the write is durable."""
     def __await__(self) -> Generator[Any]: ...
     def wait(self, timeout: _Seconds | None = None) -> Pending[None]:
-        """Awaited, returns once the write is durable; has it sent at once if it was not.
+        """When awaited, returns once the write is durable. If it is not durable yet, the writer
+        sends it at once.
 
-        :param timeout: None: the handle's deadline.
-        :raises Timeout: the write goes on, and may still become durable.
-        :raises Fenced, Closed: it will not be acknowledged.
-        :raises Denied: the store refuses the credentials; the write is tried again.
+        :param timeout: maximum wait; None: the deadline of the handle.
+        :raises Timeout: if the write is not durable in time. It continues, and may still become
+            durable.
+        :raises Fenced, Closed: if the write will not be acknowledged.
+        :raises Denied: if the store refuses the credentials. The write is tried again.
         """
 
 @final
 class AsyncScan(Generic[_Row]):
-    """Batches of the rows of a `siltstone.aio.Scan`."""
+    """Batches of rows, which `siltstone.aio.Scan` reads."""
 
     def begin_seek(self, key: _Bytes, unread: int) -> int | Pending[int]:
-        """Passes over rows; answers how many of the `unread` last given rows are left."""
+        """Skips rows. Returns how many of the last `unread` rows remain."""
     def begin_rows(self) -> list[_Row] | Pending[list[_Row]]:
-        """The next rows, none at the end."""
+        """The next rows; an empty list at the end."""
     def batch_rows(self, wanted: int | None) -> int:
-        """Rows of a record batch, where the caller asks for `wanted`."""
+        """Number of rows in a record batch, if the caller asks for `wanted`."""
     def begin_batch(self, rows: int) -> Pending[ArrowArray | None]:
-        """The next rows as an Arrow array of structs, None at the end."""
+        """The next rows as an Arrow array of structs; None at the end."""
     def begin_close(self) -> Pending[None] | None:
-        """Lets go of what the scan holds."""
+        """Releases the data that the scan keeps."""
     def __class_getitem__(cls, _item: Any) -> Any: ...
 
 def begin_clone(
@@ -1226,12 +1261,12 @@ def begin_clone(
     range: tuple[bytes | None, bytes | None],
     store_options: dict[str, str | int | bool],
 ) -> Pending[None]:
-    """`clone`, to be awaited."""
+    """As `clone`, but returns an awaitable."""
 
 def begin_destroy(
     url: str, soft: bool, store_options: dict[str, str | int | bool]
 ) -> Pending[None]:
-    """`destroy`, to be awaited."""
+    """As `destroy`, but returns an awaitable."""
 
 def begin_export(
     source: tuple[str, dict[str, str | int | bool]],
@@ -1239,7 +1274,7 @@ def begin_export(
     checkpoint: CheckpointLike | None,
     is_import: bool,
 ) -> Pending[tuple[int, int, int]]:
-    """`export`, to be awaited."""
+    """As `export`, but returns an awaitable."""
 
 def begin_open(
     url: str,
@@ -1248,7 +1283,7 @@ def begin_open(
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
 ) -> Pending[Database]:
-    """`open`, to be awaited."""
+    """As `open`, but returns an awaitable."""
 
 def begin_open_reader(
     url: str,
@@ -1259,12 +1294,13 @@ def begin_open_reader(
     operator: _Described,
     described: MergeOperatorSource | None,
 ) -> Pending[Reader]:
-    """`open_reader`, to be awaited."""
+    """As `open_reader`, but returns an awaitable."""
 
 @final
 class MemTable(_Lookups):
-    """A sorted buffer of writes in memory, with a history of its own: the first operation has
-    sequence number 1. Every version is kept. Any thread reads, one at a time writes.
+    """A sorted buffer of writes in memory, with its own history: the first operation has sequence
+    number 1. It keeps every version. Any number of threads can read; one thread at a time can
+    write.
 
     Reads see the newest version of each key.
     """
@@ -1278,55 +1314,60 @@ class MemTable(_Lookups):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> int:
-        """Sets `key` to `value`, and answers the sequence number.
+        """Sets `key` to `value`, and returns the sequence number.
 
-        :param ttl: the key is gone after this long, counted from now.
-        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
+        :param ttl: time to live, counted from now; the key expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+            finite.
         """
     def delete(self, key: _Bytes) -> int:
-        """Deletes `key`, and answers the sequence number of the tombstone."""
+        """Deletes `key`, and returns the sequence number of the tombstone."""
     def put_many(
         self, keys: Iterable[_Bytes] | _ArrowData, values: Iterable[_Bytes] | _ArrowData
     ) -> int:
-        """Sets every key to the value beside it, all at once, and answers the last sequence number.
+        """Sets each key to the value at the same position, atomically, and returns the last
+        sequence number.
 
-        :raises Invalid: lengths that differ, nulls, and as `put`; nothing is written then.
+        :raises Invalid: if the lengths differ or an array has nulls; as for `put`. Nothing is
+            written.
         """
     def write(self, batch: WriteBatch) -> int:
-        """Writes the operations of a batch, all at once, and answers the last sequence number."""
+        """Applies the operations of a batch, atomically, and returns the last sequence number."""
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
     def __delitem__(self, key: _Bytes, /) -> None: ...
     def snapshot(self, seq: int | None = None) -> MemTableSnapshot:
-        """What was there when `seq` was the last operation; what is there now for None.
+        """Returns a view of the state after the operation `seq`; None: the current state.
 
-        :raises Invalid: a number that was not given out yet.
+        :raises Invalid: if no operation has this sequence number yet.
         """
     @property
     def seq(self) -> int:
-        """The last sequence number; 0 while empty."""
+        """The last sequence number; 0 if the memtable is empty."""
     @property
     def nbytes(self) -> int:
-        """Bytes of memory it takes, about."""
+        """Approximate size in memory, in bytes."""
     def __len__(self) -> int:
-        """Entries: every version, tombstones included."""
+        """Number of entries: all versions, including tombstones."""
 
 @final
 class MemTableSnapshot(_Lookups):
-    """What a `MemTable` held at one moment. It keeps the memtable's memory."""
+    """The state of a `MemTable` at one sequence number. It keeps the memory of the memtable."""
 
     @property
     def seq(self) -> int:
-        """The last sequence number it sees."""
+        """The last sequence number that the snapshot sees."""
     def __len__(self) -> NoReturn:
-        """TypeError: counting would mean reading every key."""
+        """Raises TypeError: counting would read every key."""
 
 @final
 class PartWriter:
-    """Stages one part of an ingest job, in any process: from `Job.writer`. One thread at a time.
+    """Stages one part of an ingest job, in any process; from `Job.writer`. Use it in one thread at
+    a time.
 
-    A context manager: leaving it completes the part, leaving it by an exception discards it.
+    As a context manager it completes the part at the end of the block, and discards it if the block
+    raises.
     """
 
     def add(
@@ -1337,15 +1378,15 @@ class PartWriter:
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> None:
-        """Adds a row, in any order.
+        """Adds a row. Rows can be added in any order.
 
-        :param ttl: the row is gone after this long, counted from now.
-        :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-        :raises Invalid: an empty or oversized key or value. The writer is as before then.
-        :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+        :param ttl: time to live, counted from now; the row expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
+        :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+        :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
         """
     def delete(self, key: _Bytes) -> None:
-        """Adds a tombstone: a row that says that `key` is gone."""
+        """Adds a tombstone: the ingest deletes `key`."""
     def add_many(
         self,
         keys: Iterable[_Bytes] | _ArrowData,
@@ -1354,40 +1395,41 @@ class PartWriter:
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> None:
-        """Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+        """Adds each key with the value at the same position. Keys and values are iterables, or two
+        Arrow arrays of binary or text.
 
-        :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-            some of the rows added the part can only be discarded.
+        :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+            that was raised when some rows were added, the part can only be discarded.
         """
     def put_or_delete_many(self, keys: _ArrowData, values: _ArrowData) -> None:
-        """Adds every key with the value beside it, and a tombstone where that is null: two Arrow
-        arrays of byte strings.
+        """Adds each key with the value at the same position, and a tombstone for a null value. Keys
+        and values are two Arrow arrays of binary or text.
 
-        :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
-            some of the rows added the part can only be discarded.
+        :raises Invalid: if the lengths differ or a key is null; as for `add`. After an error that
+            was raised when some rows were added, the part can only be discarded.
         """
     def write(self, data: _ArrowData) -> None:
-        """Adds every row of an Arrow table, record batch or stream with the columns `key` and
+        """Adds all rows of an Arrow table, record batch or stream with the columns `key` and
         `value`.
 
-        :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-            that came with some of the rows added the part can only be discarded.
-        :raises TypeError: no Arrow data.
+        :raises Invalid: if a column is missing, in which case no row is added; if a column has
+            nulls; as for `add`. After an error that was raised when some rows were added, the part
+            can only be discarded.
+        :raises TypeError: if `data` is not Arrow data.
         """
     def finish(self) -> Part:
-        """Completes the part: its tables are sorted, whole and durable. The answer is small, and
-        pickles; who closes the job needs it. Doing it twice is fine.
+        """Completes the part: its tables are sorted, complete and durable. The result is small and
+        can be pickled; `Job.commit` needs it. Repeated calls return the same result.
 
-        :raises Invalid: rows with one key, naming both, counted from 0, unless `duplicates` is
-            "last".
-        :raises Denied, Unavailable: as their texts say. There is no part then.
+        :raises Invalid: if rows have equal keys and `duplicates` is not "last"; the text names both
+            rows, counted from 0.
+        :raises Denied, Unavailable: see `siltstone.exceptions`. There is no part.
         """
     def discard(self) -> None:
-        """Gives the part up, unless it is finished. What was uploaded of it is collected with the
-        job."""
+        """Discards the part, unless it is finished. Uploaded tables are collected with the job."""
     @property
     def rows(self) -> int:
-        """How many rows were added."""
+        """Number of added rows."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -1398,24 +1440,27 @@ class PartWriter:
 
 @final
 class SstWriter:
-    """Writes one sorted table into a file of its own. One thread at a time.
+    """Writes a sorted table to a file. Use it in one thread at a time.
 
-    A context manager: leaving it completes the table, leaving it by an exception discards it. What
-    is at the target stays until then, and is replaced whole; nothing half-written is left there.
+    As a context manager it completes the table at the end of the block, and discards it if the
+    block raises. The target is replaced atomically when the table is complete; until then it is
+    unchanged.
 
-    :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
-        binary file object, which keeps what a discarded table wrote to it, and stays open.
-    :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
-        `siltstone.Options` or a dict; the others have no effect.
-    :param store_options: what the store is reached with.
-    :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
-    :param duplicates: "error", or "last": of rows with one key the one added last counts.
-    :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
-        is more goes through files in `scratch`, and takes its size there once more.
+    :param target: a path, a URL whose path is the object (`s3://bucket/rows.sst`), or a binary file
+        object. A file object stays open, and keeps the bytes of a discarded table.
+    :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as `siltstone.Options`
+        or a dict. Other options have no effect.
+    :param store_options: options of the object store.
+    :param sort: accept rows in any order. Otherwise they must be in ascending order, and take no
+        memory.
+    :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+        them.
+    :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
+        is sorted through files in `scratch`, which take the size of the data once more.
     :param scratch: an existing local folder (by default that of `tempfile`).
-    :raises NotFound: the folder of the file does not exist.
-    :raises Invalid: a target or an option.
-    :raises Denied, Unavailable: as their texts say.
+    :raises NotFound: if the folder of the file does not exist.
+    :raises Invalid: if the target or an option is not valid.
+    :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
 
     def __new__(
@@ -1439,15 +1484,15 @@ class SstWriter:
     ) -> None:
         """Adds a row.
 
-        :param ttl: the row is gone after this long, counted from now.
-        :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-            One that has passed hides what was there.
-        :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
-            naming both rows, counted from 0. The writer is as before then.
-        :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+        :param ttl: time to live, counted from now; the row expires after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
+            in the past hides the previous value.
+        :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+            is out of order (the text names both rows, counted from 0). The writer is unchanged.
+        :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
         """
     def delete(self, key: _Bytes) -> None:
-        """Adds a tombstone: a row that says that `key` is gone, wherever the table is merged."""
+        """Adds a tombstone: the table deletes `key` wherever it is merged."""
     def add_many(
         self,
         keys: Iterable[_Bytes] | _ArrowData,
@@ -1456,30 +1501,33 @@ class SstWriter:
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
     ) -> None:
-        """Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+        """Adds each key with the value at the same position. Keys and values are iterables, or two
+        Arrow arrays of binary or text.
 
-        :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-            some of the rows added the table can only be discarded.
+        :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+            that was raised when some rows were added, the table can only be discarded.
         """
     def write(self, data: _ArrowData) -> None:
-        """Adds every row of an Arrow table, record batch or stream with the columns `key` and
+        """Adds all rows of an Arrow table, record batch or stream with the columns `key` and
         `value`.
 
-        :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-            that came with some of the rows added the table can only be discarded.
-        :raises TypeError: no Arrow data.
+        :raises Invalid: if a column is missing, in which case no row is added; if a column has
+            nulls; as for `add`. After an error that was raised when some rows were added, the table
+            can only be discarded.
+        :raises TypeError: if `data` is not Arrow data.
         """
     def finish(self) -> SstInfo:
-        """Completes the table, and answers what it is. Doing it twice is fine.
+        """Completes the table and returns its description. Repeated calls return the same result.
 
-        :raises Invalid: no rows; rows with one key, naming both, counted from 0.
-        :raises Denied, Unavailable: as their texts say. There is no table then.
+        :raises Invalid: if there are no rows, or rows have equal keys; the text names both rows,
+            counted from 0.
+        :raises Denied, Unavailable: see `siltstone.exceptions`. There is no table.
         """
     def discard(self) -> None:
-        """Gives the table up, unless it is finished."""
+        """Discards the table, unless it is finished."""
     @property
     def rows(self) -> int:
-        """How many rows were added; once it is finished, how many are in the table."""
+        """Number of added rows; after `finish`, number of rows in the table."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -1490,18 +1538,18 @@ class SstWriter:
 
 @final
 class SstReader(_Lookups):
-    """Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
-    Opening it reads its length, its filter and its index.
+    """Reads a table in a file, made by `SstWriter` or by a database. It can be used from any
+    thread. Opening it reads its length, its filter and its index.
 
-    It pickles (URL and options travel, store options come from the environment or the provider at
-    the other end), and opens itself anew after a fork.
+    It can be pickled, and reopens itself after a fork. The pickle carries the URL and the options.
+    Store options come from the environment where it is unpickled, or from the provider.
 
-    :param source: a path, a URL whose path is the object's, or the file's bytes.
-    :param options: `block_cache_bytes` and `deadline`; the others have no effect.
-    :param store_options: what the store is reached with.
-    :raises NotFound: there is no such file.
-    :raises Corruption: it is no table, or a damaged one.
-    :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
+    :param source: a path, a URL whose path is the object, or the bytes of the file.
+    :param options: `block_cache_bytes` and `deadline`. Other options have no effect.
+    :param store_options: options of the object store.
+    :raises NotFound: if the file does not exist.
+    :raises Corruption: if the file is not a table, or is damaged.
+    :raises Unsupported, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
 
     def __new__(
@@ -1513,10 +1561,10 @@ class SstReader(_Lookups):
     ) -> Self: ...
     @property
     def info(self) -> SstInfo:
-        """What the table says of itself."""
+        """The description of the table."""
     @property
     def rows(self) -> int:
-        """Entries of all kinds and versions, tombstones included."""
+        """Number of entries of all kinds and versions, including tombstones."""
     @property
     def first_key(self) -> bytes:
         """The smallest key."""
@@ -1524,17 +1572,17 @@ class SstReader(_Lookups):
     def last_key(self) -> bytes:
         """The largest key."""
     def verify(self) -> int:
-        """Reads every byte and checks all of it; answers how many bytes there were.
+        """Reads and checks every byte. Returns the number of bytes.
 
-        :raises Corruption: saying what is wrong.
+        :raises Corruption: if the table is damaged; the text describes the damage.
         """
     def to_arrow(self, batch_rows: int | None = None) -> ArrowStream:
-        """All rows as Arrow record batches, as `Scan.to_arrow`."""
+        """All rows as Arrow record batches, like `Scan.to_arrow`."""
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
     def close(self) -> None:
-        """Lets go of the table. Scans that it made go on."""
+        """Closes the table. Open scans of the table continue."""
     def __len__(self) -> int:
-        """Rows that reads see; TypeError where that takes reading (versions, expiry)."""
+        """Number of visible rows. TypeError if counting requires reading (versions, expiry)."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -1546,11 +1594,11 @@ class SstReader(_Lookups):
 
 @final
 class BloomFilter:
-    """Says which keys are certainly not in a set: the filter that tables carry. Immutable.
+    """The filter that tables carry: it tells which keys are certainly not in a set. It is
+    immutable.
 
-    :param keys: of the set. Nulls of an Arrow array are passed over.
-    :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys that
-        are not there.
+    :param keys: the keys of the set. Nulls of an Arrow array are ignored.
+    :param bits_per_key: 1 to 64; 10 by default, which gives a false positive rate of about 1 %.
     """
 
     def __new__(
@@ -1558,20 +1606,20 @@ class BloomFilter:
     ) -> Self: ...
     @staticmethod
     def from_bytes(data: _Bytes) -> BloomFilter:
-        """The filter that `to_bytes` gave.
+        """Returns the filter from the result of `to_bytes`.
 
-        :raises Corruption: bytes that are none.
+        :raises Corruption: if the bytes are not a filter.
         """
     def to_bytes(self) -> bytes:
-        """The stored form, which tables carry too."""
+        """The stored form, which tables also contain."""
     def may_contain(self, key: _Bytes) -> bool:
-        """Whether `key` may have been added; False is certain."""
+        """Whether `key` may be in the set. False is certain."""
     def __contains__(self, key: _Bytes, /) -> bool: ...
     @overload
     def may_contain_many(self, keys: _Array) -> _Array:
-        """`may_contain` of every key, in their order.
+        """`may_contain` for each key, in the order of `keys`.
 
-        An Arrow array of keys gives an Arrow array of bool, with a null for a null.
+        For an Arrow array of keys the result is an Arrow array of bool, with a null for a null.
         """
     @overload
     def may_contain_many(self, keys: Iterable[_Bytes]) -> list[bool]: ...
@@ -1579,10 +1627,10 @@ class BloomFilter:
     def may_contain_many(self, keys: _ArrowStreamLike) -> Any: ...
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored form."""
+        """Size of the stored form in bytes."""
     @property
     def false_positive_rate(self) -> float:
-        """How often it says "perhaps" to a key that was not added, by the bits that are set."""
+        """Expected rate of false positives, computed from the bits that are set."""
     def __reduce__(self) -> tuple[Any, tuple[bytes]]: ...
 
 @overload
@@ -1595,13 +1643,13 @@ def merge_sorted(
     limit: int | None = None,
     tombstones: Literal[False] = False,
 ) -> Scan[tuple[bytes, bytes]]:
-    """Reads several tables and memtables as one, in key order. Of a key that is in more than one
-    the reader that was named first counts: name the newest first.
+    """Reads several tables and memtables as one, in key order. If several readers have a key, the
+    first reader in the list wins: list the newest first.
 
-    :param tombstones: give keys that were deleted, or have expired, with None for their value;
-        otherwise they are left out. In Arrow such a value is null.
-    :raises Unsupported: tables that hold merge operands.
-    :raises Corruption, Unavailable, Timeout, Denied: while it is read.
+    :param tombstones: also yield deleted and expired keys, with None as the value (null in Arrow).
+        Otherwise they are left out.
+    :raises Unsupported: if a table has merge operands.
+    :raises Corruption, Unavailable, Timeout, Denied: while the rows are read.
     """
 
 @overload
@@ -1615,44 +1663,48 @@ def merge_sorted(
     tombstones: bool,
 ) -> Scan[tuple[bytes, bytes | None]]: ...
 def pack(*parts: _KeyPart | bytearray | memoryview) -> bytes:
-    """Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
-    `unpack` gives the parts back.
+    """Packs `parts` into a key. Keys have the order of their tuples, part by part, and `unpack`
+    returns the parts.
 
     =====================  ===============================================================
     ``None``               before everything else
     ``bool``               False, True
-    ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
-    ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
-    ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+    ``int``                by value; up to 255 bytes, so below 2 ** 2040 in magnitude
+    ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are equal
+    ``Decimal``            by value, so 1.5 equals 1.50; NaN is the largest
     ``date``               by day
     ``datetime``           by instant, to the microsecond; it must be aware
     ``str``                by code points
-    ``bytes``              by their bytes; a bytearray or a memoryview will do
+    ``bytes``              by their bytes; a bytearray or a memoryview is accepted too
     ``UUID``               by its bytes
     =====================  ===============================================================
 
-    Types come before values, in this order: every int before every float. So ``1``, ``1.0``,
-    ``True`` and ``Decimal(1)`` are four parts; give a place of your keys one type.
+    Types are ordered before values, in the order of this table: every int sorts before every float.
+    ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are therefore four different parts; use one type for
+    each position of your keys.
 
-    :raises Invalid: no parts, more than 65,535 bytes, a signalling NaN, an int that is too large.
-    :raises TypeError: a part of another type; a datetime without a time zone.
+    :raises Invalid: if there are no parts, the key is longer than 65,535 bytes, a part is a
+        signalling NaN, or an int is too large.
+    :raises TypeError: if a part has another type, or a datetime has no time zone.
     """
 
 def unpack(key: _Bytes, /) -> tuple[_KeyPart, ...]:
-    """The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
-    as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
-    an int or a float.
+    """Returns the parts from which `pack` made `key`. They are equal to the packed parts, but not
+    always identical: a Decimal is normalized as by `Decimal.normalize`, a datetime is in UTC, a
+    bytearray becomes bytes, and a NumPy number becomes an int or a float.
 
-    :raises Corruption: a key that `pack` never makes.
+    :raises Corruption: if `key` was not made by `pack`.
     """
 
 def prefix_range(*parts: _KeyPart | bytearray | memoryview) -> tuple[bytes, bytes]:
-    """Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
-    `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
+    """Returns the first key and the exclusive end of all keys that begin with `parts`, for `start`
+    and `end` of `scan`, `delete_range` and `approximate_size`. Without parts the range covers all
+    keys that `pack` makes.
 
-    A part is whole: ``prefix_range("DE")`` has ``("DE", 7)`` and ``("DE",)``, and not ``("DEN",)``.
+    Only whole parts match: ``prefix_range("DE")`` covers ``("DE", 7)`` and ``("DE",)``, but not
+    ``("DEN",)``.
 
-    :raises Invalid, TypeError: as `pack`.
+    :raises Invalid, TypeError: as for `pack`.
     """
 
 def open(
@@ -1677,8 +1729,8 @@ def clone(
     range: tuple[bytes | None, bytes | None],
     store_options: dict[str, str | int | bool],
 ) -> None:
-    """Makes a clone of parents: of each its URL, a checkpoint, the first key and the key to stop
-    before."""
+    """Creates a clone. Each parent is its URL, a checkpoint, the first key and the exclusive end
+    key."""
 
 def create_checkpoint(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
@@ -1690,8 +1742,8 @@ def pin_shared(
     lifetime: _Seconds,
     source: CheckpointLike | None,
 ) -> Checkpoint:
-    """Pins what is durable now, or what `source` pins, by a checkpoint that all jobs of `holder`,
-    its metadata, share."""
+    """Pins the durable state, or the state of `source`, with a checkpoint that all jobs with the
+    metadata `holder` share."""
 
 def refresh_checkpoint(
     url: str,
@@ -1705,7 +1757,7 @@ def delete_checkpoint(
 def release_clone(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike, force: bool
 ) -> list[Checkpoint]:
-    """Releases the pins of a clone that is gone, and gives them."""
+    """Releases the pins of a clone that is gone, and returns them."""
 
 def feed_begin(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
@@ -1785,7 +1837,7 @@ def give_up_table(
 ) -> dict[str, Any]: ...
 def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def seconds_of_duration(object: _Seconds, name: str) -> float:
-    """The seconds of a duration in any of the forms that arguments take, for the Python part."""
+    """Converts a duration in any accepted form to seconds, for the Python modules."""
 
 def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...
 def versions(
@@ -1798,7 +1850,7 @@ def export(
     is_import: bool,
     progress: Callable[[int, int], object] | None,
 ) -> tuple[int, int, int]:
-    """Copies a state; tables that moved, tables that were there, bytes."""
+    """Copies a state. Returns the tables moved, the tables shared, and the bytes."""
 
 def promote(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def destroy(url: str, soft: bool, store_options: dict[str, str | int | bool]) -> None: ...
@@ -1862,33 +1914,34 @@ def run_unit(
     unit: _PlainUnit,
     told: Callable[[str, Any], object],
 ) -> tuple[bytes | None, int, int, int]:
-    """What the plan takes, and the tables, rows and bytes of it."""
+    """Returns the data for the plan, and the numbers of tables, rows and bytes."""
 
 def check_group(group: str, named: dict[str, Any]) -> dict[str, Any]:
-    """The options `named` of a group, each checked and in plain types."""
+    """Checks the options `named` of a group, and returns them in plain types."""
 
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
-    """`named`, checked and in plain types, groups as dicts."""
+    """Checks `named`, and returns it in plain types, with groups as dicts."""
 
 def option_table() -> list[tuple[str, str, Any, str, str]]:
-    """One tuple an option, also of groups: name, kind, default, range in words, meaning."""
+    """One tuple for each option, including those of groups: name, kind, default, range in words,
+    meaning."""
 
 def stat_table() -> list[tuple[str, str, str, str, bool]]:
-    """One tuple a figure: name, group, unit, meaning, and whether it only grows. Each is a field of
-    `siltstone.Stats`."""
+    """One tuple for each figure: name, group, unit, meaning, and whether it only grows. Each is a
+    field of `siltstone.Stats`."""
 
 def error_kinds() -> list[str]:
-    """The names of all error kinds: each is a class of `siltstone.exceptions`."""
+    """The names of all error kinds. Each is a class of `siltstone.exceptions`."""
 
 def error_of_kind(kind: str, text: str) -> BaseException:
-    """The exception that an engine error of this kind becomes."""
+    """Returns the exception for an engine error of this kind."""
 
 def next_lines() -> list[tuple[str, int, str]] | None:
-    """Logger, level and text of what the engine has said; waits for the next line. None once the
-    runtime has ended."""
+    """Waits for the next log lines of the engine, and returns logger, level and text of each. None
+    after the runtime has ended."""
 
 def memory_in_use() -> int:
-    """Bytes that the extension's own allocator has given out; for tests."""
+    """Bytes allocated by the allocator of the extension; for tests."""
 
 def at_exit() -> None:
-    """Closes everything that is open and ends the runtime; nothing can be opened after."""
+    """Closes all open handles and ends the runtime. Nothing can be opened afterwards."""

@@ -1,4 +1,9 @@
-"""Administration: works without a writer."""
+"""Administration of databases.
+
+Every function takes the URL or path of a database, and works without an open writer and beside one.
+Errors that any request can raise (`Denied`, `Unavailable`, `Timeout`, `Corruption`, `Unsupported`)
+are described in `siltstone.exceptions`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from siltstone import _native, showing
-from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for, moment
-from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
-from siltstone.compacting import Compaction, Merged, compact, run_compactor
-from siltstone.exporting import ExportReport, export, import_, promote
-from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
-from siltstone.options import Seconds
-from siltstone.repairing import (
+from siltstone import _display, _native
+from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
+from siltstone._export import ExportReport, export, import_, promote
+from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
+from siltstone._open import StoreOptionsSource, Url, _not_built, _store, _text, hidden
+from siltstone._repair import (
     Damage,
     GiveUpReport,
     RepairReport,
@@ -23,6 +26,8 @@ from siltstone.repairing import (
     give_up_table,
     repair,
 )
+from siltstone._standalone_compactor import Compaction, Merged, compact, run_compactor
+from siltstone.options import Seconds
 
 __all__ = [
     "Checkpoint",
@@ -67,11 +72,14 @@ __all__ = [
 def manifest(
     url: Url, id: int | None = None, *, store_options: StoreOptionsSource | None = None
 ) -> dict[str, Any]:
-    """The manifest `id`, or the newest: the whole state of a database, as dicts and lists.
+    """Returns a manifest, the whole state of a database, as dicts and lists.
 
-    :raises NotFound: there is no database here, or no manifest of that number (any more).
-    :raises Invalid, Denied, Unavailable, Corruption, Unsupported: as their texts say.
+    :param id: number of the manifest; None: the newest.
+    :raises NotFound: if there is no database at `url`, or the manifest does not exist or was
+        collected.
+    :raises Invalid, Denied, Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.manifest(_text(url), id, _store(store_options))
 
 
@@ -84,21 +92,22 @@ def create_checkpoint(
     metadata: Mapping[str, str] | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Checkpoint:
-    """Makes a checkpoint beside a writer, or without one: of everything that is durable, in tables
-    or in the WAL.
+    """Creates a checkpoint of everything that is durable, in tables or in the WAL. A writer may be
+    open at the same time.
 
-    :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
-        "2h"); None: it lives until it is deleted.
-    :param source: another checkpoint, whose state this one is to keep as well, instead of the
-        present one.
-    :param name: to find it by; unique in the database.
-    :param metadata: facts to attach, of text.
-    :raises NotFound: there is no database here.
-    :raises Expired: the source is gone, or its time is over.
-    :raises Conflict: another checkpoint has the name.
-    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say; where the outcome
-        is not known they name the id.
+    :param lifetime: time after which the checkpoint may be collected (a timedelta, seconds, or text
+        such as "2h"). None: it lives until it is deleted.
+    :param source: another checkpoint. The new one keeps the state of that checkpoint instead of the
+        current state.
+    :param name: name of the checkpoint, unique in the database.
+    :param metadata: text values to attach, by name.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if the source has expired or does not exist.
+    :raises Conflict: if another checkpoint has the name.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`. If the
+        outcome is unknown, the error names the id of the checkpoint.
     """
+    store_options = hidden(store_options)
     asked = asked_for("durable", True, lifetime, source, name, metadata)
     return _native.create_checkpoint(_text(url), _store(store_options), asked)
 
@@ -110,30 +119,34 @@ def refresh_checkpoint(
     lifetime: Seconds | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Checkpoint:
-    """Lets a checkpoint live for `lifetime` from now on, also one whose time is over and that was
-    not collected yet.
+    """Sets the lifetime of a checkpoint, counted from now. An expired checkpoint that was not
+    collected yet can be refreshed too.
 
     :param id: the checkpoint, its id, or its name.
     :param lifetime: a timedelta, seconds, or text such as "2h"; None: it lives until it is deleted.
-    :raises NotFound: there is no database here.
-    :raises Expired: the checkpoint is gone.
-    :raises Conflict: it is a writer's own.
-    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :returns: the checkpoint, with its new expiry.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if the checkpoint does not exist.
+    :raises Conflict: if the checkpoint belongs to a writer.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.refresh_checkpoint(_text(url), _store(store_options), id, lifetime)
 
 
 def delete_checkpoint(
     url: Url, id: CheckpointLike, *, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Deletes a checkpoint: what nothing else needs is collected from then on.
+    """Deletes a checkpoint. The garbage collector then deletes the objects that only this
+    checkpoint needed.
 
     :param id: the checkpoint, its id, or its name.
-    :raises NotFound: there is no database here.
-    :raises Expired: the checkpoint is gone already.
-    :raises Conflict: it is a writer's own.
-    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if the checkpoint does not exist.
+    :raises Conflict: if the checkpoint belongs to a writer, or pins a clone: see `release_clone`.
+    :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.delete_checkpoint(_text(url), _store(store_options), id)
 
 
@@ -144,27 +157,28 @@ def release_clone(
     force: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> list[Checkpoint]:
-    """Releases what a clone pins in this database, its parent, once the clone is gone.
+    """Releases the pin of a clone that no longer exists from this database, its parent.
 
-    A clone that is destroyed releases its pins by itself. A clone whose folder was removed by hand
-    cannot, and its pin bars `destroy` of the parent and keeps tables there.
+    A clone that is destroyed releases its pins itself. A clone whose folder was removed by hand
+    cannot: its pin prevents `destroy` of the parent and keeps tables there.
 
-    A pin names the place of its clone (`metadata["clone at"]`). It is released if there is no
-    database at that place, or another one, or if the clone there does not need the pin any more.
+    A pin records the place of its clone (`metadata["clone at"]`). The pin is released if that place
+    has no database or another database, or if the clone there no longer needs the pin.
 
-    :param clone: the identity of the clone, its place, or its pin: a checkpoint of this database
-        whose `owner` is "clone".
-    :param force: release the pin without looking. A clone that still exists loses the tables that
-        it reads from this database. Needed for pins that name no place, which version 0.1 made,
-        and in a copy of a parent, whose clones read the original.
+    :param clone: identity of the clone, its place, or its pin: a checkpoint of this database whose
+        `owner` is "clone".
+    :param force: release the pin without a check. A clone that still exists loses the tables that
+        it reads from this database. Required for pins without a place, which version 0.1 made, and
+        in a copy of a parent, whose clones read the original.
     :returns: the checkpoints that were released.
-    :raises NotFound: there is no database here, or no such pin.
-    :raises Conflict: the clone is at its place, or the pin names no place.
-    :raises Invalid: the checkpoint is not a clone's.
-    :raises Unsupported: the clone's place is not reachable from here: see the store option
+    :raises NotFound: if there is no database at `url`, or no such pin.
+    :raises Conflict: if the clone is at its place, or the pin records no place.
+    :raises Invalid: if the checkpoint does not pin a clone.
+    :raises Unsupported: if the place of the clone cannot be reached from here: set the store option
         `clone_parents`.
-    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     which = os.fspath(clone) if isinstance(clone, os.PathLike) else clone
     return _native.release_clone(_text(url), _store(store_options), which, force)
 
@@ -176,15 +190,16 @@ def list_checkpoints(
     processes: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> list[Checkpoint]:
-    """The checkpoints that somebody made, and those of clones, in the order of their making.
-    Expired ones are there until they are collected.
+    """Lists the checkpoints of users and of clones, oldest first. An expired checkpoint is listed
+    until it is collected.
 
-    :param name: only the one with this name.
-    :param processes: those as well that the writer and the readers keep for their own reads; they
-        come and go by themselves.
-    :raises NotFound: there is no database here.
-    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :param name: list only the checkpoint with this name.
+    :param processes: also list the checkpoints that the writer and readers create and delete for
+        their own reads.
+    :raises NotFound: if there is no database at `url`.
+    :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     found = _native.list_checkpoints(_text(url), _store(store_options))
     return [
         one
@@ -200,14 +215,14 @@ def probe(url: Url, **_: object) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in an object."""
+    """A problem that `verify` found in an object."""
 
     object: str
-    """Its name below the database's root."""
+    """Name of the object below the root of the database."""
     offset: int | None
-    """From which byte of it on, where that is known."""
+    """Offset of the problem in bytes; None if unknown."""
     what: str
-    """What is wrong."""
+    """Description of the problem."""
 
     def __str__(self) -> str:
         place = "" if self.offset is None else f" at byte {self.offset}"
@@ -216,26 +231,26 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object that nothing names: no problem, only garbage."""
+    """An unreferenced object. It is garbage, not a problem."""
 
     object: str
-    """Its name below the database's root."""
+    """Name of the object below the root of the database."""
     bytes: int
-    """Its length."""
+    """Length of the object in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     database: str
-    """Identity of the database; all zeros when the newest manifest cannot be read."""
+    """Identity of the database; all zeros if the newest manifest cannot be read."""
     manifest_id: int
-    """The newest manifest, which was gone by."""
+    """Number of the newest manifest, which was verified."""
     manifests: int
-    """Manifests that were read: the chain, and what checkpoints pin."""
+    """Manifests that were read: the chain, and those that checkpoints pin."""
     checkpoints: int
-    """Present checkpoints, expired ones included."""
+    """Checkpoints, expired ones included."""
     boundaries: int
     """Boundary objects."""
     tables: int
@@ -257,20 +272,20 @@ class Report:
     bytes_read: int
     """Bytes that were read."""
     orphans: tuple[Orphan, ...]
-    """Objects that nothing names."""
+    """Unreferenced objects."""
     problems: tuple[Problem, ...]
-    """What is wrong, at most 1,000 of them."""
+    """The problems, at most 1,000 of them."""
     problem_count: int
-    """How many problems there are, those not listed included."""
+    """Number of all problems, including those that are not listed."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return self.problem_count == 0
 
     def __repr__(self) -> str:
         word = "ok" if self.ok else f"{self.problem_count} problems, first: {self.problems[0]}"
-        return showing.line("admin.Report", word, **self._key_numbers())
+        return _display.line("admin.Report", word, **self._key_numbers())
 
     def _key_numbers(self) -> dict[str, object]:
         return {
@@ -278,18 +293,18 @@ class Report:
             "tables": self.tables,
             "entries": self.entries,
             "wal_objects": self.wal_objects,
-            "bytes_read": showing.binary(self.bytes_read),
+            "bytes_read": _display.binary(self.bytes_read),
             "orphans": len(self.orphans),
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: whether all is well, the first numbers, and what is wrong."""
+        """HTML for notebooks: `ok`, the key figures and the problems."""
         rows: list[tuple[object, object]] = [("ok", self.ok), *self._key_numbers().items()]
         rows += [("problem", problem) for problem in self.problems]
-        return showing.page("siltstone.admin.Report", rows)
+        return _display.page("siltstone.admin.Report", rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in plain types, and `ok`."""
+        """The fields and `ok`, in plain types."""
         return {"ok": self.ok, **asdict(self)}
 
 
@@ -297,26 +312,33 @@ def verify(
     url: Url,
     *,
     store_options: StoreOptionsSource | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> Report:
-    """Reads and checks every byte of the database. Where the report is `ok`, every open, reader,
-    checkpoint, consumer of the change feed and clone can read everything that is theirs.
+    """Reads and checks every byte of the database. If the report is `ok`, the writer and every
+    reader, checkpoint, consumer of the change feed and clone can read all of their data.
 
-    The chain of manifests: each decodes, none is missing, what only grows does. Boundaries. Every
-    table: checksums of blocks and of the whole object, the order of keys, bounds, counts against
-    properties, every key against the filter. The WAL from the replay point on, what checkpoints
-    pin of it and what consumers hold: every object decodes, epochs and sequence numbers are in
-    order, none is missing, and the objects and tables of ingest jobs in it are there. Of a clone
-    also its tables in ancestors, and the pins that keep them. Works beside a writer, and changes
-    nothing; memory stays bounded whatever the size of the database.
+    `verify` checks:
 
-    :param progress: called a few times a second with the bytes read and the bytes to read, as far
-        as that is known.
-    :returns: counts, orphans, and what is wrong. Damage does not raise: look at `ok`.
-    :raises NotFound: there is no database here.
-    :raises Invalid, Denied, Unavailable, Timeout: as their texts say.
+    - the chain of manifests: each manifest decodes, none is missing, and counters never decrease
+    - boundary objects
+    - every table: the checksums of blocks and of the whole object, the order of keys, bounds,
+      counts against properties, and every key against the filter
+    - the WAL from the replay point on, and the parts that checkpoints pin and consumers retain:
+      every object decodes, epochs and sequence numbers are in order, no object is missing, and the
+      objects and tables of ingest jobs exist
+    - of a clone, its tables in ancestors and the pins that keep them
+
+    It works beside a writer and changes nothing. Its memory is bounded, independent of the size of
+    the database.
+
+    :param on_progress: called a few times a second with the bytes read and the bytes to read, as
+        far as known.
+    :returns: counts, orphans and problems. Damage raises no exception: check `ok`.
+    :raises NotFound: if there is no database at `url`.
+    :raises Invalid, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
-    found = _native.verify(_text(url), _store(store_options), progress)
+    store_options = hidden(store_options)
+    found = _native.verify(_text(url), _store(store_options), on_progress)
     problems = tuple(Problem(*each) for each in found.pop("problems"))
     orphans = tuple(Orphan(*each) for each in found.pop("orphans"))
     return Report(problems=problems, orphans=orphans, **found)
@@ -325,61 +347,66 @@ def verify(
 def restore(
     url: Url, checkpoint: CheckpointLike, *, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Makes a checkpoint the current state of the database again. No table is copied.
+    """Restores the database to a checkpoint. No table is copied.
 
-    Whoever writes to it is ended first (`Fenced`); what was written since the checkpoint is undone,
-    for whoever opens it from now on. Checkpoints stay, later ones too: make one before, and the
-    restore can be undone. Readers that follow end with Expired, unless they were opened with the
-    option `readers.follow_restores`; readers at a checkpoint go on.
+    An open writer is fenced first (`Fenced`). All writes since the checkpoint are undone.
+    Checkpoints are kept, later ones too: to be able to undo the restore, create a checkpoint before
+    it. A following reader ends with Expired, unless it was opened with the option
+    `readers.follow_restores`. A reader at a checkpoint is not affected.
 
     :param checkpoint: the checkpoint, its id, or its name.
-    :raises NotFound: there is no database here.
-    :raises Expired: the checkpoint is gone.
-    :raises Fenced: somebody opened the database for writing meanwhile.
-    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say; where the
-        outcome is not known they say so, and the call can be repeated.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if the checkpoint does not exist.
+    :raises Fenced: if another process opened the database for writing during the call.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`. If
+        the outcome is unknown, the error says so, and the call can be repeated.
     """
+    store_options = hidden(store_options)
     _native.restore(_text(url), _store(store_options), checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A state of the database that is still kept: ``open_reader(url, version=…)`` reads it."""
+    """A state of the database that is still kept. ``open_reader(url, version=…)`` reads it."""
 
     id: int
-    """The number of its manifest."""
+    """Number of the manifest."""
     time: datetime
-    """When the store took the manifest."""
+    """Time at which the store wrote the manifest."""
     seq: int
-    """The last sequence number in its tables."""
+    """Last sequence number in the tables of the version."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON: the time as text of ISO 8601."""
+        """The fields as plain values for JSON; the time is text in ISO 8601."""
         return {"id": self.id, "time": self.time.isoformat(), "seq": self.seq}
 
 
 def versions(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[Version]:
-    """The versions that are kept, oldest first. Only a checkpoint keeps one for good; the others go
-    with the collector's grace period.
+    """Lists the versions that are kept, oldest first. A checkpoint keeps its version. The garbage
+    collector deletes other versions after its grace period.
 
-    :raises NotFound: there is no database here.
-    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :raises NotFound: if there is no database at `url`.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     found = _native.versions(_text(url), _store(store_options))
     return [Version(id, moment(millis), seq) for id, millis, seq in found]
 
 
 def seq_at(url: Url, time: datetime, *, store_options: StoreOptionsSource | None = None) -> int:
-    """The last sequence number that was committed by `time`: exactly, as far back as the log
-    reaches; before that, the last one in the tables of the newest version that is all that old.
+    """Returns the last sequence number that was committed at or before `time`.
+
+    The result is exact while the log covers `time`. For an earlier time it is the last sequence
+    number in the tables of the newest version that holds no later write.
 
     :param time: an aware datetime.
-    :raises TypeError: for a datetime without a time zone.
-    :raises NotFound: there is no database here.
-    :raises Expired: nothing that is kept reaches back so far.
-    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :raises TypeError: if `time` has no time zone.
+    :raises NotFound: if there is no database at `url`.
+    :raises Expired: if no kept log or version is that old.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     if not isinstance(time, datetime) or time.utcoffset() is None:
-        raise TypeError("time is a datetime with a time zone: datetime.now(UTC)")
+        raise TypeError("time must be a datetime with a time zone, such as datetime.now(UTC)")
     millis = max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
     return _native.seq_at(_text(url), _store(store_options), millis)

@@ -1,28 +1,29 @@
-"""The change feed: what was committed, in the order of its commits, as Arrow record batches.
+"""The change feed: all changes in commit order, as Arrow record batches.
 
     import siltstone
 
     with siltstone.open("example.db") as db:
         feed = db.changes(consumer="index", since="oldest")
         db.put(b"key", b"value")
-        db.flush()                              # the feed shows what is durable
-        for batch in feed:                      # to the end of what is there now
+        db.flush()                              # the feed contains durable changes
+        for batch in feed:                      # up to the last durable change
             ...                                 # kind, key, value, seq, time
-        feed.acknowledge()                      # what came so far is not held any more
+        feed.acknowledge()                      # release the log of these changes
 
-A batch is an array of structs that whatever speaks the Arrow PyCapsule interface takes as a record
-batch, as `pyarrow.record_batch(batch)` does. Its columns:
+A batch is an array of structs. Any library with the Arrow PyCapsule interface reads it as a record
+batch, for example with `pyarrow.record_batch(batch)`. Its columns:
 
 - ``kind``: "put", "delete", "merge" or "delete_range"
-- ``key``: the key; of a range delete the first one
-- ``value``: the value, or the operand of a merge; of a range delete the key behind the last one;
-  null for a delete
+- ``key``: the key; for a range delete the first key
+- ``value``: the value, or the operand of a merge; for a range delete the exclusive end key; null
+  for a delete
 - ``seq``: the sequence number
-- ``time``: when it was committed, by the writer's clock, to the millisecond; it never falls
+- ``time``: the time of the commit by the clock of the writer, in milliseconds; it never decreases
 
-`Changes.token` is a text that says where the feed stands: read on from it, the same rows come in
-the same order, in any process. A consumer has a name, and holds what it has not acknowledged:
-without one, what was collected is Expired.
+`Changes.token` is the position of a feed, as text. A feed that begins at a token returns the same
+rows in the same order, in any process. A consumer is a name that retains the log from its
+acknowledged position on. Without a consumer the log may be collected, and the feed then raises
+Expired.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
 from siltstone import _native
+from siltstone._checkpoints import Checkpoint, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
-from siltstone.checkpoints import Checkpoint, moment, name_of
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.exceptions import Invalid
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Seconds
 
 __all__ = [
@@ -54,13 +55,14 @@ __all__ = [
 ]
 
 Since: TypeAlias = str | Commit | AsyncCommit | Checkpoint | UUID | None
-"""Where a feed begins: a token; "oldest", "latest" or "snapshot"; behind a Commit; behind what a
-Checkpoint (or its id) holds; None: where its consumer stands; without a consumer "latest"."""
+"""Start of a feed: a token; "oldest", "latest" or "snapshot"; a Commit (start after it); a
+Checkpoint or its id (start after its state). None: the position of the consumer, or "latest"
+without a consumer."""
 
 ROWS = 65_536
-"""Rows of a batch, unless said otherwise: it ends with the commit that reaches them."""
+"""Default number of rows in a batch. A batch ends with the commit that reaches it."""
 BYTES = 16 << 20
-"""Bytes of keys and values of a batch, likewise."""
+"""Default size of the keys and values in a batch, in bytes."""
 
 _WORDS = ("oldest", "latest", "snapshot")
 
@@ -69,20 +71,20 @@ class Row(NamedTuple):
     """A change."""
 
     kind: str
-    """"put", "delete", "merge" or "delete_range"."""
+    """One of "put", "delete", "merge" and "delete_range"."""
     key: bytes
-    """The key; of a range delete the first one."""
+    """The key; for a range delete the first key."""
     value: bytes | None
-    """The value or operand; the key behind the last one of a range delete; None for a delete."""
+    """The value or operand; for a range delete the exclusive end key; None for a delete."""
     seq: int
-    """Its sequence number."""
+    """Sequence number."""
     time: datetime
-    """When it was committed."""
+    """Time of the commit."""
 
 
 class Changes(Iterator[ArrowArray]):
-    """A reading position in the feed. Iterating ends at the end of what is durable, and may be
-    begun again: then it goes on. One thread at a time."""
+    """A position in the feed. Iteration ends after the last durable change. A later iteration
+    continues there. Use it in one thread at a time."""
 
     __slots__ = ("_feed", "batch_bytes", "batch_rows")
 
@@ -92,23 +94,26 @@ class Changes(Iterator[ArrowArray]):
         self.batch_bytes = BYTES
 
     def read(self, rows: int | None = None, bytes: int | None = None) -> ArrowArray | None:
-        """The next changes: whole commits, as many as it takes to reach `rows` or `bytes`, at least
-        one; of an ingest just so many. None where nothing more is durable.
+        """Returns the next changes, or None if there are no more durable changes. The result has
+        whole commits, until `rows` or `bytes` is reached, and at least one commit. The rows of an
+        ingest job may be split over several results.
 
-        :param rows: `batch_rows` where nothing is said.
-        :param bytes: of keys and values; `batch_bytes` where nothing is said.
-        :raises Expired: what comes next is not kept any more, or was undone by a restore; or the
-            consumer has been let go. Begin anew: from a snapshot, where nothing may be missed.
-        :raises Fenced: a newer consumer of the same name has begun.
-        :raises Corruption, Denied, Unavailable: as their texts say; reading again goes on.
+        :param rows: number of rows; None: `batch_rows`.
+        :param bytes: size of keys and values in bytes; None: `batch_bytes`.
+        :raises Expired: if the next changes were collected or undone by a restore, or the consumer
+            was removed. To miss no change, begin again with a snapshot.
+        :raises Fenced: if a newer feed of the same consumer has begun.
+        :raises Corruption, Denied, Unavailable: see `siltstone.exceptions`. The read can be
+            repeated.
         """
         most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
         return self._feed.read(*most)
 
     def rows(self, rows: int | None = None) -> list[Row] | None:
-        """As `read`, row by row in Python: for a few of them, without a library that reads Arrow.
+        """As `read`, but returns rows as Python objects, for a few rows or without an Arrow
+        library.
 
-        :raises Expired, Fenced: as `read`.
+        :raises Expired, Fenced: as for `read`.
         """
         found = self._feed.rows(_counted(rows, self.batch_rows), self.batch_bytes)
         if found is None:
@@ -125,35 +130,36 @@ class Changes(Iterator[ArrowArray]):
         return batch
 
     def acknowledge(self, token: str | None = None) -> None:
-        """Says that everything up to `token` was dealt with (None: all that was read): the log up
-        to there is not held any more, and the consumer begins there when it begins again. A commit
-        of the manifest each time: every few seconds, rather than every batch.
+        """Acknowledges all changes up to `token`; None: all changes that were read. The consumer no
+        longer retains the log before that position, and its next feed begins there. Each call
+        commits a manifest: call it every few seconds, not after every batch.
 
-        :raises Invalid: without a consumer; a token of what was not read.
-        :raises Expired: the consumer has been let go: it was silent for longer than its lifetime,
-            kept more than its bytes, or was forgotten.
-        :raises Fenced: a newer consumer of the same name has begun.
+        :raises Invalid: if the feed has no consumer, or changes up to the token were not read.
+        :raises Expired: if the consumer was removed: it made no read for longer than its lifetime,
+            retained more than its maximum, or was forgotten.
+        :raises Fenced: if a newer feed of the same consumer has begun.
         """
         self._feed.acknowledge(token)
 
     @property
     def token(self) -> str:
-        """Where it stands."""
+        """Token of the current position."""
         return self._feed.token
 
     @property
     def seq(self) -> int:
-        """The last sequence number that was passed on whole."""
+        """Last sequence number that was returned completely."""
         return self._feed.seq
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What it goes on from, where it began with a snapshot: open a reader there."""
+        """The checkpoint of a feed that began with "snapshot"; open a reader at it to read the
+        initial state."""
         return self._feed.checkpoint
 
     @property
     def consumer(self) -> str | None:
-        """The name of its consumer."""
+        """Name of the consumer, or None."""
         return self._feed.consumer
 
     def __repr__(self) -> str:
@@ -163,29 +169,29 @@ class Changes(Iterator[ArrowArray]):
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """A consumer that holds the log."""
+    """A consumer, and the log that it retains."""
 
     name: str
-    """Its name."""
+    """Name of the consumer."""
     seq: int
-    """The last sequence number that it has acknowledged."""
+    """Last sequence number that it has acknowledged."""
     wal_from: int
-    """The first WAL object that it keeps."""
+    """Number of the first WAL object that it retains."""
     expires: datetime | None
-    """When it is let go, unless it reads on before; None: never."""
+    """Time at which it is removed, unless it reads before; None: never."""
     most_bytes: int | None
-    """Bytes of the log beyond which it is let go."""
+    """Maximum size of the retained log in bytes. A consumer that retains more is removed."""
 
 
 def _counted(given: int | None, usual: int) -> int:
-    """How many at most.
+    """Returns the maximum of a read.
 
-    :raises Invalid: none at all.
+    :raises Invalid: if it is below 1.
     """
     if given is None:
         return usual
     if given < 1:
-        raise Invalid(f"a read of the feed is of at least one row and one byte, not {given}")
+        raise Invalid(f"rows and bytes of a read must be 1 or more, not {given}")
     return given
 
 
@@ -199,33 +205,36 @@ def begin(
     most_bytes: int | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Changes:
-    """The feed of a database that nobody needs to have opened here.
+    """Begins a change feed. The database does not need to be open in this process.
 
-    :param since: where it begins. A token goes on from there. "oldest": with what is still there.
-        "latest": behind all that is durable now. "snapshot" makes a checkpoint together with the
-        consumer's hold, so that both make the whole: `Changes.checkpoint`. A Commit, or a
-        Checkpoint: behind it. None: where the consumer stands; without one "latest".
-    :param consumer: a name. The log is held from the place that this consumer has acknowledged, and
-        who takes the name later goes on there; the one before is over.
-    :param until: a token where it ends.
-    :param lifetime: the consumer is let go when it was silent for so long (a timedelta, or
-        seconds); None: a day. Reading refreshes it.
-    :param most_bytes: the consumer is let go when it keeps more of the log; None: 4 GiB.
-    :raises Expired: the place is not kept any more, or a restore has undone what was before it; no
-        `since`, and a consumer that holds nothing: it is new, or was let go.
-    :raises Invalid: a token that was altered, or is another database's; "snapshot" without a
-        consumer.
-    :raises NotFound, Denied, Unavailable, Timeout: as their texts say.
+    :param since: start of the feed. A token: continue there. "oldest": the oldest change that is
+        kept. "latest": after the last durable change. "snapshot": create a checkpoint together with
+        the consumer, so that `Changes.checkpoint` and the feed are complete together. A Commit or a
+        Checkpoint: after it. None: the position of the consumer, or "latest" without a consumer.
+    :param consumer: name of a consumer. The log is retained from its acknowledged position on. A
+        later feed with the same name continues there, and fences this one.
+    :param until: token at which the feed ends; None: it does not end.
+    :param lifetime: time without a read after which the consumer is removed (a timedelta, seconds,
+        or text); None: one day.
+    :param most_bytes: size of the retained log in bytes above which the consumer is removed; None:
+        4 GiB.
+    :raises Expired: if the start was collected or undone by a restore, or if `since` is None and
+        the consumer is new or was removed.
+    :raises Invalid: if a token was altered or is for another database, or "snapshot" is used
+        without a consumer.
+    :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     asked = _asked(since, consumer, until, lifetime, most_bytes)
     return Changes(_native.feed_begin(_text(url), _store(store_options), asked))
 
 
 def latest(url: Url, *, store_options: StoreOptionsSource | None = None) -> str:
-    """The token of the end of what is durable now.
+    """Returns the token of the position after the last durable change.
 
-    :raises NotFound, Denied, Unavailable, Timeout: as their texts say.
+    :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     return _native.feed_latest(_text(url), _store(store_options))
 
 
@@ -237,12 +246,13 @@ def plan(
     bytes: int = BYTES,
     store_options: StoreOptionsSource | None = None,
 ) -> str:
-    """The token at which a reader from `since` on has about so many rows or bytes, or all that is
-    durable: what a driver hands to whoever reads from one token to the other. It reads what it
-    counts.
+    """Returns the token of the position about `rows` rows or `bytes` bytes after `since`, or after
+    the last durable change. A driver can use it to divide a feed among processes that call `read`.
+    The call reads the changes that it counts.
 
-    :raises Expired: what comes next is not kept any more.
+    :raises Expired: if the changes were collected.
     """
+    store_options = hidden(store_options)
     feed = begin(url, since=since, store_options=store_options)
     feed.read(rows, bytes)
     return feed.token
@@ -251,15 +261,17 @@ def plan(
 def read(
     url: Url, since: str, until: str, *, store_options: StoreOptionsSource | None = None
 ) -> Iterator[ArrowArray]:
-    """The changes from one token to another, in any process: texts are all that it needs.
+    """Returns the changes between two tokens. Any process can call it; it needs only the tokens.
 
-    :raises Expired: they are not kept any more.
+    :raises Expired: if the changes were collected.
     """
+    store_options = hidden(store_options)
     return begin(url, since=since, until=until, store_options=store_options)
 
 
 def consumers(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[HeldBy]:
-    """Who holds the log."""
+    """Lists the consumers, and the log that they retain."""
+    store_options = hidden(store_options)
     held = _native.feed_consumers(_text(url), _store(store_options))
     return [
         HeldBy(name, seq, wal, None if expires is None else moment(expires), most)
@@ -268,10 +280,11 @@ def consumers(url: Url, *, store_options: StoreOptionsSource | None = None) -> l
 
 
 def forget(url: Url, consumer: str, *, store_options: StoreOptionsSource | None = None) -> None:
-    """Lets a consumer go: what only it held is collected.
+    """Removes a consumer and releases the log that it retains.
 
-    :raises Expired: there is none of that name.
+    :raises Expired: if there is no consumer with the name.
     """
+    store_options = hidden(store_options)
     _native.feed_forget(_text(url), _store(store_options), consumer)
 
 
@@ -282,7 +295,7 @@ def _asked(
     lifetime: Seconds | None,
     most_bytes: int | None,
 ) -> dict[str, Any]:
-    """What the compiled part understands."""
+    """Converts the arguments of a feed for the compiled module."""
     return {
         "since": _since(since),
         "until": until,

@@ -1,4 +1,4 @@
-"""Compaction in units: planned and committed by one process, merged by any others.
+"""Compaction in units: one process plans and commits, and any processes merge.
 
     from concurrent.futures import ProcessPoolExecutor
 
@@ -8,12 +8,11 @@
     siltstone.open("example.db").close()
     with compaction.plan("example.db") as plan, ProcessPoolExecutor() as pool:
         for result in pool.map(compaction.Unit.run, plan.units):
-            plan.commit([result])          # what is recorded stays, whoever dies
+            plan.commit([result])          # a recorded result survives a crash
 
-A unit is the rest of a range of keys: some seconds of work, small, and picklable. It may be run any
-number of times, in whatever processes; of copies the first result counts. Whoever is killed in
-between loses nothing that was committed: plan again, and there is less to do. Outputs that nobody
-recorded are collected.
+A unit is a range of keys: a few seconds of work, small, and picklable. It can run any number of
+times, in any process; the first result counts. A crash loses no committed result: plan again, and
+less work is left. Output tables that were not recorded are collected.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from siltstone import _native
-from siltstone.compacting import Compaction, Merged, Progress, _teller
+from siltstone._importable import resolve
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments, _store, hidden
+from siltstone._standalone_compactor import Compaction, Merged, OnEvent, _teller
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments, _store
 from siltstone.options import Options, named_options
-from siltstone.providers import resolve
 
 __all__ = ["Plan", "Unit", "UnitResult", "plan"]
 
@@ -37,61 +36,63 @@ _PlainUnit = tuple[str, int, str | None]
 _Data = bytes | None
 
 UNIT_BYTES = 256 << 20
-"""What some seconds of a core merge."""
+"""Default size of a unit in bytes: a few seconds of work for one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """What a unit made. Small, and it pickles."""
+    """The result of a unit. It is small and can be pickled."""
 
     job: str
-    """The compaction."""
+    """Id of the compaction."""
     range: int
-    """Which of its ranges, from 0."""
+    """Number of the range, from 0."""
     tables: int
-    """Tables that it wrote; 0 also where nobody needed them any more."""
+    """Number of tables that it wrote; also 0 if the result was not needed any more."""
     rows: int
-    """Their rows, older versions and tombstones included."""
+    """Rows in the tables, including older versions and tombstones."""
     bytes: int
-    """Their bytes."""
+    """Size of the tables in bytes."""
     _unit: _PlainUnit = field(repr=False)
     _data: _Data = field(repr=False)
 
     def to_plain(self) -> tuple[_PlainUnit, _Data]:
-        """As plain values: the unit, and what the plan takes."""
+        """Returns plain values: the unit, and the data for the plan."""
         return (self._unit, self._data)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A range of keys that one process is to merge. It pickles: the URL, options and the merge
-    operator travel, store options come from the environment at the other end, or from the provider
-    that the plan was made with."""
+    """A range of keys for one process to merge. It can be pickled. The pickle carries the URL, the
+    options and the merge operator. Store options come from the environment where it is unpickled,
+    or from the provider that the plan was made with."""
 
     url: str
-    """The database."""
+    """URL of the database."""
     job: str
-    """The compaction."""
+    """Id of the compaction."""
     range: int
-    """Which of its ranges, from 0."""
+    """Number of the range, from 0."""
     start: bytes
-    """The first key of the range."""
+    """First key of the range."""
     end: bytes | None
-    """The first key behind it; None: there is no bound."""
+    """Exclusive end of the range; None: no bound."""
     _after: str | None = field(repr=False)
     _named: dict[str, Any] = field(repr=False)
     _provider: str | None = field(repr=False)
     _merge_operator: MergeOperatorSource | None = field(repr=False)
 
     def run(self, *, store_options: StoreOptionsSource | None = None) -> UnitResult:
-        """Merges it, here and now, and uploads tables that nobody names until the plan commits
-        them. Where its range is finished already, or its compaction over, it does nothing.
+        """Merges the range in this process and uploads its tables. The tables are unreferenced
+        until the plan commits them. If the range is finished already, or the compaction is over,
+        the call does nothing.
 
-        :param store_options: as for `siltstone.open`; None: of the plan's provider, or of the
-            environment.
-        :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say. Run it
-            again.
+        :param store_options: as for `siltstone.open`; None: those of the provider of the plan, or
+            of the environment.
+        :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
+            The unit can be run again.
         """
+        store_options = hidden(store_options)
         given = self._provider if store_options is None else store_options
         unit = (self.job, self.range, self._after)
         data, tables, rows, size = _native.run_unit(
@@ -106,14 +107,14 @@ class Unit:
 
 
 class Plan:
-    """A compaction under way: from `plan`. It has the compactor's epoch, so another compactor is
-    stopped, and it compacts what is flushed meanwhile; close it when its units are committed, or
-    given up. One that is dropped counts as killed."""
+    """An open compaction, from `plan`. It holds the epoch of the compactor, so that other
+    compactors are stopped, and it also compacts data that is flushed meanwhile. Close it after its
+    units are committed or given up. A plan that is dropped without `close` counts as crashed."""
 
     __slots__ = ("_done", "_held", "_merge_operator", "_named", "_provider", "url")
 
     url: str
-    """The database."""
+    """URL of the database."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """What is left to merge; nothing, once all is committed, or where nothing was to gain."""
+        """The remaining units. Empty if all are committed, or if there was nothing to merge."""
         if self._provider is not None:
             resolve(self._provider)
         travels = (self._named, self._provider, self._merge_operator)
@@ -140,40 +141,42 @@ class Plan:
 
     @property
     def resumed(self) -> bool:
-        """Whether it goes on with what an earlier plan, or another compactor, had begun: what came
-        since is for another plan."""
+        """Whether the plan continues a compaction that an earlier plan or another compactor began.
+        Newer data needs another plan."""
         return self._held.resumed
 
     @property
     def compactions(self) -> tuple[Compaction, ...]:
-        """What was done so far, that of the units last, once it is committed."""
+        """The completed compactions. The compaction of the units is the last one, after it is
+        committed."""
         return tuple(self._done)
 
     def commit(self, results: Iterable[UnitResult]) -> bool:
-        """Records what units made, of which nothing is lost then; with the last one, commits. Any
-        order, any number of times: what is not needed is passed over.
+        """Records results of units, which are then durable. With the last result it commits the
+        compaction. Results can be given in any order and any number of times; results that are not
+        needed are ignored.
 
-        :returns: whether all is committed.
-        :raises Fenced: another compactor has taken over, and goes on from what is recorded.
-        :raises Conflict: a restore has moved the database away from the plan, which ends without
-            effect.
-        :raises Timeout: nothing was recorded for ten times `compactors.worker_timeout`, and the
-            plan rests, so that another compactor may go on. Plan again, and give that plan the
-            results.
-        :raises Closed: the plan is closed.
-        :raises Invalid: a result of something else.
-        :raises Denied, Unavailable: as their texts say; try again.
+        :returns: whether the compaction is committed.
+        :raises Fenced: if another compactor has taken over. It continues from the recorded results.
+        :raises Conflict: if a restore has changed the database. The plan ends without effect.
+        :raises Timeout: if no result was recorded for ten times `compactors.worker_timeout`. The
+            plan rests, so that another compactor may continue. Plan again, and give the results to
+            that plan.
+        :raises Closed: if the plan is closed.
+        :raises TypeError: if a result is not a `UnitResult`.
+        :raises Invalid: if a result does not belong to the plan.
+        :raises Denied, Unavailable: see `siltstone.exceptions`. The call can be repeated.
         """
         plain = []
         for result in results:
             if not isinstance(result, UnitResult):
-                raise TypeError(f"a result is what Unit.run gives, not {type(result).__name__}")
+                raise TypeError(f"a result must be that of Unit.run, not {type(result).__name__}")
             plain.append(result.to_plain())
         return self._held.commit(plain)
 
     def close(self) -> None:
-        """Gives the compactor's epoch up: an embedded compactor that was stopped goes on. What is
-        recorded and not committed is where the next compactor begins."""
+        """Releases the epoch of the compactor, so that a stopped embedded compactor continues. The
+        next compactor continues from recorded results that are not committed."""
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -198,35 +201,38 @@ def plan(
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> Plan:
-    """Plans to merge all tables of the database at `url` into one sorted run, in units for other
-    processes. As `siltstone.admin.compact` it needs no writer and disturbs none, and stops another
-    compactor until the plan is closed.
+    """Plans a major compaction of the database at `url` in units for other processes. Like
+    `siltstone.admin.compact` it needs no writer and disturbs none. It stops other compactors until
+    the plan is closed.
 
-    What an earlier compactor left unfinished comes first: where that is less than a unit it is
-    merged here, otherwise it is the plan, which then says `resumed`: plan again for the rest.
+    A compaction that an earlier compactor left unfinished comes first. If less than a unit of it is
+    left, this call completes it. Otherwise it is the plan, which then has `resumed` set: plan again
+    for the rest.
 
-    :param unit_bytes: about how many bytes of tables a unit reads.
-    :param options: `Options`, or a dict of the same names: those about compaction and tables count.
-    :param store_options: as for `siltstone.open`; a provider travels with the units, by its name.
-    :param merge_operator: as for `siltstone.open`; it travels.
-    :param progress: called with each `Compaction` that ends, and with errors that are tried again,
-        during calls of the plan.
-    :raises NotFound: there is no database here.
-    :raises Fenced: another compactor has taken over.
-    :raises Invalid: `unit_bytes` below 1.
-    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    :param unit_bytes: approximate size of the tables that a unit reads, in bytes.
+    :param options: `Options`, or a dict of the same names. Options about compaction and tables
+        apply.
+    :param store_options: as for `siltstone.open`. A unit carries the name of a provider.
+    :param merge_operator: as for `siltstone.open`. A unit carries it.
+    :param on_event: called, during calls of the plan, with each completed `Compaction` and with
+        each error that is tried again.
+    :raises NotFound: if there is no database at `url`.
+    :raises Fenced: if another compactor has taken over.
+    :raises Invalid: if `unit_bytes` is below 1.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     if unit_bytes < 1:
-        raise Invalid(f"unit_bytes is {unit_bytes}: a unit reads some bytes")
+        raise Invalid(f"unit_bytes must be 1 or more, not {unit_bytes}")
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:
         if isinstance(what, Compaction):
             done.append(what)
-        if progress is not None:
-            progress(what)
+        if on_event is not None:
+            on_event(what)
 
     place, store, provider = _reader_arguments(url, store_options)
     named = named_options(options)

@@ -1,18 +1,18 @@
-"""The exceptions. Programs branch on their classes, which say what to do; texts are for people.
+"""The exceptions. The class of an exception says what the caller must do; the text is for people.
 
 ======================  =====================================================================
-``Conflict``            somebody else changed what the call was based on: read again, retry
-``Fenced``              another one opened this path for writing: this handle is dead
-``Closed``              the handle was closed, or belongs to the process before a fork
-``Unavailable``         the store does not answer as it should: retry later
+``Conflict``            another write changed the data that the call depends on: read again, retry
+``Fenced``              another writer opened the database: this handle is unusable
+``Closed``              the handle was closed, or belongs to the parent of a forked process
+``Unavailable``         the store does not respond correctly: retry later
 ``Timeout``             the deadline passed; an unfinished write may still succeed
-``Expired``             a checkpoint or lease is gone: make a new one
-``Invalid``             the call is wrong: fix the argument that the text names
-``NotFound``            the database, or the object asked for by name, does not exist
+``Expired``             a checkpoint or lease is gone: create a new one
+``Invalid``             an argument is wrong: fix the argument that the text names
+``NotFound``            the database, or the named object, does not exist
 ``Denied``              the store refused the credentials or the permission
-``Corruption``          stored bytes are not what was written: restore
-``Unsupported``         written by a newer version, or not built yet
-``Internal``            a rule of Siltstone itself was broken: please report it
+``Corruption``          stored bytes differ from the written bytes: restore
+``Unsupported``         written by a newer version, or not implemented yet
+``Internal``            an internal invariant of Siltstone was violated: please report it
 ======================  =====================================================================
 """
 
@@ -39,15 +39,15 @@ __all__ = [
 
 
 class Error(Exception):
-    """The base of all exceptions of Siltstone.
+    """The base class of all exceptions of Siltstone.
 
-    A key that is absent is no error: ``get`` answers its default, ``db[key]`` raises KeyError.
+    An absent key is not an `Error`: ``get`` returns its default, and ``db[key]`` raises KeyError.
     """
 
     operation: str | None
-    """What failed ("open", "flush"), where that was said."""
+    """Name of the failed operation, such as "open" or "flush"; None if unknown."""
     context: dict[str, str]
-    """Facts by name: which object, which option, which epoch."""
+    """Details by name, such as the object, the option or the epoch."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Error(Exception):
         self.context = dict(context or {})
 
     def __str__(self) -> str:
-        # OSError, a base of some, would show an errno instead.
+        # OSError, a base class of some exceptions, shows an errno instead.
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,13 +70,14 @@ class Error(Exception):
 
 
 class Conflict(Error):
-    """Somebody else changed what this call was based on: read again and retry, or give up."""
+    """Another write changed the data that the call depends on. Read again and retry, or give up."""
 
 
 class Fenced(Error):
-    """Another process, or another handle of this one, opened this path for writing, and this handle
-    is dead: a database has one writer at a time. `open_reader` reads beside it. What was not
-    acknowledged may or may not have been recovered by the new writer."""
+    """Another process, or another handle of this process, opened the database for writing. A
+    database has one writer at a time, so this handle is unusable. `open_reader` reads beside a
+    writer. The outcome of unacknowledged writes is unknown: the new writer may have recovered
+    them."""
 
 
 class Closed(Error):
@@ -84,36 +85,37 @@ class Closed(Error):
 
 
 class Unavailable(Error):
-    """The store does not answer as it should just now. Nothing is known wrong: retry later."""
+    """The store does not respond, or responds with a temporary error. Retry later."""
 
 
 class Timeout(Unavailable, TimeoutError):
-    """The deadline of the call passed. An unfinished write goes on and may still succeed."""
+    """The deadline of the call passed. An unfinished write continues and may still succeed."""
 
 
 class Expired(Error):
-    """A checkpoint or another lease that this call relied on is gone: make a new one."""
+    """A checkpoint or lease that the call needs is gone. Create a new one."""
 
 
 class Invalid(Error, ValueError):
-    """The call itself is wrong: fix the argument that the text names."""
+    """An argument of the call is wrong. Fix the argument that the text names."""
 
 
 class NotFound(Error, FileNotFoundError):
-    """The database (or the object that was asked for by name) does not exist."""
+    """The database, or the named object, does not exist."""
 
 
 class Denied(Error, PermissionError):
-    """The store refused the credentials or the permission: fix them; retrying does not help."""
+    """The store refused the credentials or the permission. Fix them; retrying does not help."""
 
 
 class Corruption(Error):
-    """Stored bytes are not what was written: restore from a checkpoint or a copy."""
+    """Stored bytes differ from the written bytes. Restore from a checkpoint or a copy."""
 
 
 class Unsupported(Error):
-    """Written by a newer version of Siltstone, or not built yet: the text names what is missing."""
+    """The data was written by a newer version of Siltstone, or the feature is not implemented yet.
+    The text names the feature."""
 
 
 class Internal(Error):
-    """A rule of Siltstone itself was broken: please report it."""
+    """An internal invariant of Siltstone was violated. Please report it."""

@@ -1,24 +1,25 @@
-"""Ingest jobs: tables that any processes sort become part of a live database by one commit.
+"""Ingest jobs: any number of processes sort rows into tables, and one commit adds them to a live
+database.
 
     import siltstone
     from siltstone import ingest
 
     siltstone.open("example.db").close()
-    job = ingest.Job("example.db")          # picklable: hand it to workers of any kind
+    job = ingest.Job("example.db")          # picklable: send it to workers of any kind
 
-    def task(number):                       # in a worker; repeat it as you like
+    def task(number):                       # in a worker; it can be repeated
         with job.writer(number) as writer:
             for n in range(1000):
                 writer.add(b"%d/%d" % (number, n), b"value")
         return writer.finish()              # small, picklable
 
     request = job.commit([task(0), task(1)])
-    ingest.submit(request)                  # or, where the writer is: db.ingest(request)
+    ingest.submit(request)                  # or, in the process of the writer: db.ingest(request)
 
-A job may be asked for until its deadline, seven days on unless said otherwise. What is never asked
-for is collected after that; what was is taken in once, however often it is asked for. With
-``txn=(app, version)`` that holds for good: a version of an application that was taken in is
-answered with the job that brought it, and a lower one is a Conflict.
+A job can be submitted until its deadline, by default seven days after its creation. A job that was
+not submitted by then is collected. A submitted job is adopted once, however often it is submitted.
+With ``txn=(app, version)`` this holds permanently: submitting an adopted version of an application
+again returns the status of the job that brought it, and a lower version raises Conflict.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from os import PathLike
 from typing import Any, Literal, SupportsIndex
 
 from siltstone import _native
+from siltstone._checkpoints import moment
+from siltstone._importable import resolve
 from siltstone._native import PartWriter
-from siltstone.checkpoints import moment
-from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
-from siltstone.opening import (
+from siltstone._open import (
     StoreOptionsSource,
     Url,
     _open_for_a_moment,
     _reader_arguments,
     _store,
     _text,
+    hidden,
 )
+from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
 from siltstone.options import Options, Seconds
-from siltstone.providers import resolve
 
 __all__ = [
     "IngestRequest",
@@ -69,85 +71,85 @@ _LOOK_FOR = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task has staged: from `PartWriter.finish`. Small, and it pickles."""
+    """The staged data of one task, from `PartWriter.finish`. It is small and can be pickled."""
 
     job: str
-    """The job."""
+    """Id of the job."""
     part: int | str
-    """Its name within the job: of two parts of one name the first counts."""
+    """Name of the part within the job. If several parts have one name, the first counts."""
     rows: int
-    """Rows, deletes included."""
+    """Number of rows, including deletes."""
     bytes: int
-    """Bytes of its tables."""
+    """Size of the tables in bytes."""
     tables: int
-    """How many tables it has."""
+    """Number of tables."""
     data: Any = field(repr=False)
-    """What `Job.commit` takes of it."""
+    """Internal data for `Job.commit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """A job that is closed: whoever has this may ask for it, any number of times. It pickles."""
+    """A closed job. Any process can submit it, any number of times. It can be pickled."""
 
     url: str
-    """The database."""
+    """URL of the database."""
     job: str
-    """The job."""
+    """Id of the job."""
     rows: int
-    """Rows that it brings, deletes included."""
+    """Number of rows, including deletes."""
     bytes: int
-    """Bytes of its tables."""
+    """Size of the tables in bytes."""
     tables: int
-    """How many tables it has."""
+    """Number of tables."""
     _job: _PlainJob = field(repr=False)
     _attempt: str = field(repr=False)
 
     def to_plain(self) -> tuple[_PlainJob, str, int, int, int]:
-        """As plain values: the job, what closed it, and its figures."""
+        """Returns plain values: the job, the attempt that closed it, and its counts."""
         return (self._job, self._attempt, self.tables, self.rows, self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class IngestStatus:
-    """How a job stands."""
+    """The state of a job."""
 
     state: Literal["open", "pending", "adopted", "refused", "aborted", "ended", "forgotten"]
-    """"open": nobody has asked for it; "pending": it waits for the writer; "adopted": it is part of
-    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, or 4,096
-    others have ended since, or a later version of its application was taken in, or that was
-    forgotten, and what became of it is not known any more; "ended" in a way that this version has
-    no word for."""
+    """"open": not submitted. "pending": it waits for the writer. "adopted": it is part of the
+    database. "refused": the writer refused it. "aborted": it was aborted or withdrawn. "forgotten":
+    its outcome is no longer known, because its deadline has passed, 4,096 later jobs have ended, a
+    later version of its application was adopted, or its application was forgotten. "ended": it
+    ended in a way that this version of Siltstone does not know."""
     seq: int | None = None
-    """Where it is part of the database, unless a later version of its application has passed it
-    meanwhile: its last sequence number."""
+    """Last sequence number of an adopted job; None if a later version of its application was
+    adopted since."""
     reason: str | None = None
-    """Why it was refused."""
+    """Reason of a refusal."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """The fields as plain values for JSON."""
         return {"state": self.state, "seq": self.seq, "reason": self.reason}
 
 
 @dataclass(frozen=True)
 class StagedJob:
-    """A job that has something in its folder."""
+    """A job with objects in its folder."""
 
     id: str
-    """The job, as `Job.id` has it."""
+    """Id of the job, as `Job.id`."""
     deadline: datetime
-    """Until when it may be asked for."""
+    """Time until which the job can be submitted."""
     objects: int
-    """Objects of its folder: parts, and what closed it."""
+    """Number of objects in its folder: parts, and the record that closed it."""
     bytes: int
-    """Their bytes."""
+    """Size of the objects in bytes."""
     last_stored: datetime | None
-    """When the last of them was stored, by the store's clock."""
+    """Time at which the last object was stored, by the clock of the store."""
     status: IngestStatus
-    """How the job stands. One that is "open" was asked for by nobody: its tasks are at work, or
-    whoever staged it was killed."""
+    """State of the job. An "open" job was not submitted: its tasks are running, or its process was
+    killed."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """The fields as plain values for JSON."""
         return {
             "job": self.id,
             "deadline": self.deadline.isoformat(),
@@ -159,34 +161,37 @@ class StagedJob:
 
 
 class Job:
-    """An ingest job for the database at `url`. It pickles: the URL travels, store options come from
-    the environment at the other end, or from the provider that it was made with.
+    """An ingest job for the database at `url`. It can be pickled. The pickle carries the URL; store
+    options come from the environment where it is unpickled, or from the provider that the job was
+    created with.
 
-    :param txn: the application and its version: taken in once for good, and only upwards.
-    :param lifetime: for how long it may be asked for, at least: a timedelta, seconds, or text.
-        Later it is refused as soon as a collector has seen that its time is over, and the staged
+    :param txn: name of an application and its version. A version is adopted once, permanently, and
+        versions only increase.
+    :param lifetime: minimum time for which the job can be submitted: a timedelta, seconds, or text.
+        Later it is refused once a collector has seen that the deadline has passed, and its staged
         tables are deleted.
-    :param replace: a range of keys, `(start, end)`, None for no bound: what is in it when the job
-        is taken in is gone, and the job's rows are there, in one step. `(None, None)` overwrites
-        the whole database, of which no row is read or rewritten for it; a job without rows is the
-        delete of its range. Rows outside of the range are refused by `commit`.
-    :param behind: the rows come behind all that is there when the job is taken in, as if they had
-        been written first: they fill keys that nobody has written. What was deleted stays deleted,
-        and what has expired stays gone. The database must have been made for it
-        (``siltstone.open(url, allow_ingest_behind=True)``). Of several such jobs the first counts.
-        Change feeds do not tell of them. Not together with `replace`.
-    :raises NotFound: there is no database.
-    :raises Invalid: a range whose start is not below its end, or whose bounds are no keys.
-    :raises Unsupported: `behind`, and the database was made without `allow_ingest_behind`.
-    :raises Denied, Unavailable: as their texts say.
+    :param replace: a range of keys `(start, end)` to replace, None for no bound. When the job is
+        adopted, its rows replace all existing rows of the range in one step. `(None, None)`
+        overwrites the whole database without reading or rewriting rows. A job without rows deletes
+        the range. `commit` refuses rows outside of the range.
+    :param behind: add the rows as older than all rows that exist when the job is adopted, so that
+        they fill only keys that were never written. Deleted and expired rows stay deleted. The
+        database must have been created with ``siltstone.open(url, allow_ingest_behind=True)``. Of
+        several such jobs the first wins. Change feeds do not contain them. It cannot be combined
+        with `replace`.
+    :raises NotFound: if there is no database.
+    :raises Invalid: if the start of the range is not below its end, or a bound is not a valid key.
+    :raises Unsupported: if `behind` is True and the database was created without
+        `allow_ingest_behind`.
+    :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
 
     __slots__ = ("_job", "_provider", "_store_options", "deadline", "url")
 
     url: str
-    """The database."""
+    """URL of the database."""
     deadline: datetime
-    """Until when it may be asked for, at least."""
+    """Time until which the job can be submitted, at least."""
 
     def __init__(
         self,
@@ -198,14 +203,15 @@ class Job:
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
     ) -> None:
+        store_options = hidden(store_options)
         _checked(txn)
         match replace:
             case None | (_, _):
                 pass
             case _:
-                raise TypeError(f"replace: a pair of a start and an end, not {replace!r}")
+                raise TypeError(f"replace must be a pair (start, end), not {replace!r}")
         if behind and replace is not None:
-            raise Invalid("a job that comes behind all that is there replaces nothing: make two")
+            raise Invalid("behind and replace exclude each other: create two jobs")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
         begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn, replace, behind)
         self._job: _PlainJob = begun[0]
@@ -213,29 +219,30 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Its identity, a ULID."""
+        """Id of the job, a ULID."""
         return self._job[0]
 
     @property
     def txn(self) -> tuple[str, int] | None:
-        """The application and its version."""
+        """The application and its version, or None."""
         return self._job[3]
 
     @property
     def replace(self) -> tuple[bytes | None, bytes | None] | None:
-        """What it replaces: the first key, and the first one behind it; None for the last key."""
+        """The replaced range: the first key and the exclusive end; None for no bound. None if the
+        job replaces no range."""
         return self._job[4]
 
     @property
     def behind(self) -> bool:
-        """Whether it comes behind all that is there."""
+        """Whether the rows are added as older than all existing rows."""
         return self._job[5]
 
     def for_txn(self, txn: tuple[str, int] | None) -> Job:
-        """The same job, asked for as another version of an application: for whoever learns of that
-        after the job began. Parts of either are parts of both.
+        """Returns the same job for another version of an application, for callers that learn the
+        version after the job began. Parts of either job are parts of both.
 
-        :raises Invalid: a version below 0, an application without a name.
+        :raises Invalid: if the version is below 0, or the application has no name.
         """
         _checked(txn)
         other = object.__new__(Job)
@@ -255,20 +262,23 @@ class Job:
         scratch: str | PathLike[str] | None = None,
         table_bytes: int = _TABLE_BYTES,
     ) -> PartWriter:
-        """A writer of one part, in whatever process: it sorts, and uploads tables.
+        """Returns a writer for one part, in any process. The writer sorts rows and uploads tables.
 
-        :param part: a name for the part within the job: whoever repeats a task uses the same.
-        :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
-            effect.
-        :param duplicates: "error", or "last": of rows with one key the one added last counts.
-        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what is
-            more goes through files in `scratch`.
+        :param part: name of the part within the job. A repeated task uses the same name.
+        :param options: `block_bytes`, `compression` and `filter_bits_per_key`. Other options have
+            no effect.
+        :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+            them.
+        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger
+            data is sorted through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
-        :param table_bytes: bytes of rows from which on another table is begun.
+        :param table_bytes: size of the rows in bytes after which the writer begins another table.
+        :raises TypeError: if `part` is neither a whole number nor text.
+        :raises Invalid: if `table_bytes` is below 1, or another argument is not valid.
         """
         part = _named(part)
         if table_bytes < 1:
-            raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
+            raise Invalid(f"table_bytes must be 1 or more, not {table_bytes}")
         given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
         return _native.ingest_writer(self.url, self._store_options, self._job, part, *given)
 
@@ -282,14 +292,14 @@ class Job:
         duplicates: Literal["error", "last"] = "error",
         memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
     ) -> Part:
-        """One part of any amount of Arrow data, made on all cores of this machine: what
-        `Database.load` does, in whatever process. Arguments and errors are those of it, and:
+        """Builds one part from any amount of Arrow data, on all cores of this machine, in any
+        process. Other arguments and errors are those of `Database.load`.
 
-        :param part: a name for the part within the job: whoever repeats a task uses the same.
-        :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
-            effect.
+        :param part: name of the part within the job. A repeated task uses the same name.
+        :param options: `block_bytes`, `compression` and `filter_bits_per_key`. Other options have
+            no effect.
         """
         part = _named(part)
         order = (sorted, duplicates)
@@ -302,26 +312,29 @@ class Job:
             order,
             memory_bytes,
             scratch,
-            progress,
+            on_progress,
         )
         return Part(self.id, part, rows, size, tables, data)
 
     def commit(self, parts: Iterable[Part]) -> IngestRequest:
-        """Closes the job: it brings these parts, and never others. Of equal keys in several parts
-        that of the last one counts. Where somebody has closed it before, what they gave counts.
+        """Closes the job with these parts. No other part can be added later. If several parts have
+        a key, the last part wins. If the job was closed before, the parts of that call count.
 
-        :raises Invalid: no rows, unless it replaces a range; rows outside of that; parts of another
-            job.
-        :raises Conflict: the job was aborted, or closed as another version of an application.
+        :raises Invalid: if there are no rows and the job replaces no range, if a row is outside of
+            the range, or if a part belongs to another job.
+        :raises Conflict: if the job was aborted, or was closed for another version of an
+            application.
         """
         first: dict[int | str, Part] = {}
         for part in parts:
             if not isinstance(part, Part):
                 kind = type(part).__name__
-                raise TypeError(f"a part is what PartWriter.finish and Job.load give, not {kind}")
+                raise TypeError(
+                    f"a part must be the result of PartWriter.finish or Job.load, not {kind}"
+                )
             first.setdefault(part.part, part)
         if any(part.job != self.id for part in first.values()):
-            raise Invalid("a part is another job's")
+            raise Invalid("a part belongs to another job; commit each job with its own parts")
         data = [part.data for part in first.values() if part.tables]
         plain, attempt, tables, rows, size = _native.ingest_commit(
             self.url, self._store_options, self._job, data
@@ -329,11 +342,11 @@ class Job:
         return IngestRequest(self.url, self.id, rows, size, tables, plain, attempt)
 
     def abort(self) -> IngestStatus:
-        """Gives the job up, unless it was asked for: then the answer says how it stands."""
+        """Aborts the job, unless it was submitted. Returns its state."""
         return IngestStatus(*_native.ingest_abort(self.url, self._store_options, self._job))
 
     def to_plain(self) -> _PlainJob:
-        """As plain values: what it is, and for whom."""
+        """Returns the job as plain values."""
         return self._job
 
     def __getstate__(self) -> tuple[str, _PlainJob, datetime, str | None]:
@@ -346,14 +359,16 @@ class Job:
         self._store_options = _store(self._provider)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_job"):
+            return "<siltstone.ingest.Job, not begun>"
         return f"<siltstone.ingest.Job {self.id} for {self.url}>"
 
 
 def _checked(txn: tuple[str, int] | None) -> None:
-    """That it is an application and its version.
+    """Checks an application and its version.
 
-    :raises TypeError: no pair of a name and a number.
-    :raises Invalid: a name that is empty; a version below 0, or of more than 64 bits.
+    :raises TypeError: if `txn` is not a pair of a name and a number.
+    :raises Invalid: if the name is empty, or the version is below 0 or has more than 64 bits.
     """
     if txn is None:
         return
@@ -361,31 +376,34 @@ def _checked(txn: tuple[str, int] | None) -> None:
         case (str(), SupportsIndex() as number) if not isinstance(number, bool):
             version = number.__index__()
         case _:
-            raise TypeError(f"txn: a pair of the application's name and its version, not {txn!r}")
+            raise TypeError(f"txn must be a pair (application name, version), not {txn!r}")
     if not txn[0] or not 0 <= version < 1 << 64:
-        raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
+        raise Invalid(
+            f"txn is {txn!r}: give a name that is not empty, and a version from 0 to 2**64 - 1"
+        )
 
 
 def _named(part: SupportsIndex | str) -> int | str:
-    """What names a part: 1, 1.0 and True would be one.
+    """Returns the name of a part. Only whole numbers and text are accepted, because 1, 1.0 and True
+    are equal.
 
-    :raises TypeError: neither a whole number nor text.
+    :raises TypeError: if `part` is neither a whole number nor text.
     """
     if isinstance(part, str):
         return part
     if isinstance(part, bool) or not isinstance(part, SupportsIndex):
-        raise TypeError(f"part: a number or a text that names it, not {part!r}")
+        raise TypeError(f"part must be a whole number or text, not {part!r}")
     return part.__index__()
 
 
 def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
-    """What the compiled part takes.
+    """Converts a request for the compiled module.
 
-    :raises TypeError: for what is no request.
+    :raises TypeError: if `request` is not an IngestRequest.
     """
     if not isinstance(request, IngestRequest):
         kind = type(request).__name__
-        text = f"request: expected what Job.commit gives, not {kind}"
+        text = f"request must be the result of Job.commit, not {kind}"
         raise TypeError(text)
     return request.to_plain()
 
@@ -398,26 +416,30 @@ def submit(
     timeout: Seconds = _LOOK_FOR,
     store_options: StoreOptionsSource | None = None,
 ) -> IngestStatus:
-    """Asks for a job, from any process, any number of times: the writer takes it in, wherever it
-    is. Where the last writer has closed, this opens the database, takes the job in, and closes it.
+    """Submits a job, from any process, any number of times. An open writer adopts it, in whichever
+    process it runs. If the last writer has closed, this call opens the database, adopts the job,
+    and closes the database.
 
-    :param wait: until the job is taken in or refused; otherwise it may be "pending" still.
-    :param take_over: what to do about a writer that did not close. By default one that died in a
-        local folder is ended, since a lock tells that it is dead; in an object store nothing tells,
-        and it is left alone, unless it was this very function in another process, or one that
-        Spark calls: those are ended after two seconds. True ends whoever it is: one that lives on
-        is fenced. False leaves a writer alone everywhere.
-    :param timeout: for how long it waits.
-    :raises Conflict: the job is for another database or a state that a restore has undone; its
-        deadline is over, and a collector has seen that; it was aborted; a later version of its
-        application was taken in, or that was forgotten after the job began.
-    :raises Timeout: it stays asked for, and the writer takes it in when there is one.
-    :raises Unavailable: without `wait`, where no more jobs may wait: ask again later.
-    :raises NotFound, Denied: as their texts say.
+    :param wait: wait until the job is adopted or refused. Otherwise the result may be "pending".
+    :param take_over: what to do about a writer that did not close. None: fence it if it is known to
+        be dead, which only a local folder can tell, by a lock. In an object store leave it alone,
+        unless it is another `submit` or a writer of the Spark package: fence these after two
+        seconds. True: fence it, alive or not. False: leave it alone everywhere.
+    :param timeout: maximum wait, 10 minutes by default.
+    :returns: the state of the job.
+    :raises Conflict: if the job is for another database or for a state that a restore has undone,
+        if a collector has seen that its deadline has passed, if it was aborted, if a later version
+        of its application was adopted, or if the application was forgotten after the job began.
+    :raises Timeout: if the job is not adopted in time. It remains submitted, and the next writer
+        adopts it.
+    :raises Unavailable: without `wait`, if the maximum number of jobs is waiting: submit again
+        later.
+    :raises NotFound, Denied: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
-        raise TypeError("timeout: a duration; wait=False does not wait")
+        raise TypeError("timeout must be a duration; use wait=False to not wait")
 
     def asked(seconds: float | None) -> IngestStatus:
         return IngestStatus(*_native.ingest_submit(request.url, store, plain, seconds))
@@ -425,10 +447,10 @@ def submit(
     if not wait:
         return asked(None)
     until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
-    # Whoever opened the database for a moment, and did not close it, may be at work: it has time.
+    # Another process may be adopting jobs right now. It gets time before it is fenced.
     ends_others = False
     while True:
-        # Where there is no room, whoever opens the database makes some.
+        # If the queue of jobs is full, opening the database makes room.
         with suppress(Unavailable):
             stands = asked(None)
             if stands.state != "pending":
@@ -438,21 +460,21 @@ def submit(
         left = until - time.monotonic()
         if left <= 0:
             raise Timeout(
-                "submit: the job was not taken in within the time-out; it stays asked for, and the "
-                "next writer takes it in"
-                + (f" (this call may not open the database: {barred})" if barred else "")
-                + ". If the last writer died, take_over=True ends it"
+                "submit: the job was not adopted within the timeout; it remains submitted, and the "
+                "next writer adopts it"
+                + (f" (this call could not open the database: {barred})" if barred else "")
+                + ". If the last writer died, take_over=True fences it"
             )
         with suppress(Timeout):
             return asked(min(left, _LOOK_AGAIN))
 
 
 _LOOK_AGAIN = 2.0
-"""Seconds after which `submit` tries again to take the job in by itself."""
+"""Seconds after which `submit` tries again to open the database itself."""
 
 
 _TELL_OF_WRITERS = ("file", "memory")
-"""Stores that know whether a writer is alive."""
+"""Kinds of stores that know whether a writer is alive."""
 
 
 def _take_in(
@@ -462,10 +484,12 @@ def _take_in(
     *,
     ends_others: bool,
 ) -> str | None:
-    """Opens the database for a moment, to take the job in; why that was not possible.
+    """Opens the database for a moment to adopt the job. Returns the reason if that was not
+    possible, else None.
 
-    :param ends_others: whether this ends another that did just this and did not close.
+    :param ends_others: whether to fence another process that does the same and did not close.
     """
+    store_options = hidden(store_options)
     scheme, found, _ = request.url.partition("://")
     if take_over is None and found and scheme.lower() not in _TELL_OF_WRITERS:
         take_over = False
@@ -475,8 +499,8 @@ def _take_in(
         ) as db:
             db.ingest(request).wait()
     except (Closed, Conflict, Fenced, Invalid, Unavailable) as error:
-        # A writer lives, or did not close, or came at the same time: it is left to that one. Or the
-        # job was refused, as the next answer has it.
+        # Another writer is alive, did not close, or opened at the same time: it adopts the job. Or
+        # the job was refused, and the next status says so.
         return str(error)
     return None
 
@@ -484,15 +508,17 @@ def _take_in(
 def status(
     url: Url, request: IngestRequest | Job | str, *, store_options: StoreOptionsSource | None = None
 ) -> IngestStatus:
-    """How a job stands, asked by anyone, as the manifest has it: one that the writer has taken into
-    its log, and readers see, is "pending" until the next flush installs it.
+    """Returns the state of a job, from any process, as recorded in the manifest. A job that the
+    writer has adopted into its log, and that readers already see, is "pending" until the next
+    flush.
 
-    :param request: the request, the job, or the job's id, which is all that is known then: where
-        what the job staged is collected, one that a later version of its application has passed
-        is "open" by its id.
-    :raises Conflict: a request or a job of another database.
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :param request: the request, the job, or the id of the job. The id alone carries less
+        information: after the staged data is collected, a job that a later version of its
+        application has passed is "open" by its id.
+    :raises Conflict: if the request or the job is for another database.
+    :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     place = (_text(url), _store(store_options))
     if isinstance(request, str):
         return IngestStatus(*_native.ingest_status(*place, request))
@@ -501,13 +527,14 @@ def status(
 
 
 def jobs(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[StagedJob]:
-    """Every job that has something in its folder, the earliest deadline first: those that were
-    never asked for, those that wait for the writer, and those whose tables are part of the database
-    or are still to be collected.
+    """Lists all jobs with objects in their folder, the earliest deadline first: jobs that were not
+    submitted, jobs that wait for the writer, and jobs that were adopted or ended and are not
+    collected yet.
 
-    :raises NotFound: there is no database.
-    :raises Denied, Unavailable: as their texts say.
+    :raises NotFound: if there is no database.
+    :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
 
     def moment(millis: int) -> datetime:
         return datetime.fromtimestamp(millis / 1000, UTC)
@@ -529,24 +556,26 @@ def jobs(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[S
 def withdraw(
     url: Url, job: StagedJob | Job | str, *, store_options: StoreOptionsSource | None = None
 ) -> IngestStatus:
-    """Takes a job back that nobody asked for, such as one whose tasks were killed: nobody can ask
-    for it any more, and what it staged goes with the next round of a collector. One that is asked
-    for, or part of the database, stays so, and the answer says how it stands.
+    """Withdraws a job that was not submitted, such as one whose tasks were killed. It can no longer
+    be submitted, and the next round of a collector deletes its staged data. A job that is pending
+    or adopted is not changed. Returns the state of the job.
 
     :param job: the job, or its id.
-    :raises NotFound: no database, or no such job.
-    :raises Denied, Unavailable: as their texts say.
+    :raises NotFound: if there is no database, or no such job.
+    :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     named = job if isinstance(job, str) else job.id
     return IngestStatus(*_native.ingest_withdraw(_text(url), _store(store_options), named))
 
 
 def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:
-    """Forgets the last version of an application, which may begin anew then, with jobs that begin
-    from now on: those that began before are refused, since nothing tells any more which of them
-    are part of the database.
+    """Forgets the last adopted version of an application, so that its versions can begin anew with
+    jobs that are created afterwards. Earlier jobs of the application are refused, because it is no
+    longer known which of them were adopted.
 
-    :raises Conflict: a job of it waits.
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :raises Conflict: if a job of the application is pending.
+    :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
     """
+    store_options = hidden(store_options)
     _native.ingest_forget(_text(url), _store(store_options), app)

@@ -1,4 +1,4 @@
-"""Keys made of parts, in the order of the parts.
+"""Keys that are packed from several parts, and ordered by them.
 
     from datetime import date
     from siltstone import keys
@@ -11,9 +11,9 @@
     for key in db.keys(start, end):
         country, number, day = keys.unpack(key)
 
-Bytes that are joined by hand have an order that is wrong somewhere: negative numbers behind
-positive ones, `("a", "b")` and `("ab", "")` on one key. These have the order of the tuples,
-whatever is in them, and the encoding is frozen: keys that are stored stay readable.
+Concatenated bytes do not sort correctly: negative numbers sort after positive ones, and `("a",
+"b")` and `("ab", "")` become the same key. Packed keys have the order of the tuples for any parts.
+The encoding is frozen, so stored keys stay readable.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ from siltstone._native import pack, prefix_range, unpack
 __all__ = ["Part", "pack", "prefix_range", "unpack"]
 
 Part: TypeAlias = bool | int | float | Decimal | date | datetime | str | bytes | UUID | None
-"""What a key is made of, and comes apart into."""
+"""A part of a key: an argument of `pack`, and an element of the result of `unpack`."""

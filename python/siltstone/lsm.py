@@ -2,15 +2,15 @@
 
     from siltstone import lsm
 
-    with lsm.SstWriter("rows.sst") as writer:       # sorts what does not come in order
+    with lsm.SstWriter("rows.sst") as writer:       # sorts the rows
         writer.add_many([b"b", b"a"], [b"2", b"1"])
     with lsm.SstReader("rows.sst") as table:
         assert table[b"a"] == b"1"
 
-A `MemTable` is a sorted buffer in memory that keeps every version; an `SstWriter` writes a sorted
-table into a file of its own, anywhere a database can live; an `SstReader` reads one; `merge_sorted`
-reads several of these as one; a `BloomFilter` says which keys are certainly not there. All of it is
-the code that a database runs on.
+A `MemTable` is a sorted buffer in memory that keeps every version. An `SstWriter` writes a sorted
+table to a file in any supported store, and an `SstReader` reads one. `merge_sorted` reads several
+of them as one. A `BloomFilter` tells which keys are certainly absent. A database runs on the same
+code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from siltstone._importable import resolve
 from siltstone._native import (
     BloomFilter,
     MemTable,
@@ -28,7 +29,6 @@ from siltstone._native import (
     SstWriter,
     merge_sorted,
 )
-from siltstone.providers import resolve
 
 __all__ = [
     "BloomFilter",
@@ -43,34 +43,34 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SstInfo:
-    """What a table says of itself."""
+    """The description of a table."""
 
     url: str | None
-    """Where it is, without secrets; None for a file object and for bytes."""
+    """URL of the table, without secrets; None for a file object and for bytes."""
     id: str
-    """Its identity (a ULID), to which its checksums are bound."""
+    """Identity of the table (a ULID), to which its checksums are bound."""
     rows: int
-    """Entries of all kinds and versions, tombstones included."""
+    """Number of entries of all kinds and versions, including tombstones."""
     tombstones: int
-    """Tombstones among the rows."""
+    """Number of tombstones among the rows."""
     bytes: int
-    """Length of the file."""
+    """Length of the file in bytes."""
     key_bytes: int
-    """Bytes of all keys."""
+    """Size of all keys in bytes."""
     value_bytes: int
-    """Bytes of all values."""
+    """Size of all values in bytes."""
     first_key: builtins.bytes
     """Smallest key."""
     last_key: builtins.bytes
     """Largest key."""
     min_seq: int
-    """Smallest sequence number; 0 for a table that was written alone."""
+    """Smallest sequence number; 0 for a table of `SstWriter`."""
     max_seq: int
-    """Largest sequence number; 0 for a table that was written alone."""
+    """Largest sequence number; 0 for a table of `SstWriter`."""
     first_expiry: datetime | None
-    """When the first row expires, in UTC; None when none does."""
+    """Earliest expiry of a row, in UTC; None if no row expires."""
     last_expiry: datetime | None
-    """When the last row expires, in UTC; None when one never does."""
+    """Latest expiry of a row, in UTC; None if a row does not expire."""
     checksum: int
     """CRC32C of the whole file."""
 
@@ -78,15 +78,18 @@ class SstInfo:
 def _reopen_sst_reader(
     source: Any, named: dict[str, Any], provider: str | None = None
 ) -> SstReader:
-    """What an unpickled reader calls: store options come from the provider, or else from this
-    process's environment."""
+    """Opens a reader from its pickle. Store options come from the provider, or else from the
+    environment of this process."""
     return SstReader(source, options=named, store_options=provider)
 
 
 def _reduced_sst_reader(
     source: Any, named: dict[str, Any], provider: str | None
 ) -> tuple[Any, ...]:
-    """What a reader is pickled as."""
+    """Returns the pickled form of a reader.
+
+    :raises Invalid: if the provider cannot be imported by name.
+    """
     if provider is not None:
         resolve(provider)
     return (_reopen_sst_reader, (source, named, provider))

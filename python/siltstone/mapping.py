@@ -21,21 +21,22 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 Codec = type[bytes] | type[str] | tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
-"""`bytes`: as they are; `str`: in UTF-8; or two functions, to bytes and back."""
+"""`bytes`: no conversion. `str`: UTF-8. Otherwise a pair of functions: encode to bytes, and decode
+from bytes."""
 
 
 @final
 class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
-    """A database as a mutable mapping, from `Database.mapping`: what takes a `dict` takes it, as
-    `shelve.Shelf` does. Keys come in the order of their bytes.
+    """A database as a mutable mapping, from `Database.mapping`, for code that takes a `dict`, like
+    `shelve.Shelf`. Keys are in the order of their bytes.
 
-    It holds no data and no position: it is used from any thread, and several of one database see
-    the same. Whoever opened the database closes it.
+    The mapping holds no data and no position. It can be used from any thread, and several mappings
+    of one database see the same data. It does not close the database.
 
-    - `len` counts, by a scan of all keys; so does the `len` of a view.
-    - `del` of an absent key is KeyError, as of any mapping, and reads to find out.
-    - `pop`, `popitem` and `setdefault` read, then write: another thread may come between them.
-    - `clear` is one write; the views iterate one moment of the database each.
+    - `len` scans and counts all keys, also for a view.
+    - `del` of an absent key raises KeyError, which costs a read.
+    - `pop`, `popitem` and `setdefault` read and then write. Another thread may write in between.
+    - `clear` is one write. An iteration of a view reads one state of the database.
     """
 
     __slots__ = ("__weakref__", "_database", "_key", "_value")
@@ -72,18 +73,18 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
         return (decode(key) for key in self._database.keys(reverse=True))
 
     def __len__(self) -> int:
-        """Counts: every key is read."""
+        """Counts the keys; every key is read."""
         return sum(1 for _ in self._database)
 
     def __bool__(self) -> bool:
         return any(True for _ in self._database.keys(limit=1))
 
     def keys(self) -> KeysView[_Key]:
-        """A view of the keys."""
+        """Returns a view of the keys."""
         return KeysView(self)
 
     def items(self) -> ItemsView[_Key, _Value]:
-        """A view of keys and values, which are read together."""
+        """Returns a view of the keys and values, which are read together."""
 
         def read() -> Iterator[tuple[_Key, _Value]]:
             key, value = self._key[1], self._value[1]
@@ -92,7 +93,7 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
         return _Items(self, read)
 
     def values(self) -> ValuesView[_Value]:
-        """A view of the values."""
+        """Returns a view of the values."""
 
         def read() -> Iterator[_Value]:
             decode = self._value[1]
@@ -101,11 +102,11 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
         return _Values(self, read)
 
     def clear(self) -> None:
-        """Deletes every key, by one write."""
+        """Deletes all keys with one write."""
         self._database.delete_range(start=b"\x00")
 
     def sync(self) -> None:
-        """Returns when everything that was written is durable: what `shelve` calls."""
+        """Returns when all writes are durable; the counterpart of `shelve.Shelf.sync`."""
         self._database.flush()
 
     def __repr__(self) -> str:
@@ -128,7 +129,7 @@ class _Items(ItemsView[_Key, _Value]):
 
 
 class _Values(ValuesView[_Value]):
-    """Values, read without a look-up each."""
+    """Values, read without a look-up for each."""
 
     def __init__(self, mapping: Mapping[Any, _Value], read: Callable[[], Iterator[_Value]]) -> None:
         super().__init__(mapping)
@@ -149,7 +150,10 @@ def _encoded(text: str) -> bytes:
 
 
 def _functions(codec: Codec, name: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """To bytes and back."""
+    """Returns the encoder and the decoder of a codec.
+
+    :raises TypeError: if `codec` is not a codec.
+    """
     if codec is bytes:
         return _same, _same
     if codec is str:

@@ -1,4 +1,4 @@
-"""Merge operators: what `merge` adds is folded into the value when it is read.
+"""Merge operators: functions that fold the operands of `merge` into a value when it is read.
 
     import siltstone
 
@@ -7,9 +7,10 @@
             db.merge(b"visits", (1).to_bytes(8, "little", signed=True))
         assert int.from_bytes(db[b"visits"], "little", signed=True) == 3
 
-Three are built in: ``"sum_i64"`` (8 bytes, little-endian, signed; it wraps), ``"max"`` (the larger
-by bytes) and ``"append"``. Any other is a function that every process can import, or a
-`MergeOperator` of such functions. The database records its name, and refuses another.
+Three operators are built in: ``"sum_i64"`` (8 bytes, little-endian, signed; it wraps around),
+``"max"`` (the larger value by bytes) and ``"append"``. Any other operator is a function that every
+process can import, or a `MergeOperator` of such functions. The database records the name of its
+operator, and refuses an operator with another name.
 """
 
 from __future__ import annotations
@@ -19,32 +20,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
+from siltstone._importable import name_of, resolve
 from siltstone.exceptions import Invalid
-from siltstone.providers import name_of, resolve
 
 __all__ = ["Fold", "FoldOperands", "MergeOperator", "MergeOperatorSource"]
 
 Fold = Callable[[bytes, bytes | None, list[bytes]], bytes]
-"""Gives the value of a key (first argument) after operands, oldest first, are applied to its value
-before (None: it had none)."""
+"""Returns the value of a key. The arguments are the key, its previous value (None if it had none),
+and the operands, oldest first."""
 FoldOperands = Callable[[bytes, list[bytes]], bytes | None]
-"""Gives one operand that does what these do one after the other, or None where there is none."""
+"""Returns one operand with the effect of several operands, oldest first; None if there is no such
+operand."""
 
 _LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
 class MergeOperator:
-    """How operands are folded, under a name that the database records.
+    """A merge operator: its functions, and the name that the database records.
 
-    Folding must be associative: some operands first and the rest later must give the same value,
-    and the same arguments always the same bytes. The functions are called by reads and by
-    compactions, in any thread. What they raise reaches the reader as the cause of an Invalid; a
-    compaction leaves the operands as they are, so nothing is lost.
+    Folding must be associative: folding some operands first and the others later must give the same
+    value. The same arguments must always give the same bytes. Reads and compactions call the
+    functions, in any thread. An exception of a function is the cause of the Invalid that a read
+    raises. A compaction then keeps the operands unchanged, so no data is lost.
 
-    :param name: what the database records: 1 to 255 characters, no built-in name.
+    :param name: the name that the database records: 1 to 255 characters, not a built-in name.
     :param fold: see `Fold`.
-    :param fold_operands: see `FoldOperands`; with it, a compaction makes one operand of many.
+    :param fold_operands: see `FoldOperands`. With it, a compaction combines several operands into
+        one.
+    :raises TypeError: if the name is not a str, or a function is not callable.
+    :raises Invalid: if the name is empty, too long, or that of a built-in operator.
     """
 
     name: str
@@ -64,14 +69,15 @@ class MergeOperator:
 
 
 MergeOperatorSource = MergeOperator | Fold | str
-"""A `MergeOperator`; a function `fold`, whose name is then ``module:function``; the name of a
+"""A `MergeOperator`; a `Fold` function, whose name is then ``module:function``; the name of a
 built-in operator; or ``"module:name"`` of one of the first two."""
 
 
 def described(operator: MergeOperatorSource | None) -> str | tuple[str, Any, Any] | None:
-    """What the compiled part takes: a built-in name, or a name with its functions.
+    """Converts an operator for the compiled module: a built-in name, or a name with its functions.
 
-    :raises Invalid: a name that nothing has, a function that other processes cannot import.
+    :raises TypeError: if `operator` has an unsupported type.
+    :raises Invalid: if a name is unknown, or other processes cannot import a function.
     """
     if isinstance(operator, str):
         if ":" not in operator:

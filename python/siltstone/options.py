@@ -23,11 +23,11 @@ __all__ = [
 Seconds = timedelta | float | str
 """A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
 Bytes = int | str
-"""A number of bytes, or one with its unit: ``"64KiB"``, ``"1GiB"``."""
+"""A number of bytes, or text with a unit: ``"64KiB"``, ``"1GiB"``."""
 
 
 class WindowValues(TypedDict, total=False):
-    """What `Windows` takes."""
+    """Arguments of `Windows`."""
 
     by: Literal["key", "expiry"]
     length: Seconds
@@ -37,14 +37,14 @@ class WindowValues(TypedDict, total=False):
 
 
 class CompactorValues(TypedDict, total=False):
-    """What `Compactors` takes."""
+    """Arguments of `Compactors`."""
 
     poll_interval: Seconds
     worker_timeout: Seconds
 
 
 class GcValues(TypedDict, total=False):
-    """What `Gc` takes."""
+    """Arguments of `Gc`."""
 
     interval: Seconds
     min_age: Seconds
@@ -53,7 +53,7 @@ class GcValues(TypedDict, total=False):
 
 
 class WriteValues(TypedDict, total=False):
-    """What `Writes` takes."""
+    """Arguments of `Writes`."""
 
     skip_memtable_bytes: Bytes | None
     ingest_poll_interval: Seconds | None
@@ -61,7 +61,7 @@ class WriteValues(TypedDict, total=False):
 
 
 class ReaderValues(TypedDict, total=False):
-    """What `Readers` takes."""
+    """Arguments of `Readers`."""
 
     checkpoint_lifetime: Seconds
     max_staleness: Seconds | None
@@ -69,7 +69,8 @@ class ReaderValues(TypedDict, total=False):
 
 
 class OptionValues(TypedDict, total=False):
-    """What `Options` takes. Its docstring tells meaning, range and default of each."""
+    """Arguments of `Options`. The docstring of `Options` has the meaning, range and default of
+    each."""
 
     flush_interval: Seconds
     flush_bytes: Bytes
@@ -79,7 +80,7 @@ class OptionValues(TypedDict, total=False):
     l0_manifest_commit_interval: Seconds
     max_memtable_bytes: Bytes
     manifest_poll_interval: Seconds | None
-    reader_checkpoint: bool
+    reader_lease: bool
     readers: Readers | ReaderValues
     max_batch_bytes: Bytes
     writes: Writes | WriteValues
@@ -112,7 +113,7 @@ class OptionValues(TypedDict, total=False):
 
 
 class _Named(Mapping[str, Any]):
-    """A mapping of what was named; attributes answer defaults too."""
+    """A mapping of the given options. Attributes also return defaults."""
 
     __slots__ = ("_named",)
 
@@ -152,7 +153,7 @@ class _Named(Mapping[str, Any]):
 
 
 class _Group(_Named):
-    """Options that only one part needs."""
+    """The options of one part of Siltstone."""
 
     __slots__ = ()
 
@@ -163,10 +164,10 @@ class _Group(_Named):
 
 
 class Windows(_Group):
-    """The options of compaction in windows of time, for `Options.windows`.
+    """The options of compaction in time windows, for `Options.windows`.
 
-    They have an effect with ``compaction_scheduler="time_window"``. Checked when made, but for
-    what only all options together can tell.
+    They apply with ``compaction_scheduler="time_window"``. They are checked at construction, except
+    for rules that depend on other options.
     """
 
     __slots__ = ()
@@ -176,9 +177,11 @@ class Windows(_Group):
 
 
 class Compactors(_Group):
-    """The options of compactors in processes of their own and of workers, for `Options.compactors`.
+    """The options of compactors in separate processes and of their workers, for
+    `Options.compactors`.
 
-    Give the same to every process of a database: by them they tell whether another one is dead.
+    Give all processes of a database the same values: with them a process detects that another one
+    is dead.
     """
 
     __slots__ = ()
@@ -188,10 +191,10 @@ class Compactors(_Group):
 
 
 class Gc(_Group):
-    """The options of the writer's garbage collector, for `Options.gc`.
+    """The options of the garbage collector of the writer, for `Options.gc`.
 
-    They have an effect with ``embedded_gc``, which is on by default; `siltstone.admin.run_gc` has
-    arguments of its own.
+    They apply with ``embedded_gc``, which is on by default. `siltstone.admin.run_gc` has its own
+    arguments.
     """
 
     __slots__ = ()
@@ -201,9 +204,8 @@ class Gc(_Group):
 
 
 class Readers(_Group):
-    """The options that readers alone need, for `Options.readers`. Whether they lease what they read
-    is `reader_checkpoint`.
-    """
+    """The options of readers, for `Options.readers`. The option `reader_lease` is not in this
+    group."""
 
     __slots__ = ()
 
@@ -212,7 +214,7 @@ class Readers(_Group):
 
 
 class Writes(_Group):
-    """The options that large batches and transactions alone need, for `Options.writes`."""
+    """The options of large batches and transactions, for `Options.writes`."""
 
     __slots__ = ()
 
@@ -221,15 +223,16 @@ class Writes(_Group):
 
 
 class Options(_Named):
-    """Named options, checked when made; everything not named has its default.
+    """Options by name, checked at construction. An option that is not given has its default.
 
-    A mapping of what was named, with durations as float seconds. Attributes answer defaults too.
-    Unknown names, wrong types and values out of range raise `Invalid` (a ValueError) that names the
-    option and its range.
+    An `Options` is a mapping of the given options, with durations as float seconds. Attributes also
+    return defaults. An unknown name, a wrong type or a value out of range raises `Invalid` (a
+    ValueError) that names the option and its range.
 
-    What only one part needs is a group with a class of its own, or a dict, wherever options are
-    taken: ``Options(windows=Windows(by="key", prefix_bytes=4))``, ``{"gc": {"min_age": "1h"}}``.
-    Where there are names alone, as on the command line, a dot is between: ``gc.min_age=1h``.
+    The options of one part of Siltstone are a group with its own class, or a dict:
+    ``Options(windows=Windows(by="key", prefix_bytes=4))``, ``{"gc": {"min_age": "1h"}}``. If only
+    names are possible, as on the command line, a dot separates the group and the name:
+    ``gc.min_age=1h``.
     """
 
     __slots__ = ()
@@ -245,10 +248,10 @@ class Options(_Named):
 
 
 def named_options(options: Options | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options that were named, in plain types.
+    """Returns the given options in plain types.
 
-    :raises Invalid: as `Options`.
-    :raises TypeError: for what is no mapping.
+    :raises Invalid: as for `Options`.
+    :raises TypeError: if `options` is not a mapping.
     """
     if options is None:
         return {}

@@ -9,80 +9,80 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siltstone import _native, showing
+from siltstone import _display, _native
 
 __all__ = ["Compaction", "Figure", "Size", "Stats"]
 
 
 class Size(NamedTuple):
-    """About how much a range holds, as it is stored: what `approximate_size` answers."""
+    """The estimated stored size of a range: the result of `approximate_size`."""
 
     bytes: int
-    """Bytes of blocks in tables, as they are compressed, and of memtables."""
+    """Compressed bytes of blocks in tables, and bytes of memtables."""
     rows: int
-    """Rows, older versions and tombstones included."""
+    """Number of rows, including older versions and tombstones."""
 
 
 class Figure(NamedTuple):
-    """One figure with what is to be known about it."""
+    """A figure with its unit and meaning."""
 
     name: str
-    """Field of `Stats`, and key of `metrics()`."""
+    """Name of the field of `Stats`, and key of `metrics()`."""
     group: str
-    """What it belongs to: history, following, memory, tables, back-pressure, compaction,
+    """Group of the figure: history, following, memory, tables, back-pressure, compaction,
     collection, caches, reads or store."""
     unit: str
-    """What is counted: bytes, rows, requests, seconds, …"""
+    """Unit: bytes, rows, requests, seconds, …"""
     meaning: str
-    """In a sentence."""
+    """Meaning, in one sentence."""
     value: float
-    """The figure."""
+    """Value."""
     grows: bool = False
-    """Whether it only grows while the handle is open, as a counter does."""
+    """Whether the figure is a counter, which only grows while the handle is open."""
 
     def shown(self) -> str:
-        """The value for people: thousands apart, bytes in binary units too."""
+        """Formats the value for people: thousands separators, and bytes also in binary units."""
         if self.unit == "seconds":
             return f"{self.value:,.1f}"
         if self.unit in _FRACTIONS:
             return f"{self.value:,.{_FRACTIONS[self.unit]}f}"
         if self.unit == "bytes" and self.value >= _KIB:
-            return f"{self.value:,} ({showing.binary(self.value)})"
+            return f"{self.value:,} ({_display.binary(self.value)})"
         return f"{self.value:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Compaction:
-    """One compaction that has ended, as the log has it."""
+    """A compaction that has ended, as in the log."""
 
     ended_at_ms: int
-    """When, in milliseconds since 1970."""
+    """Time of its end, in milliseconds since 1970."""
     plan: str
-    """Layers and destination: `L0:4, L0:3, 7 -> 7`."""
+    """Layers and destination, such as `L0:4, L0:3, 7 -> 7`."""
     why: str
-    """Why it was begun: `l0 count`, `runs of a level`, `space amplification`, `major`, …"""
+    """Reason: `l0 count`, `runs of a level`, `space amplification`, `major`, …"""
     tables_in: int
-    """Tables that were merged."""
+    """Number of merged tables."""
     rows_in: int
-    """Their rows, older versions and tombstones included."""
+    """Rows of the merged tables, including older versions and tombstones."""
     bytes_in: int
-    """Their bytes."""
+    """Size of the merged tables in bytes."""
     tables_out: int
-    """Tables that were written."""
+    """Number of written tables."""
     rows_out: int
-    """Their rows."""
+    """Rows of the written tables."""
     bytes_out: int
-    """Their bytes."""
+    """Size of the written tables in bytes."""
     moved: int
-    """Tables that came to the destination unread, as they were."""
+    """Number of tables that were moved to the destination without being read."""
     dropped: int
-    """Tables that went unread."""
+    """Number of tables that were dropped without being read."""
     seconds: float
-    """How long it took."""
+    """Duration in seconds."""
     error: str | None
-    """Why it did not succeed; it will be tried again."""
+    """Error of a failed compaction, which is tried again; None after success."""
     line: str
-    """All of it in a line: what the logger `siltstone.compaction` says."""
+    """All fields in one line, as in the logger `siltstone.compaction`."""
 
     def __repr__(self) -> str:
         return f"<siltstone.stats.Compaction {self.line}>"
@@ -90,14 +90,14 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stats:
-    """What a handle holds and has done. Counters count since it was opened.
+    """The state of a handle, and counts since it was opened.
 
-    Iterating gives a `Figure` each, with unit and meaning; printed and in notebooks it is a table.
-    `dataclasses.asdict` makes a dict of it. Taking it asks nothing of the store.
+    Iteration yields a `Figure` for each figure, with unit and meaning. `print` and notebooks show a
+    table. `dataclasses.asdict` converts it to a dict. Taking it makes no request to the store.
 
-        with siltstone.open("memory://figures") as db:
-            db[b"layer"] = b"stone"
-            assert db.stats().memtable_entries == 1
+            with siltstone.open("memory://figures") as db:
+                db[b"layer"] = b"stone"
+                assert db.stats().memtable_entries == 1
     """
 
     epoch: int
@@ -111,24 +111,23 @@ class Stats:
     flushed_seq: int
     """Newest operation that is in a table."""
     feed_consumers: int
-    """Consumers of the change feed that hold the log."""
+    """Consumers of the change feed that retain the log."""
     feed_held_wal_objects: int
-    """WAL objects, at most, that only consumers of the change feed keep."""
+    """Upper bound of the WAL objects that only consumers of the change feed retain."""
     feed_held_bytes: int
-    """Bytes of the log and of what ingests brought that only consumers of the change feed kept, as
-    the last round of this process's collector found."""
+    """Bytes of the log and of ingested tables that only consumers of the change feed retained, as
+    of the last round of this process's collector."""
     uptime_seconds: float
     """Time since the handle was opened."""
     last_refresh_time: float
-    """When a following reader last looked for newer data with success, since 1970; 0 for every
+    """Time of the last successful refresh of a following reader, in seconds since 1970; 0 for every
     other handle."""
     staleness_seconds: float
-    """Time since a following reader last looked for newer data with success; 0 for every other
-    handle."""
+    """Time since the last successful refresh of a following reader; 0 for every other handle."""
     refresh_failures: int
-    """Looks of a following reader that failed; `refresh_error` says with what."""
+    """Failed refreshes of a following reader; `refresh_error` has the last error."""
     memtable_entries: int
-    """Entries of all memtables, older versions included."""
+    """Entries of all memtables, including older versions."""
     memtable_bytes: int
     """Memory of all memtables."""
     frozen_memtables: int
@@ -138,29 +137,29 @@ class Stats:
     frozen_bytes: int
     """Memory of the memtables that wait to be flushed."""
     wal_buffered_bytes: int
-    """Accepted writes that wait to be sent to the WAL."""
+    """Accepted writes that are not yet sent to the WAL."""
     unflushed_wal_objects: int
-    """WAL objects that the next opener would replay."""
+    """WAL objects that the next opening would replay."""
     snapshots: int
-    """Snapshots and scans of this writer that are open."""
+    """Open snapshots and scans of this writer."""
     pressure: float
-    """How near writes are to being stopped: 0 where none is slowed, 1 where all wait."""
+    """How close writes are to a stop: 0 if no write is slowed, 1 if all writes wait."""
     slowed_writes: int
-    """Times that a write waited because of the rate."""
+    """Number of waits of a write because of the rate limit."""
     stopped_writes: int
-    """Times that a write waited for room."""
+    """Number of waits of a write for room."""
     waited_for_memory_seconds: float
-    """Time that writes waited because of max_memtable_bytes, all together."""
+    """Total time that writes waited because of max_memtable_bytes."""
     waited_for_l0_seconds: float
-    """Time that writes waited because of l0_max_ssts, all together."""
+    """Total time that writes waited because of l0_max_ssts."""
     waited_for_compaction_seconds: float
-    """Time that writes waited because of max_pending_compaction_bytes, all together."""
+    """Total time that writes waited because of max_pending_compaction_bytes."""
     l0_entries: int
-    """Entries of L0: each is one flush, and one more place to look."""
+    """Entries of L0. Each is one flush, and one more layer that a read checks."""
     l0_tables: int
     """Tables of L0."""
     l0_rows: int
-    """Rows in L0, older versions and tombstones included."""
+    """Rows in L0, including older versions and tombstones."""
     l0_bytes: int
     """Size of the tables of L0 in the store."""
     sorted_runs: int
@@ -168,41 +167,42 @@ class Stats:
     tables: int
     """Tables of all levels."""
     table_rows: int
-    """Rows in tables, older versions and tombstones included."""
+    """Rows in tables, including older versions and tombstones."""
     table_tombstones: int
     """Tombstones in tables."""
     table_bytes: int
     """Size of all tables in the store."""
     read_amplification: int
-    """Places that a look-up of an absent key asks: layers of L0 and sorted runs."""
+    """Layers that a look-up of an absent key checks: layers of L0 and sorted runs."""
     space_amplification: float
-    """Bytes of all tables by those of the oldest layer: what is stored for what is live, at
-    most."""
+    """Bytes of all tables divided by the bytes of the oldest layer: an upper bound of the stored
+    bytes for each live byte."""
     flushes: int
-    """Memtables that became tables."""
+    """Memtables that were flushed to tables."""
     flushed_bytes: int
     """Bytes of the tables that flushes wrote."""
     large_batches: int
-    """Batches that were made tables before they were accepted (writes.skip_memtable_bytes)."""
+    """Batches that were written to tables before they were accepted (writes.skip_memtable_bytes).
+    """
     large_batch_bytes: int
     """Bytes of the tables of large batches."""
     pending_compaction_bytes: int
-    """Bytes that the scheduler would have merged now."""
+    """Bytes that the scheduler would merge now."""
     compactions_running: int
-    """Compactions under way in this process."""
+    """Compactions that run in this process."""
     compactions: int
-    """Compactions that this process has ended."""
+    """Compactions that this process has completed."""
     compaction_failures: int
-    """Runs of the compactor that failed, and are tried again."""
+    """Failed runs of the compactor, which are tried again."""
     compactor_takeovers: int
-    """Times that this process took the compactor's epoch back from one that was stalled."""
+    """Times that this process took the compactor's epoch back from a stalled compactor."""
     compactor_silent_seconds: float
-    """How long the compactor that stopped this process's has been seen to do nothing while it was
-    needed; 0 where there is none."""
+    """Time for which the compactor that replaced the one of this process has made no progress
+    although there was work; 0 if there is none."""
     compaction_moved_tables: int
-    """Tables that came to their run unread, as they were."""
+    """Tables that were moved to their run without being read."""
     compaction_dropped_tables: int
-    """Tables that went unread."""
+    """Tables that were dropped without being read."""
     compaction_read_bytes: int
     """Bytes of the tables that compactions merged."""
     compaction_written_bytes: int
@@ -212,102 +212,102 @@ class Stats:
     compaction_written_rows: int
     """Rows of the tables that compactions wrote."""
     compaction_seconds: float
-    """Time that compactions took, failed ones included."""
+    """Time that compactions took, including failed ones."""
     write_amplification: float
-    """Bytes of tables written by bytes of tables flushed, since opening."""
+    """Bytes of written tables divided by bytes of flushed tables, since opening."""
     gc_rounds: int
     """Rounds of the collector of this process."""
     gc_deleted_objects: int
-    """Objects that they deleted."""
+    """Objects that the collector of this process deleted."""
     gc_deleted_bytes: int
-    """Bytes of the objects that they deleted."""
+    """Bytes of the objects that the collector of this process deleted."""
     gc_failed_deletes: int
-    """Deletes that failed, and are tried again."""
+    """Deletes that failed, which are tried again."""
     block_cache_bytes: int
-    """Decoded blocks in memory."""
+    """Size of the decoded blocks in memory."""
     block_cache_capacity: int
-    """What decoded blocks may take."""
+    """Maximum size of the decoded blocks in memory."""
     block_cache_hits: int
     """Look-ups that found their block in memory."""
     block_cache_misses: int
-    """Look-ups that did not."""
+    """Look-ups that did not find their block in memory."""
     mapped_bytes: int
-    """Bytes of the tables that are read where they lie, in mapped files: the system's memory,
-    which it takes back when it needs it."""
+    """Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it when it
+    needs it."""
     metadata_bytes: int
-    """Indexes and filters of tables in memory."""
+    """Size of the indexes and filters of tables in memory."""
     metadata_capacity: int
-    """What indexes and filters may take."""
+    """Maximum size of indexes and filters in memory."""
     gets: int
-    """Keys asked for by `get`, `in` and `db[key]`."""
+    """Keys read by `get`, `in` and `db[key]`."""
     get_many_keys: int
-    """Keys asked for by `get_many`."""
+    """Keys read by `get_many`."""
     scans: int
-    """Scans begun."""
+    """Scans that were begun."""
     durable_write_seconds_p50: float
-    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
-    durable write waited at most: half took no longer."""
+    """Time from the acceptance of the oldest write of a WAL object until the object was durable, an
+    upper bound of the wait of a durable write: the median."""
     durable_write_seconds_p99: float
-    """Time of WAL objects, from their oldest write's acceptance until they were durable: what a
-    durable write waited at most: 99 of 100 took no longer."""
+    """Time from the acceptance of the oldest write of a WAL object until the object was durable, an
+    upper bound of the wait of a durable write: the 99th percentile."""
     cached_get_seconds_p50: float
-    """Time of a `get` that memory answered, one in 256 of them: half took no longer."""
+    """Time of a `get` from memory, of which one in 256 is measured: the median."""
     cached_get_seconds_p99: float
-    """Time of a `get` that memory answered, one in 256 of them: 99 of 100 took no longer."""
+    """Time of a `get` from memory, of which one in 256 is measured: the 99th percentile."""
     fetched_get_seconds_p50: float
-    """Time of a `get` that asked the store: half took no longer."""
+    """Time of a `get` that read from the store: the median."""
     fetched_get_seconds_p99: float
-    """Time of a `get` that asked the store: 99 of 100 took no longer."""
+    """Time of a `get` that read from the store: the 99th percentile."""
     get_request_seconds_p50: float
-    """Time of GETs: half took no longer."""
+    """Time of GETs: the median."""
     get_request_seconds_p99: float
-    """Time of GETs: 99 of 100 took no longer."""
+    """Time of GETs: the 99th percentile."""
     put_request_seconds_p50: float
-    """Time of conditional creates: half took no longer."""
+    """Time of conditional creates: the median."""
     put_request_seconds_p99: float
-    """Time of conditional creates: 99 of 100 took no longer."""
+    """Time of conditional creates: the 99th percentile."""
     list_request_seconds_p50: float
-    """Time of LISTs: half took no longer."""
+    """Time of LISTs: the median."""
     list_request_seconds_p99: float
-    """Time of LISTs: 99 of 100 took no longer."""
+    """Time of LISTs: the 99th percentile."""
     delete_request_seconds_p50: float
-    """Time of DELETEs: half took no longer."""
+    """Time of DELETEs: the median."""
     delete_request_seconds_p99: float
-    """Time of DELETEs: 99 of 100 took no longer."""
+    """Time of DELETEs: the 99th percentile."""
     get_requests: int
     """GETs."""
     put_requests: int
-    """PUTs, and uploads that were finished."""
+    """PUTs, and completed uploads."""
     upload_chunks: int
-    """Pieces of uploads."""
+    """Parts of uploads."""
     list_requests: int
     """LISTs."""
     delete_requests: int
     """DELETEs."""
     failed_requests: int
-    """Requests that ended with an error."""
+    """Requests that failed."""
     transient_failures: int
     """Failed requests of a kind that is tried again."""
     bytes_read: int
     """Bytes read from the store."""
     bytes_written: int
-    """Bytes sent to the store, failed requests included."""
+    """Bytes sent to the store, including failed requests."""
     request_price: float
-    """Price of the requests on S3 standard, in dollars."""
+    """Price of the requests at the rates of S3 Standard, in US dollars."""
     storage_price_per_month: float
-    """Price of keeping the tables for a month there."""
+    """Price of storing the tables for a month at the rates of S3 Standard, in US dollars."""
     compaction_log: tuple[Compaction, ...]
-    """The last compactions of this writer's process, oldest first: at most 64. No figure."""
+    """The last compactions in the process of this writer, oldest first: at most 64. No figure."""
     compaction_error: str | None
-    """Why this writer's process does not compact: what its last run failed with, or that another
-    compactor has taken over. No figure."""
+    """Reason why the process of this writer does not compact: the error of its last compaction, or
+    another compactor that has taken over. No figure."""
     gc_error: str | None
-    """What the last round of this writer's collector failed with; it is tried again. No figure."""
+    """Error of the last round of this writer's collector, which is tried again. No figure."""
     refresh_error: str | None
-    """What the last look of a following reader failed with; it is tried again. No figure."""
+    """Error of the last refresh of a following reader, which is tried again. No figure."""
     ended: str | None
-    """Why the handle has ended by itself: a writer that is fenced, a reader whose log has a hole or
-    whose database is gone. Every call raises it. No figure."""
+    """Reason why the handle has ended: the writer was fenced, the log of the reader has a hole, or
+    the database is gone. Every call raises it. No figure."""
 
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:
@@ -330,11 +330,11 @@ class Stats:
         )
 
     def to_prometheus(self, labels: Mapping[str, str] | None = None) -> str:
-        """The figures as Prometheus reads them: `siltstone_` and the name, with `_total` behind
-        what only grows.
+        """Returns the figures in the text format of Prometheus. A name is `siltstone_` and the name
+        of the figure, with the suffix `_total` for a counter.
 
-        :param labels: stand beside every figure, so that databases can be told apart.
-        :raises ValueError: a label's name is none.
+        :param labels: labels of every figure, for example to tell databases apart.
+        :raises ValueError: if a label has an invalid name.
         """
         beside = ",".join(f'{_label(name)}="{_escaped(text)}"' for name, text in _pairs(labels))
         beside = "{" + beside + "}" if beside else ""
@@ -349,8 +349,8 @@ class Stats:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
-        shown = showing.key_figures(self)
-        return showing.line("Stats", epoch=self.epoch, **shown)
+        shown = _display.key_figures(self)
+        return _display.line("Stats", epoch=self.epoch, **shown)
 
     def __str__(self) -> str:
         lines, group = ["<siltstone.Stats"], ""
@@ -362,7 +362,7 @@ class Stats:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; the meaning of a figure stands in its tool tip."""
+        """HTML for notebooks: a table in which the meaning of a figure is its tool tip."""
         rows, group = [], ""
         for figure in self:
             if figure.group != group:
@@ -380,7 +380,7 @@ _TABLE = _native.stat_table()
 _WIDTH = max(len(name) for name, *_ in _TABLE)
 _KIB = 1024
 _FRACTIONS = {"ratio": 2, "price": 6}
-"""Digits behind the point, by unit."""
+"""Number of decimal places, by unit."""
 
 
 def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
@@ -389,7 +389,9 @@ def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
 
 def _label(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
-        raise ValueError(f"{name!r} is no name of a label: letters, digits and _ alone")
+        raise ValueError(
+            f"{name!r} is not a valid label name: use letters, digits and _, and no digit first"
+        )
     return name
 
 

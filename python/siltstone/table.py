@@ -1,4 +1,4 @@
-"""Tables: rows by columns, in a database that knows what its keys and values are made of.
+"""Tables: rows with typed columns, in a database that stores a schema.
 
     from datetime import date
 
@@ -15,10 +15,11 @@
         newest = db.table.scan({"country": "DE"}, columns=["visits"], limit=1)
         print(pa.table(newest))
 
-Keys come in the order of their columns, as Spark sorts them. What is stored are bytes all the same:
-every other call and tool works on a table as on any database.
+Rows are ordered by their key columns, in the sort order of Spark. Keys and values are stored as
+bytes: every other call and tool works on a table as on any database.
 
-`TableSchema` encodes and decodes without a database, and pickles, for tasks that run elsewhere.
+`TableSchema` encodes and decodes rows without a database, and can be pickled for use in other
+processes.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from siltstone import _native
 from siltstone._native import ArrowArray, TableSchema, TableStream
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.exceptions import Conflict, Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, named_options
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE: Final = 8192
-"""Dicts that are made into a batch of a load."""
+"""Number of dicts that a load encodes as one batch."""
 _TRIES: Final = 16
-"""How often an evolution begins anew behind somebody else's, before it says so."""
+"""Number of attempts to change the columns while other processes change them too."""
 
 
 def create(
@@ -66,19 +67,21 @@ def create(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Database:
-    """Opens the table at `url` for writing, and makes it where there is none.
+    """Opens the table at `url` for writing, and creates it if it does not exist.
 
     :param schema: a `TableSchema`, or an Arrow schema together with `key`.
-    :param key: the columns of the key, in their order, each perhaps with words about it:
-        ``"day desc nulls last"``. It is for good.
+    :param key: the key columns, in order, each optionally with its order: ``"day desc nulls
+        last"``. The key is permanent.
     :param take_over: as for `siltstone.open`.
     :param options: as for `siltstone.open`.
     :param store_options: as for `siltstone.open`.
     :param merge_operator: as for `siltstone.open`.
-    :raises Invalid: a database stands there that has other columns, or none; the text has both.
-    :raises Unsupported: a type that no column has.
-    :raises Conflict, Denied, Unavailable, Corruption: as `siltstone.open`.
+    :raises TypeError: if `key` is missing, or is given together with a `TableSchema`.
+    :raises Invalid: if the database exists with other columns or none; the text has both schemas.
+    :raises Unsupported: if a column has an unsupported type.
+    :raises Conflict, Denied, Unavailable, Corruption: as for `siltstone.open`.
     """
+    store_options = hidden(store_options)
     columns = _columns(schema, key)
     named, store = named_options(options), _store(store_options)
     operator = described(merge_operator)
@@ -89,15 +92,15 @@ def create(
 def _create_for_a_moment(
     url: Url, schema: TableSchema, store_options: StoreOptionsSource | None
 ) -> None:
-    """Makes the table where there is none, and closes it: as `_open_for_a_moment`."""
+    """Creates the table if it does not exist, and closes it, like `_open_for_a_moment`."""
     manner = (True, False, False, False, True)
     _native.open_table(_text(url), schema, manner, {}, _store(store_options), None).close()
 
 
 def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
-    """The schema that is meant.
+    """Returns the schema of the arguments.
 
-    :raises TypeError: a key beside a schema that has one, or none beside one that has not.
+    :raises TypeError: if a `TableSchema` is given with a key, or an Arrow schema without a key.
     """
     if isinstance(schema, TableSchema):
         if key is not None:
@@ -105,7 +108,7 @@ def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
         return schema
     if key is None or isinstance(key, str):
         raise TypeError(
-            "schema: a TableSchema, as that of a table is and TableSchema(schema, key=[…]) makes; "
+            "schema: expected a TableSchema, as from db.table.schema or TableSchema(…, key=[…]); "
             'an Arrow schema needs key: the names of its columns, as in key=["country", "day desc"]'
         )
     return TableSchema(schema, key=list(key))
@@ -134,9 +137,9 @@ def decode_key(schema: TableSchema, keys: Any) -> ArrowArray:
 
 
 def _by_name(given: Any, argument: str) -> dict[str, Any]:
-    """Values by the names of their columns.
+    """Returns values by the names of their columns.
 
-    :raises TypeError: something else.
+    :raises TypeError: if `given` is not a mapping.
     """
     if not isinstance(given, Mapping):
         kind = type(given).__name__
@@ -147,9 +150,9 @@ def _by_name(given: Any, argument: str) -> dict[str, Any]:
 
 
 def _names(columns: Sequence[str] | None) -> list[str] | None:
-    """Names of columns.
+    """Returns names of columns as a list.
 
-    :raises TypeError: one name in place of several, which would be read letter by letter.
+    :raises TypeError: if `columns` is one name, whose letters would be taken as names.
     """
     if isinstance(columns, str):
         raise TypeError(f"columns: a list of names, as in [{columns!r}]")
@@ -157,7 +160,7 @@ def _names(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def _encoded(schema: TableSchema, data: Any) -> TableStream | Iterator[TableStream]:
-    """Rows for a load, encoded as they are taken: of an iterable of dicts some at a time."""
+    """Encodes rows for a load as they are read. Dicts of an iterable are encoded in batches."""
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return schema.encode_stream(data)
     return _encoded_each(schema, data)
@@ -183,9 +186,9 @@ _schema_of = lru_cache(maxsize=64)(TableSchema.parse)
 
 
 def _parsed(text: str | None) -> TableSchema:
-    """The schema of a handle.
+    """Returns the schema of a handle.
 
-    :raises Invalid: a database of bytes.
+    :raises Invalid: if the database has no columns.
     """
     if text is None:
         raise Invalid(
@@ -195,14 +198,14 @@ def _parsed(text: str | None) -> TableSchema:
 
 
 def _like(given: Any, batch: ArrowArray) -> Any:
-    """A record batch of the library that `given` belongs to, where that is pyarrow."""
+    """Returns `batch` as a pyarrow record batch if `given` belongs to pyarrow, else unchanged."""
     if type(given).__module__.partition(".")[0] != "pyarrow":
         return batch
     return sys.modules["pyarrow"].record_batch(batch)
 
 
 def _grown(now: TableSchema, change: _Change) -> TableSchema | None:
-    """What `now` becomes; None where it is so already."""
+    """Returns the schema after a change; None if `now` includes the change already."""
     verb, field = change
     if verb == "nulls":
         return None if now.nullable(field) else now.with_nulls(field)
@@ -215,16 +218,16 @@ _Change = tuple[Literal["add", "widen", "nulls"], Any]
 
 
 def _moved(tries: int) -> None:
-    """After a change that somebody else's came before.
+    """Called after another process changed the columns first.
 
-    :raises Conflict: it went on like that.
+    :raises Conflict: if all attempts are used up.
     """
     if tries + 1 == _TRIES:
-        raise Conflict("somebody else goes on changing the table's columns; try again later")
+        raise Conflict("other processes keep changing the columns of the table; try again later")
 
 
 class _Known:
-    """What a table knows of its schema."""
+    """The schema that a table knows."""
 
     __slots__ = ("_handle", "_newest")
 
@@ -234,13 +237,13 @@ class _Known:
 
     @property
     def schema(self) -> TableSchema:
-        """The columns, as this handle knows them: Arrow takes it for a schema, as
-        ``pyarrow.schema(table.schema)`` does."""
+        """The columns, as this handle knows them. Arrow accepts it as a schema, for example
+        ``pyarrow.schema(table.schema)``."""
         return self._now()
 
     @property
     def key(self) -> list[str]:
-        """The names of the key's columns, in their order."""
+        """The names of the key columns, in order."""
         return self._newest.key
 
     def _now(self) -> TableSchema:
@@ -255,8 +258,8 @@ class _Known:
 
 @final
 class Table(_Known):
-    """The rows of a handle by columns: from `db.table`, of a Database, a Reader or a Snapshot. From
-    any thread, as the handle itself. Keep it where many calls are made."""
+    """The typed view of a Database, a Reader or a Snapshot, from `db.table`. It can be used from
+    any thread, like the handle. Keep the object if you make many calls."""
 
     __slots__ = ()
 
@@ -266,12 +269,12 @@ class Table(_Known):
         super().__init__(handle)
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The row of a key, or None.
+        """Returns the row with a key, or None.
 
-        :param key: a value for every column of the key; others are not looked at.
-        :raises Invalid, TypeError: a column is missing, or a value is not of its type.
-        :raises Corruption, Unsupported: what stands there was not put by columns.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied: as `Database.get`.
+        :param key: a value for each key column; other columns are ignored.
+        :raises Invalid, TypeError: if a column is missing, or a value has another type.
+        :raises Corruption, Unsupported: if the stored bytes were not written through a table.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied: as for `Database.get`.
         """
         schema = self._now()
         packed = schema.key_of(_by_name(key, "key"))
@@ -284,12 +287,12 @@ class Table(_Known):
             return self._look(schema).row(packed, value)
 
     def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> Any:
-        """The rows of these keys, in their order, all of one moment, as an Arrow record batch. A
-        key that is absent is a row that is null in every column.
+        """Returns the rows with these keys, in the order of `keys`, all from one state of the
+        database, as an Arrow record batch. The row of an absent key is null in every column.
 
-        :param keys: Arrow data, or a list of dicts, with the key's columns.
-        :param columns: names of those that are wanted, in this order; no others are decoded.
-        :raises Invalid, TypeError, Corruption, Unsupported: as `get`.
+        :param keys: Arrow data, or a list of dicts, with the key columns.
+        :param columns: names of the columns to decode, in this order; None: all columns.
+        :raises Invalid, TypeError, Corruption, Unsupported: as for `get`.
         """
         schema = self._now()
         wanted = _names(columns)
@@ -311,60 +314,62 @@ class Table(_Known):
         limit: int | None = None,
         batch_rows: int = 65536,
     ) -> TableStream:
-        """The rows of a range, in the order of the key, as they are now: a stream of Arrow record
-        batches, which can be read once.
+        """Returns the rows of a range in key order, in the state at the time of the call, as a
+        stream of Arrow record batches, which can be read once.
 
-        :param where: what the key's first columns are equal to.
-        :param start: the next column is at this or behind it, in the order of the key: of one that
-            is descending, this is the larger bound. Nulls are part of that order.
-        :param end: the next column is before this, in the order of the key.
-        :param columns: names of those that are wanted, in this order; no others are decoded.
-        :param reverse: from the last row to the first.
-        :param limit: at most so many rows.
-        :param batch_rows: rows of a record batch at most; batches also end at 64 MiB.
-        :raises Invalid, TypeError: columns that are not the key's first ones; values that are not
-            of their type.
+        :param where: values of the first key columns.
+        :param start: lower bound of the next key column, inclusive, in the order of the key. For a
+            descending column this is the larger value. Nulls are part of the order.
+        :param end: upper bound of the next key column, exclusive, in the order of the key.
+        :param columns: names of the columns to decode, in this order; None: all columns.
+        :param reverse: return the rows from the last to the first.
+        :param limit: maximum number of rows.
+        :param batch_rows: maximum number of rows in a record batch. A batch also ends at 64 MiB.
+        :raises Invalid, TypeError: if the columns are not the first key columns, or a value has
+            another type.
 
-        The stream of a reader ends with an error where it meets rows that were put by later columns
-        than the reader knew when the scan began: `refresh`, and begin another.
+        The stream of a reader ends with an error at a row of a newer schema than the reader knew
+        when the scan began: call `refresh`, and begin another scan.
         """
         equal = None if where is None else _by_name(where, "where")
         begin, stop = self._now().range(equal, start, end)
         scan = self._handle.scan(begin, stop, reverse=reverse, limit=limit)
         wanted = _names(columns)
-        # What the scan has pinned is of generations that the handle knows by now.
+        # The handle already knows the generations of all rows that the scan has pinned.
         return self._now().decode_stream(scan.to_arrow(batch_rows), columns=wanted)
 
     def refresh(self) -> None:
-        """Looks at the newest schema now, by a listing and a read. Other calls do it by themselves
-        where they meet a row of columns that they do not know.
+        """Reads the newest schema now, with one listing and one read. Other calls do so themselves
+        when they read a row of an unknown schema.
 
-        :raises Closed, Fenced, Unavailable, Timeout, Denied: as their texts say.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied: see `siltstone.exceptions`.
         """
         self._look(self._now())
 
     def put(
         self, rows: Any, *, ttl: _Seconds | None = None, expire_at: datetime | None = None
     ) -> Commit:
-        """Puts rows, as one atomic batch: a row whose key is there takes its place. Only by a
-        Database.
+        """Writes rows in one atomic batch. A row replaces the existing row with its key. Only a
+        Database has this method.
 
-        :param rows: Arrow data (a table, a batch, a frame), or a list of dicts. A column of the
-            value that may hold nulls may be missing.
-        :param ttl: the rows are gone after this long.
-        :param expire_at: the rows are gone from then on, in place of `ttl`.
-        :raises Invalid: a column that is missing, or that the table has not, or of another type; a
-            null where there is none; more than `max_batch_bytes`: `load` takes any amount.
-        :raises Closed, Fenced, Timeout, Unavailable: as `Database.put`.
+        :param rows: Arrow data (a table, a batch, a data frame), or a list of dicts. A nullable
+            value column may be missing.
+        :param ttl: time to live; the rows expire after it.
+        :param expire_at: an aware datetime, instead of `ttl`: the rows expire at this time.
+        :raises Invalid: if a column is missing, unknown, or of another type, if a column that is
+            not nullable has a null, or if the batch is larger than `max_batch_bytes`; `load`
+            accepts any amount.
+        :raises TypeError: if the table belongs to a Reader or a Snapshot.
+        :raises Closed, Fenced, Timeout, Unavailable: as for `Database.put`.
         """
         keys, values = self._now().encode(rows)
         return self._writes("put").put_many(keys, values, ttl=ttl, expire_at=expire_at)
 
     def delete(self, keys: Any) -> Commit:
-        """Deletes the rows of these keys, as one atomic batch; that one was absent is no error.
-        Only by a Database.
+        """Deletes the rows with these keys in one atomic batch. Deleting an absent row succeeds.
+        Only a Database has this method.
 
-        :param keys: Arrow data, or a list of dicts, with the key's columns.
+        :param keys: Arrow data, or a list of dicts, with the key columns.
         """
         return self._writes("delete").write(self._now().deletes(keys))
 
@@ -376,40 +381,41 @@ class Table(_Known):
         duplicates: Literal["error", "last"] = "error",
         **more: Any,
     ) -> Any:
-        """Loads any amount of rows, visible all at once: `Database.load`, whose other arguments it
-        takes, by columns. Only by a Database.
+        """Loads any amount of rows, which become visible in one commit. Other arguments and errors
+        are those of `Database.load`. Only a Database has this method.
 
         :param data: Arrow data, or an iterable of Arrow data or of dicts. Errors count rows within
-            a batch, of which 8,192 dicts make one.
-        :param sorted: the rows come in the order of the key.
-        :param duplicates: "error", or "last": of rows with one key the last one counts.
+            a batch; 8,192 dicts make a batch.
+        :param sorted: the rows are in the order of the key.
+        :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+            them.
         """
         rows = _encoded(self._now(), data)
         return self._writes("load").load(rows, sorted=sorted, duplicates=duplicates, **more)
 
     def add_column(self, field: Any) -> None:
-        """Adds a column to the values, at the end; it is null in the rows that are there. One that
-        is there already with this type is fine. Only by a Database.
+        """Adds a nullable column at the end of the value columns. Existing rows have null in it. If
+        the column exists with this type, the call has no effect. Only a Database has this method.
 
-        :param field: an Arrow field that may hold nulls.
-        :raises Invalid: the name is another column's.
+        :param field: a nullable Arrow field.
+        :raises Invalid: if a column with the name and another type exists.
         """
         self._evolve(("add", field))
 
     def widen_column(self, field: Any) -> None:
-        """Gives a column of the values a type that holds all of its values: a wider integer, a
-        double for a float, more digits with the same scale, binary for text. Nothing is rewritten.
-        Only by a Database.
+        """Changes a value column to a type that holds all of its values: a wider integer, double
+        for float, more digits with the same scale, binary for text. No row is rewritten. Only a
+        Database has this method.
 
-        :param field: an Arrow field with the column's name.
-        :raises Invalid: no such column; a type that does not hold all of its values.
+        :param field: an Arrow field with the name of the column.
+        :raises Invalid: if there is no such column, or the type does not hold all of its values.
         """
         self._evolve(("widen", field))
 
     def allow_nulls(self, column: str) -> None:
-        """Lets a column of the values hold nulls from now on. Only by a Database.
+        """Makes a value column nullable. Only a Database has this method.
 
-        :raises Invalid: no such column.
+        :raises Invalid: if there is no such column.
         """
         self._evolve(("nulls", column))
 
@@ -430,7 +436,7 @@ class Table(_Known):
                 return
 
     def _look(self, known: TableSchema) -> TableSchema:
-        """The newest schema, for a row of a generation that may not be known."""
+        """Reads the newest schema, for a row of a generation that may be unknown."""
         newest = _parsed(self._handle._newest_schema())
         if newest.generation > known.generation:
             self._newest = newest

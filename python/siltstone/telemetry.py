@@ -1,8 +1,7 @@
-"""Figures of a handle for monitoring systems: OpenTelemetry's instruments.
+"""Figures of a handle for monitoring systems, as OpenTelemetry instruments.
 
-For Prometheus `Stats.to_prometheus` gives the text; for everything else `metrics()` gives a dict.
-Needs the extra ``siltstone[otel]`` (`opentelemetry-api`), of which nothing is imported without
-`observe`.
+For Prometheus use `Stats.to_prometheus`; for other systems `metrics()` returns a dict. This module
+needs the extra ``siltstone[otel]`` (`opentelemetry-api`), which is imported only by `observe`.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from siltstone.exceptions import Closed
 __all__ = ["UNITS", "Observed", "observe"]
 
 UNITS = {"bytes": "By", "seconds": "s", "ratio": "1", "price": "1"}
-"""Units as OpenTelemetry writes them; every other one stands in braces: `{requests}`."""
+"""Units in the notation of OpenTelemetry. Other units are written in braces: `{requests}`."""
 
 _FRESH_SECONDS = 0.5
 
 
 class Observed(Protocol):
-    """What has figures: a Database or a Reader."""
+    """A handle with figures: a Database or a Reader."""
 
     def metrics(self) -> dict[str, float]:
-        """The figures by name."""
+        """Returns the figures by name."""
 
 
 def observe(
@@ -35,14 +34,14 @@ def observe(
 ) -> None:
     """Registers an observable instrument for every figure of a Database or a Reader.
 
-    A figure that only grows becomes an observable counter, every other an observable gauge; names
-    are `siltstone.` and the name in `Stats`, units are `UNITS`. They are read when the reader of
-    the metrics asks, and asked of nobody but memory. Once the handle is closed they fall silent.
+    A counter of `Stats` becomes an observable counter, any other figure an observable gauge. The
+    name is `siltstone.` and the name in `Stats`; the unit is that of `UNITS`. The figures are read
+    from memory when the metrics reader collects them. A closed handle reports no values.
 
-    :param meter: an `opentelemetry.metrics.Meter` of your own; by default that of the global
-        provider, named `siltstone`.
-    :param attributes: stand beside every figure, so that databases can be told apart.
-    :raises ImportError: `opentelemetry-api` is not installed.
+    :param meter: an `opentelemetry.metrics.Meter`; None: the meter `siltstone` of the global
+        provider.
+    :param attributes: attributes of every figure, for example to tell databases apart.
+    :raises ImportError: if `opentelemetry-api` is not installed.
     """
     from opentelemetry.metrics import CallbackOptions, Observation, get_meter  # noqa: PLC0415
 
@@ -68,7 +67,7 @@ def observe(
 
 
 class _Figures:
-    """One look for all instruments: they are asked one after the other."""
+    """Figures that are read once for all instruments, which are asked one after the other."""
 
     def __init__(self, handle: Observed) -> None:
         self._handle = handle
@@ -77,7 +76,7 @@ class _Figures:
         self._figures: dict[str, float] = {}
 
     def value(self, name: str) -> float | None:
-        """One figure; None when the handle is closed."""
+        """Returns one figure; None if the handle is closed."""
         with self._lock:
             if time.monotonic() - self._taken > _FRESH_SECONDS:
                 try:

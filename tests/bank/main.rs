@@ -115,7 +115,7 @@ pub(crate) async fn open(env: &Env) -> Result<Database> {
 
 /// A reader that writes nothing and follows nobody's lease.
 pub(crate) async fn reader(env: &Env, at: Option<ReadAt>) -> Result<Reader> {
-    let options = Options { reader_checkpoint: at.is_some(), ..options() };
+    let options = Options { reader_lease: at.is_some(), ..options() };
     Reader::open(env.clone(), ReaderOptions { options, at, ..ReaderOptions::default() }).await
 }
 

@@ -287,7 +287,7 @@ impl Handle {
 }
 
 async fn rows(env: &Env) -> Map {
-    let options = Options { reader_checkpoint: false, ..options() };
+    let options = Options { reader_lease: false, ..options() };
     let merge_operator = built_in_operator("append");
     let how = ReaderOptions { options, merge_operator, ..ReaderOptions::default() };
     let reader = Reader::open(env.clone(), how).await.unwrap();

@@ -151,14 +151,14 @@ fn a_fenced_handle_makes_no_checkpoint() {
 /// S3: a reader that follows ends, unless it was asked to go on; with a lease and without.
 #[test]
 fn a_reader_that_follows_is_told() {
-    for (follow_restores, reader_checkpoint) in
+    for (follow_restores, reader_lease) in
         [(false, true), (false, false), (true, true), (true, false)]
     {
         let world = World::new(7);
         lived(&world);
         let (process, env) = world.process("reader");
         let readers = Readers { follow_restores, ..Readers::default() };
-        let how = Options { readers, reader_checkpoint, ..options() };
+        let how = Options { readers, reader_lease, ..options() };
         let how = ReaderOptions { options: how, ..ReaderOptions::default() };
         let reader = world.sim.block_on(process, Reader::open(env, how));
         let reader = reader.expect("it ends").expect("a healthy store");

@@ -4,6 +4,7 @@
 use crate::{World, get, put, quiet, tell};
 use siltstone::Accept;
 use siltstone_tests::places::manifest;
+use std::time::Duration;
 
 /// Lives that are too short for a compaction.
 const LIVES: usize = 96;
@@ -85,5 +86,26 @@ fn a_flush_and_a_large_life_are_in_tables() {
         assert!(matches!(put, Accept::Accepted(_)));
         db.close().await.expect("a healthy store");
         assert_eq!(manifest(&world.env).await.l0.len(), 10);
+    });
+}
+
+/// A slow writer that stays open: its rows are in a table within an hour, so that neither recovery
+/// nor a held log grows with the time that passes.
+#[test]
+fn a_row_waits_at_most_an_hour_for_its_table() {
+    tell(async |world| {
+        let db = world.open(quiet()).await;
+        put(&db, "old").wait(None).await.expect("a healthy store");
+        world.pause(Duration::from_secs(25 * 60)).await;
+        assert_eq!(manifest(&world.env).await.l0.len(), 0, "it is too early");
+        put(&db, "young").wait(None).await.expect("a healthy store");
+        world.pause(Duration::from_secs(40 * 60)).await;
+        let flushed = manifest(&world.env).await;
+        assert_eq!(flushed.l0.len(), 1);
+        world.pause(Duration::from_secs(120 * 60)).await;
+        let idle = manifest(&world.env).await;
+        assert_eq!(idle.l0.len(), 1, "an idle writer flushes nothing");
+        assert!(get(&db, "old").await.is_some() && get(&db, "young").await.is_some());
+        db.close().await.expect("a healthy store");
     });
 }

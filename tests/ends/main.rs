@@ -21,7 +21,7 @@ use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader, ReaderOptions,
 };
-use siltstone_tests::sim::Sim;
+use siltstone_tests::sim::{Limits, Sim};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ struct World {
 fn tell<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
     let sim = Sim::new(14);
     sim.expect_panics();
+    // A flush by age takes an hour; a test waits for some of them.
+    sim.set_limits(Limits { time: Duration::from_secs(6 * 3600), ..Limits::default() });
     let process = sim.process("process", 0);
     let bomb = Bomb::over(MemoryStore::unnamed());
     let store: Arc<Bomb> = Arc::clone(&bomb);

@@ -12,7 +12,7 @@ use crate::step::{Step, What};
 use crate::world::{Faults, Object, Out, Pending, World};
 use siltstone_base::{ObjectName, UnixMillis};
 use siltstone_manifest::gc::ListedObject;
-use siltstone_manifest::protocol::{Collect, CollectAction, Known, ManifestRequest};
+use siltstone_manifest::protocol::{Collect, CollectAction, ManifestRequest, ProvenManifests};
 
 const ROLE: &str = "collector";
 
@@ -26,7 +26,7 @@ pub(crate) struct Collector {
     piecemeal: bool,
     round: Option<Round>,
     /// What the last round has proven.
-    known: Known,
+    known: ProvenManifests,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl Collector {
     }
 
     fn that(rounds: u8, piecemeal: bool) -> Actor {
-        let known = Known::default();
+        let known = ProvenManifests::default();
         Actor::Collector(Box::new(Collector { rounds, piecemeal, round: None, known }))
     }
 
@@ -167,7 +167,7 @@ impl Collector {
             on(next, me, |collector| {
                 let (folders, listed, gone) = (Vec::new(), Vec::new(), Vec::new());
                 collector.rounds -= 1;
-                collector.known = Known::default();
+                collector.known = ProvenManifests::default();
                 let call = Call::Send;
                 collector.round = Some(Round { machine, call, folders, listed, gone });
             });

@@ -11,7 +11,7 @@ use siltstone_base::{AttemptId, JobId, ObjectName, SstDescriptor, SstId, UnixMil
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::compaction::{
-    Append, Change, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, Why,
+    Append, Change, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, PlanReason,
 };
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) fn job(id: JobId, state: &Manifest, shape: Shape) -> Job {
     let runs = state.runs.iter().map(|run| (Layer::Run(run.id), layer(&run.tables)));
     Job {
         id,
-        why: Why::Manual,
+        why: PlanReason::Manual,
         planned_on: state.id,
         started_at: UnixMillis(0),
         inputs: l0.chain(runs).collect(),

@@ -11,7 +11,7 @@ use siltstone_base::{ManifestId, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::edit::Edit;
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Covering, Leases, Lifetimes, Look, LookAction, ManifestRequest, Moment,
+    Commit, CommitAction, LeasedEdit, Leases, Lifetimes, Look, LookAction, ManifestRequest, Moment,
     Want,
 };
 use std::sync::Arc;
@@ -44,7 +44,7 @@ enum Phase {
     /// For the newest state, to read it.
     Looks(Look),
     /// Whether to renew what it reads.
-    Commits(Commit, Call, Covering, bool),
+    Commits(Commit, Call, LeasedEdit, bool),
     Reads,
     /// A table of this version is missing: is that a corruption?
     Judges(Look, ManifestId),

@@ -19,10 +19,10 @@ mod restored;
 
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
-use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
+use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
 use siltstone::{
-    Accept, Batch, ChangeToken, Changed, CompactionOptions, Database, Env, Error, ErrorKind, Fill,
-    Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
+    Accept, Batch, ChangeRows, ChangeToken, CompactionOptions, Database, Env, Error, ErrorKind,
+    Fill, Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::round;
@@ -152,7 +152,7 @@ pub(crate) async fn job_with(
         },
     );
     for n in keys {
-        if writer.push(Kind::Put, &key(n), value, None)? == Pushed::Full {
+        if writer.push(Kind::Put, &key(n), value, None)? == PushResult::Full {
             writer.relieve().await?;
         }
     }
@@ -171,7 +171,7 @@ pub(crate) async fn begin(env: &Env, since: Since, consumer: Option<&str>) -> Re
     changes::changes(env, ChangesOptions { since, consumer, until: None }, LIMIT).await
 }
 
-pub(crate) fn rows_of(changed: &Changed) -> Vec<Row> {
+pub(crate) fn rows_of(changed: &ChangeRows) -> Vec<Row> {
     let row = |at: usize| Row {
         seq: changed.seqs[at].get(),
         kind: changed.kinds[at],

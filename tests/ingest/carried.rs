@@ -8,7 +8,7 @@ use siltstone::ingest::status;
 use siltstone::repair::{RepairOptions, repair};
 use siltstone::tables::ReplacedRange;
 use siltstone::verify::verify;
-use siltstone::{CheckpointName, CheckpointOptions, ErrorKind, Progress, Standing};
+use siltstone::{CheckpointName, CheckpointOptions, ErrorKind, JobStatus, Progress};
 use siltstone_base::ObjectName;
 use siltstone_sst::wal;
 use siltstone_tests::faults::{CrashPoint, Places};
@@ -284,7 +284,7 @@ fn a_restored_ingest_counts_as_taken_in() {
     world.run(restored);
     let job = world.request.job.id;
     world.run(move |env, _| async move {
-        assert!(matches!(status(&env, job, LIMIT).await?, Standing::Adopted(_)));
+        assert!(matches!(status(&env, job, LIMIT).await?, JobStatus::Adopted(_)));
         Ok(())
     });
     for since in [Since::Killed, Since::WentOn] {
@@ -296,7 +296,7 @@ fn a_restored_ingest_counts_as_taken_in() {
             // Its place in the history began anew, so this is a job of the new one.
             let again = request(&env, app).await?;
             let answered = again.submit(&env, false, LIMIT).await?;
-            assert!(matches!(answered, Standing::Adopted(_)), "{answered:?}");
+            assert!(matches!(answered, JobStatus::Adopted(_)), "{answered:?}");
             let newest = gc::newest(&env).await?.expect("it stands");
             assert_eq!(newest.ingest_apps.iter().map(|one| one.job).collect::<Vec<_>>(), [before]);
             Ok(())
@@ -314,11 +314,11 @@ fn what_was_taken_back_comes_back() {
     world.run(move |env, _| async move {
         let before = "before".parse().expect("a name");
         admin::restore(&env, &before, &options()).await?;
-        assert_eq!(status(&env, job.id, LIMIT).await?, Standing::Open);
-        assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(status(&env, job.id, LIMIT).await?, JobStatus::Open);
+        assert_eq!(job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
         gc::round(&env).await?;
         restored(env.clone(), env.clone()).await?;
-        assert!(matches!(status(&env, job.id, LIMIT).await?, Standing::Adopted(_)));
+        assert!(matches!(status(&env, job.id, LIMIT).await?, JobStatus::Adopted(_)));
         Ok(())
     });
     assert_eq!(world.rows(At::Here), world.kept);

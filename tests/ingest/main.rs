@@ -25,7 +25,7 @@ mod reading;
 mod standing;
 
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
-use siltstone::tables::{Duplicates, PartOptions, Pushed};
+use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
     Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
     ScanRange, Writes,
@@ -150,7 +150,7 @@ pub(crate) async fn stage(
             Some(value) => writer.push(Kind::Put, &key(n), &value, None)?,
             None => writer.push(Kind::Delete, &key(n), &[], None)?,
         };
-        if pushed == Pushed::Full {
+        if pushed == PushResult::Full {
             writer.relieve().await?;
         }
     }

@@ -13,7 +13,7 @@ fn outrun(millis: u64, leases: bool, refreshes: bool) -> (bool, Result<Pairs>) {
     let place = Place::of(millis);
     let (writer, env) = place.process("writer");
     let (process, reader_env) = place.process("reader");
-    let options = Options { reader_checkpoint: leases, ..slow() };
+    let options = Options { reader_lease: leases, ..slow() };
     let how = ReaderOptions { options, ..ReaderOptions::default() };
     let opening = || Reader::open(reader_env.clone(), how.clone());
     let held = env.clone();

@@ -4,7 +4,7 @@
 use super::*;
 use futures::channel::oneshot;
 use siltstone::ingest::{forget_app, status, status_of};
-use siltstone::{ErrorKind, Standing, gc};
+use siltstone::{ErrorKind, JobStatus, gc};
 use siltstone_tests::gc::AT_ONCE;
 
 impl Place {
@@ -48,7 +48,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     // A version that came twice under another job is nobody's either.
     place.run("again", |env| async move {
         let again = version_of(&env, 5, b"again").await?;
-        assert!(matches!(again.submit(&env, false, LIMIT).await?, Standing::Adopted(_)));
+        assert!(matches!(again.submit(&env, false, LIMIT).await?, JobStatus::Adopted(_)));
         Ok(())
     });
     assert_eq!(place.staged(), 2);
@@ -63,7 +63,7 @@ fn a_passed_version_is_neither_open_nor_aborted() {
     let first = place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
         let [first, second] = [version_of(&env, 1, b"1").await?, version_of(&env, 2, b"2").await?];
-        assert_eq!(status(&env, first.job.id, LIMIT).await?, Standing::Open);
+        assert_eq!(status(&env, first.job.id, LIMIT).await?, JobStatus::Open);
         db.ingest(&first).await?;
         db.ingest(&second).await?;
         db.flush_memtable().await?;
@@ -72,8 +72,8 @@ fn a_passed_version_is_neither_open_nor_aborted() {
             first.job.abort(&env, LIMIT).await?,
             status(&env, first.job.id, LIMIT).await?,
         ];
-        assert_eq!(stands, [const { Standing::Forgotten }; 3]);
-        assert!(matches!(status(&env, second.job.id, LIMIT).await?, Standing::Adopted(_)));
+        assert_eq!(stands, [const { JobStatus::Forgotten }; 3]);
+        assert!(matches!(status(&env, second.job.id, LIMIT).await?, JobStatus::Adopted(_)));
         db.compact().await?;
         db.close().await?;
         Ok(first)
@@ -83,8 +83,8 @@ fn a_passed_version_is_neither_open_nor_aborted() {
     assert_eq!(place.staged(), 0);
     let again = first.clone();
     place.run("late", |env| async move {
-        assert_eq!(status_of(&env, &again.job, LIMIT).await?, Standing::Forgotten);
-        assert_eq!(again.job.abort(&env, LIMIT).await?, Standing::Forgotten);
+        assert_eq!(status_of(&env, &again.job, LIMIT).await?, JobStatus::Forgotten);
+        assert_eq!(again.job.abort(&env, LIMIT).await?, JobStatus::Forgotten);
         let refused = again.submit(&env, false, LIMIT).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
         Ok(())
@@ -110,7 +110,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
             let refused = db.ingest(old).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
             assert!(refused.to_string().contains("forgotten"), "{refused}");
-            assert_eq!(status(&env, old.job.id, LIMIT).await?, Standing::Forgotten);
+            assert_eq!(status(&env, old.job.id, LIMIT).await?, JobStatus::Forgotten);
         }
         assert_eq!(db.ingest(&second).await?.seq(), adopted, "its record is remembered");
         db.ingest(&version_of(&env, 1, b"anew").await?).await?;
@@ -163,7 +163,7 @@ fn who_waits_for_a_version_is_told_though_a_later_one_came() {
         db.close().await?;
         answer.await.expect("it ends")
     });
-    assert!(matches!(stood, Standing::AdoptedBefore(_)), "{stood:?}");
+    assert!(matches!(stood, JobStatus::AdoptedBefore(_)), "{stood:?}");
 }
 
 /// The object that closed a job says whose version it is; nobody asks for it as another.
@@ -206,17 +206,17 @@ fn one_version_from_many_at_once_is_one() {
         }
         let asked = all.iter().map(|one| one.submit(&env, false, LIMIT));
         for stands in futures::future::join_all(asked).await {
-            assert_eq!(stands?, Standing::Pending);
+            assert_eq!(stands?, JobStatus::Pending);
         }
         for one in &all {
-            assert_eq!(status_of(&env, &one.job, LIMIT).await?, Standing::Pending);
+            assert_eq!(status_of(&env, &one.job, LIMIT).await?, JobStatus::Pending);
         }
         let db = open(&env, options()).await?;
         let seq = db.ingest(&all[3]).await?.seq();
         db.flush_memtable().await?;
         for one in &all {
-            assert_eq!(status_of(&env, &one.job, LIMIT).await?, Standing::Adopted(seq));
-            assert_eq!(one.submit(&env, true, LIMIT).await?, Standing::Adopted(seq));
+            assert_eq!(status_of(&env, &one.job, LIMIT).await?, JobStatus::Adopted(seq));
+            assert_eq!(one.submit(&env, true, LIMIT).await?, JobStatus::Adopted(seq));
         }
         db.close().await
     });

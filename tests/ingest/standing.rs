@@ -4,7 +4,7 @@ use super::*;
 use siltstone::ErrorKind;
 use siltstone::gc::GcOptions;
 use siltstone::ingest::{forget_app, status};
-use siltstone::{Standing, admin};
+use siltstone::{JobStatus, admin};
 
 /// N9, N12: the request stands in the manifest, and the writer finds it within its poll interval.
 #[test]
@@ -23,13 +23,13 @@ fn a_request_is_left_for_the_writer_elsewhere() {
     let db = db.unwrap().unwrap();
     let standing = place.run("elsewhere", |env| async move {
         let request = job_of(&env, rows(0..5, b"bulk")).await?;
-        assert_eq!(status(&env, request.job.id, LIMIT).await?, Standing::Open);
+        assert_eq!(status(&env, request.job.id, LIMIT).await?, JobStatus::Open);
         let standing = request.submit(&env, true, LIMIT).await?;
         // Made again, by whoever has it.
         assert_eq!(request.submit(&env, true, LIMIT).await?, standing);
         Ok(standing)
     });
-    assert!(matches!(standing, Standing::Adopted(_)), "{standing:?}");
+    assert!(matches!(standing, JobStatus::Adopted(_)), "{standing:?}");
     let rows = place.sim.block_on(writer, async move {
         let rows = all_of(db.scan(everything())?).await?;
         db.close().await?;
@@ -59,7 +59,7 @@ fn the_first_request_is_found_by_a_writer_that_does_nothing() {
             let began = env.clock.monotonic();
             let stood = request.submit(&env, true, LIMIT).await;
             let took = env.clock.monotonic() - began;
-            Ok(matches!(stood, Ok(Standing::Adopted(_))).then_some(took))
+            Ok(matches!(stood, Ok(JobStatus::Adopted(_))).then_some(took))
         });
         assert_eq!(took.is_some(), found, "{interval:?}");
         if let (Some(took), Some(interval)) = (took, interval) {
@@ -69,6 +69,38 @@ fn the_first_request_is_found_by_a_writer_that_does_nothing() {
     }
 }
 
+/// L0 stands at the threshold of its compaction, and one layer below its bound. The job's layers do
+/// not fit, and no compaction is due that would make room: the job comes in all the same.
+#[test]
+fn a_job_does_not_wait_for_a_compaction_that_is_not_due() {
+    let place = Place::new();
+    place.run("writer", |env| async move {
+        let mut options = Options { embedded_compactor: true, ..options() };
+        options.compaction.l0_compaction_threshold_ssts = 4;
+        options.compaction.l0_max_ssts = 5;
+        let db = open(&env, options).await?;
+        // One row of every table is in the way of those of the job.
+        for n in 0..4_u8 {
+            put(&db, 2, &[n; 10]).await?;
+            db.flush_memtable().await?;
+        }
+        assert_eq!(db.stats().l0_entries, 4);
+        let job = begin(&env).await?;
+        let mut parts = Vec::new();
+        for value in [b"below", b"above"] {
+            parts.push(stage(&env, &job, rows(0..5, value)).await?);
+        }
+        let request = job.commit(&env, &parts, LIMIT).await?;
+        let submitted = db.ingest(&request);
+        let taken = env.clock.sleep(Duration::from_secs(60));
+        match futures::future::select(Box::pin(submitted), taken).await {
+            futures::future::Either::Left((done, _)) => done?.wait(None).await?,
+            futures::future::Either::Right(_) => panic!("it waits for ever: {:?}", db.stats()),
+        }
+        db.close().await
+    });
+}
+
 /// Nobody lives: the next writer takes in what waits.
 #[test]
 fn the_next_writer_takes_in_what_waits() {
@@ -76,14 +108,14 @@ fn the_next_writer_takes_in_what_waits() {
     place.run("all", |env| async move {
         open(&env, options()).await?.close().await?;
         let request = job_of(&env, rows(0..5, b"bulk")).await?;
-        assert_eq!(request.submit(&env, false, LIMIT).await?, Standing::Pending);
+        assert_eq!(request.submit(&env, false, LIMIT).await?, JobStatus::Pending);
         let waited = request.submit(&env, true, Duration::from_secs(1)).await;
         assert_eq!(waited.unwrap_err().kind(), ErrorKind::Timeout);
         let db = open(&env, options()).await?;
         db.ingest(&request).await?.wait(None).await?;
         assert_eq!(all_of(db.scan(everything())?).await?.len(), 5);
         db.close().await?;
-        let Standing::Adopted(seq) = status(&env, request.job.id, LIMIT).await? else {
+        let JobStatus::Adopted(seq) = status(&env, request.job.id, LIMIT).await? else {
             panic!("adopted")
         };
         assert_eq!(seq.get(), 1);
@@ -125,13 +157,13 @@ fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
             let part = stage(&env, &job, rows(0..3, b"first")).await?;
             let other = stage(&env, &job, rows(3..9, b"second")).await?;
             let first = job.commit(&env, &[part], LIMIT).await?;
-            assert_eq!(given_up.abort(&env, LIMIT).await?, Standing::Withdrawn);
+            assert_eq!(given_up.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
             // A read that follows a damaged one is right.
             bucket.set_plan(FaultPlan::none().with(Fault::GetFlippedBit, 1000));
             let again = job.commit(&env, &[other], LIMIT).await?;
             assert_eq!((again.attempt, again.rows), (first.attempt, 3));
-            assert_eq!(given_up.abort(&env, LIMIT).await?, Standing::Withdrawn);
-            assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+            assert_eq!(given_up.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
+            assert_eq!(job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
             bucket.heal();
             Ok(())
         });
@@ -175,16 +207,16 @@ fn an_abort_ends_what_nobody_asked_for_and_nothing_else() {
         let db = open(&env, options()).await?;
         let open_job = begin(&env).await?;
         let part = stage(&env, &open_job, rows(0..3, b"x")).await?;
-        assert_eq!(open_job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(open_job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
         let closed = open_job.commit(&env, &[part], LIMIT).await.unwrap_err();
         assert_eq!(closed.kind(), ErrorKind::Conflict);
         let request = job_of(&env, rows(0..3, b"x")).await?;
-        assert_eq!(request.job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(request.job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
         assert_eq!(db.ingest(&request).await.unwrap_err().kind(), ErrorKind::Conflict);
         let request = job_of(&env, rows(0..3, b"x")).await?;
         let commit = db.ingest(&request).await?;
         db.flush_memtable().await?;
-        assert_eq!(request.job.abort(&env, LIMIT).await?, Standing::Adopted(commit.seq()));
+        assert_eq!(request.job.abort(&env, LIMIT).await?, JobStatus::Adopted(commit.seq()));
         assert_eq!(all_of(db.scan(everything())?).await?.len(), 3);
         db.close().await
     });
@@ -226,7 +258,7 @@ fn a_version_of_an_application_is_taken_in_once() {
         assert_eq!(again.seq(), seven.seq());
         db.flush_memtable().await?;
         let again = of(7, b"again").await?.submit(&env, true, LIMIT).await?;
-        assert_eq!(again, Standing::Adopted(seven.seq()));
+        assert_eq!(again, JobStatus::Adopted(seven.seq()));
         let lower = db.ingest(&of(6, b"6").await?).await.unwrap_err();
         assert_eq!(lower.kind(), ErrorKind::Conflict, "{lower}");
         db.ingest(&of(8, b"8").await?).await?;
@@ -248,8 +280,8 @@ fn what_was_aborted_is_collected_at_once() {
         open(&env, options()).await?.close().await?;
         let job = begin(&env).await?;
         let part = stage(&env, &job, rows(0..3, b"x")).await?;
-        assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
-        assert_eq!(status(&env, job.id, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
+        assert_eq!(status(&env, job.id, LIMIT).await?, JobStatus::Withdrawn);
         Ok((job, part))
     });
     assert_eq!(place.staged(), 2, "a table, and the object that closed the job");
@@ -261,7 +293,7 @@ fn what_was_aborted_is_collected_at_once() {
         let late = job.commit(&env, &[part], LIMIT).await?;
         let refused = late.submit(&env, false, LIMIT).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
-        assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(job.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
         Ok(())
     });
 }
@@ -349,10 +381,10 @@ fn a_close_beside_a_job_ends_well() {
             let (taken, closed) = futures::join!(db.ingest(&request), closes);
             closed?;
             let stands = status(&env, request.job.id, LIMIT).await?;
-            left += usize::from(stands == Standing::Pending);
+            left += usize::from(stands == JobStatus::Pending);
             match stands {
-                Standing::Open | Standing::Pending => assert!(taken.is_err(), "{millis}"),
-                Standing::Adopted(_) => {}
+                JobStatus::Open | JobStatus::Pending => assert!(taken.is_err(), "{millis}"),
+                JobStatus::Adopted(_) => {}
                 other => panic!("{millis}: {other:?}"),
             }
             let db = open(&env, options()).await?;

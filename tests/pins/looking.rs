@@ -31,7 +31,7 @@ async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -
     let options = Options {
         manifest_poll_interval: Some(interval),
         readers: Readers { checkpoint_lifetime: 10 * HOUR, ..Readers::default() },
-        reader_checkpoint: own_checkpoint,
+        reader_lease: own_checkpoint,
         ..options()
     };
     let how = ReaderOptions { options, ..ReaderOptions::default() };

@@ -113,7 +113,7 @@ fn a_reader_that_may_not_write_reads_without_a_lease() {
         load(&world.open().await, 0).await;
         let (env, door) = behind_a_door(&world);
         door.set(Way::ReadOnly);
-        for options in [options(), Options { reader_checkpoint: false, ..options() }] {
+        for options in [options(), Options { reader_lease: false, ..options() }] {
             let reader = open(&env, options).await.unwrap();
             let rows = some(&mut reader.scan(ScanRange::all()).unwrap(), usize::MAX).await.unwrap();
             assert_eq!(rows.len() as u64, ROWS);

@@ -230,7 +230,7 @@ def until_resumed(path: Path) -> None:
         print(what, flush=True)
         os._exit(0)
 
-    admin.run_compactor(path, options=RESUME, progress=told)
+    admin.run_compactor(path, options=RESUME, on_event=told)
 
 
 def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.Array) -> None:

@@ -45,7 +45,7 @@ def made(path: Path, parent: Path, at_least: int) -> None:
         # Begun by somebody else as a clone of the other one, or half destroyed.
         at_least = -1
     if at_least >= 0:
-        with siltstone.open_reader(path, options={"reader_checkpoint": False}) as reader:
+        with siltstone.open_reader(path, options={"reader_lease": False}) as reader:
             last = single.prefix(reader)
         assert last >= at_least, f"{path.name} of {parent.name}: {last} of {at_least}"
     siltstone.destroy(path)

@@ -48,7 +48,7 @@ OPEN = 6
 APPS = ("a", "b")
 # Readers without a lease, and with one that does not outlive them for long.
 READER = (
-    {"reader_checkpoint": False},
+    {"reader_lease": False},
     {"manifest_poll_interval": 0.05, "readers.checkpoint_lifetime": 2},
 )
 # What whoever asks too late for an application that was forgotten is told.

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import siltstone
 from aio_for_tests import at_once, rows, run
 from siltstone import aio
-from siltstone.aio import scan as scanning
+from siltstone.aio import _scan as scanning
 
 NOT_AWAITED = {"mapping"}
 """What has item operators, which cannot be awaited."""

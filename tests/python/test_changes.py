@@ -122,7 +122,7 @@ def test_a_snapshot_and_what_follows_make_the_whole(tmp_path) -> None:
 def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
     """It began at the end, as a new one did, and passed over what it had missed."""
     with siltstone.open(tmp_path) as db:
-        with pytest.raises(siltstone.Expired, match=r'new, or it was let go.*since="snapshot"'):
+        with pytest.raises(siltstone.Expired, match=r'new, or it was removed.*since="snapshot"'):
             db.changes(consumer="index")
         feed = db.changes(consumer="index", lifetime=0.2, since="oldest")
         db[key(0)] = b"told"
@@ -134,7 +134,7 @@ def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
         time.sleep(0.3)
         siltstone.admin.gc(tmp_path, min_age=0)
         assert changes.consumers(tmp_path) == []
-        with pytest.raises(siltstone.Expired, match="let go"):
+        with pytest.raises(siltstone.Expired, match="was removed"):
             db.changes(consumer="index")
         again = db.changes(consumer="index", since="snapshot")
         with siltstone.open_reader(tmp_path, checkpoint=again.checkpoint) as reader:

@@ -111,7 +111,7 @@ def test_mistakes_are_told_by_name(db, url: str) -> None:
         db.checkpoint(metadata={"n": 1})
     with pytest.raises(TypeError, match=r"Checkpoint, a uuid\.UUID or text, not int"):
         siltstone.open_reader(url, checkpoint=7)
-    with pytest.raises(siltstone.Invalid, match="not at both"):
+    with pytest.raises(siltstone.Invalid, match="not both"):
         siltstone.open_reader(url, checkpoint="taken", version=1)
     with pytest.raises(TypeError, match="number of a manifest"):
         siltstone.open_reader(url, version="1")

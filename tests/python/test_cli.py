@@ -21,8 +21,7 @@ from pyarrow import feather, parquet
 
 import siltstone
 from pace_for_tests import PATIENCE
-from siltstone import cli_parts
-from siltstone.cli import main
+from siltstone.cli import _common, main
 
 COMMANDS = ["create", "get", "put", "delete", "scan", "stats", "manifest", "verify", "gc", "run-gc"]
 
@@ -259,7 +258,7 @@ def test_where_the_path_stands_is_said(url: str) -> None:
     for wrong in (["get", "a"], ["get", "--path", url, "a"], ["put", "a", "b", "--path", url]):
         done = CliRunner().invoke(main, wrong)
         assert done.exit_code == 2
-        assert "It stands before the command: siltstone --path URL" in done.stderr
+        assert "Give it before the command: siltstone --path URL" in done.stderr
 
 
 def test_the_program_is_installed(python) -> None:
@@ -280,7 +279,7 @@ def test_gc_tells_what_it_deletes(run, url: str) -> None:
         db.compact()
     status, out, err = run("gc", "--dry-run", "--min-age", "0s")
     assert (status, err) == (0, "")
-    assert re.search(r"compacted/\w+\.sst\t\d+ bytes\t\d+ s\tnothing names it\n", out)
+    assert re.search(r"compacted/\w+\.sst\t\d+ bytes\t\d+ s\tunreferenced\n", out)
     assert "tables stay: the newest version has it\t1 (" in out
     told = json.loads(run("gc", "--dry-run", "--min-age", "0", "--json")[1])
     assert told["dry_run"]
@@ -530,7 +529,7 @@ def test_every_remedy_replaces_a_text_of_the_library() -> None:
     """A text that is worded anew must be so here as well, or users are sent to Python."""
     sources = (Path(__file__).resolve().parents[2] / "crates").glob("*/src/**/*.rs")
     texts = re.sub(r"\\\n\s*", "", "\n".join(path.read_text() for path in sources))
-    for text, _ in cli_parts._REMEDIES:
+    for text, _ in _common._REMEDIES:
         assert re.search(text, texts), text
 
 
@@ -540,7 +539,7 @@ def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) 
     for _ in range(3):
         with siltstone.open(url, options=options) as db:
             db.put_many([b"%08d" % n for n in range(20_000)], [b"v" * 100] * 20_000)
-    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(_common, "_LINE_INTERVAL_SECONDS", 0.0)
     status, out, err = run(command)
     assert status == 0
     assert out
@@ -550,18 +549,18 @@ def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) 
 
 
 def test_lines_and_bars_say_the_same(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 0.0)
-    with cli_parts._progress("verify", "bytes") as far:
-        far(1_500_000, 3_000_000)
-    with cli_parts._progress("gc", "objects") as far:
-        far(7, 9)
+    monkeypatch.setattr(_common, "_LINE_INTERVAL_SECONDS", 0.0)
+    with _common._progress("verify", "bytes") as on_progress:
+        on_progress(1_500_000, 3_000_000)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(7, 9)
     assert capsys.readouterr().err == "verify: 1.5 of 3.0 MB\ngc: 7 of 9 objects\n"
-    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 10.0)
-    with cli_parts._progress("gc", "objects") as far:
-        far(8, 9)
+    monkeypatch.setattr(_common, "_LINE_INTERVAL_SECONDS", 10.0)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(8, 9)
     assert capsys.readouterr().err == "", "not oftener than that"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with cli_parts._progress("gc", "objects") as far:
-        far(8, 9)
+    with _common._progress("gc", "objects") as on_progress:
+        on_progress(8, 9)
     assert "8/9" in capsys.readouterr().err

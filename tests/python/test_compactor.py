@@ -242,11 +242,11 @@ def test_progress_hears_of_it_and_may_end_it(tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
-    def progress(what: object) -> None:
+    def on_event(what: object) -> None:
         assert isinstance(what, admin.Compaction)
         raise Enough
 
     with pytest.raises(Enough):
-        admin.run_compactor(path, options=COMPACTOR, progress=progress)
+        admin.run_compactor(path, options=COMPACTOR, on_event=on_event)
     with pytest.raises(ValueError, match="workers"):
         admin.run_compactor(path, workers=1, worker=True)

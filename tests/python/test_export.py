@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
-from siltstone import exporting
+from siltstone import _export
 from siltstone.cli import main
 
 admin = siltstone.admin
@@ -66,7 +66,7 @@ def test_a_second_export_moves_what_is_new(places: list[str]) -> None:
     with siltstone.open(source) as db:
         db.put(b"new", b"row").wait()
         told: list[tuple[int, int]] = []
-        admin.export(source, mirror, progress=lambda done, total: told.append((done, total)))
+        admin.export(source, mirror, on_progress=lambda done, total: told.append((done, total)))
         assert all(done <= total for done, total in told)
     assert rows(mirror) == rows(source)
     admin.gc(mirror, min_age=0)
@@ -172,12 +172,12 @@ def test_a_killed_export_goes_on(tmp_path: Path) -> None:
 
 def test_one_kind_of_store_has_its_options_once() -> None:
     region = {"region": "here"}
-    both = exporting._places("s3://one/a", region, "s3a://two/b", None)
+    both = _export._places("s3://one/a", region, "s3a://two/b", None)
     assert both == (("s3://one/a", region), ("s3a://two/b", region))
-    assert exporting._places("s3://one/a", region, "gs://two/b", None)[1][1] == {}
-    assert exporting._places("s3://one/a", region, "folder", None)[1][1] == {}
+    assert _export._places("s3://one/a", region, "gs://two/b", None)[1][1] == {}
+    assert _export._places("s3://one/a", region, "folder", None)[1][1] == {}
     own = {"region": "there"}
-    assert exporting._places("s3://one/a", region, "s3://two/b", own)[1][1] == own
+    assert _export._places("s3://one/a", region, "s3://two/b", own)[1][1] == own
 
 
 def test_the_report_is_short() -> None:

@@ -74,7 +74,7 @@ def test_opening_again_in_its_place_is_no_second_writer(url: str) -> None:
 def test_a_reader_says_that_the_folder_is_gone(url: str) -> None:
     with siltstone.open(url) as db:
         db.put(b"a", b"1").wait()
-    with siltstone.open_reader(url, options={"reader_checkpoint": False}) as reader:
+    with siltstone.open_reader(url, options={"reader_lease": False}) as reader:
         shutil.rmtree(url)
         with pytest.raises(siltstone.NotFound, match="folder was removed"):
             reader.refresh()

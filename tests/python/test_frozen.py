@@ -136,7 +136,7 @@ def test_the_golden_database_holds_everything(copy: Path) -> None:
 def test_an_old_database_is_read_and_verified(copy: Path) -> None:
     report = siltstone.admin.verify(copy)
     assert report.ok, report
-    options = {"reader_checkpoint": False}
+    options = {"reader_lease": False}
     with siltstone.open_reader(copy, options=options, merge_operator="append") as reader:
         check(reader)
 

@@ -219,7 +219,7 @@ def check(url: str, last: int) -> int:
     report = admin.verify(url)
     assert report.ok, report.problems
     # A lease would keep what it read for twenty seconds more.
-    with siltstone.open_reader(url, options={"reader_checkpoint": False}) as reader:
+    with siltstone.open_reader(url, options={"reader_lease": False}) as reader:
         counter = int(reader.get(b"counter", b"0"))
         assert counter >= last
         expected = {b"key%04d" % (n % 997): n for n in range(max(1, counter - 996), counter + 1)}

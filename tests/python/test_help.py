@@ -113,4 +113,4 @@ def test_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     help(siltstone.Database.put)
     shown = capsys.readouterr().out
     assert "if_absent=False" in shown
-    assert ":param ttl: the key is gone after this long" in shown
+    assert ":param ttl: time to live; the key expires after it." in shown

@@ -216,7 +216,7 @@ def test_a_job_learns_its_version_late(memory_url) -> None:
         db.flush(memtable=True)
         (app,) = siltstone.admin.manifest(memory_url)["ingest_apps"]
         assert app == {"app": "stream", "version": 4, "job": job.id, "seq": commit.seq}
-        with pytest.raises(siltstone.Invalid, match="from 0 on"):
+        with pytest.raises(siltstone.Invalid, match="a version from 0"):
             job.for_txn(("stream", -1))
 
 
@@ -281,7 +281,7 @@ def test_mistakes_are_told(memory_url) -> None:
         assert job.id in repr(job)
         with pytest.raises(siltstone.Unsupported, match="allow_ingest_behind"):
             ingest.Job(memory_url, behind=True)
-        with pytest.raises(siltstone.Invalid, match="replaces nothing"):
+        with pytest.raises(siltstone.Invalid, match="exclude each other"):
             ingest.Job(memory_url, behind=True, replace=(None, None))
         with pytest.raises(siltstone.Invalid, match="no rows"):
             job.commit([])
@@ -436,16 +436,16 @@ async def opened_by_asyncio(url: str) -> None:
 def test_what_names_a_job_or_a_part_is_checked(memory_url) -> None:
     with siltstone.open(memory_url):
         for wrong in [("a",), "ab", ("a", True), ("a", "1"), (1, 1)]:
-            with pytest.raises(TypeError, match="txn: a pair"):
+            with pytest.raises(TypeError, match="txn must be a pair"):
                 ingest.Job(memory_url, txn=wrong)
         for wrong in [("", 1), ("a", -1), ("a", 1 << 64)]:
-            with pytest.raises(siltstone.Invalid, match="from 0 on"):
+            with pytest.raises(siltstone.Invalid, match="a version from 0"):
                 ingest.Job(memory_url, txn=wrong)
-        with pytest.raises(TypeError, match="replace: a pair"):
+        with pytest.raises(TypeError, match="replace must be a pair"):
             ingest.Job(memory_url, replace=(b"a",))
         job = ingest.Job(memory_url)
         for wrong in [None, b"x", 1.0, True, ["a"]]:
-            with pytest.raises(TypeError, match="part: a number or a text"):
+            with pytest.raises(TypeError, match="part must be a whole number or text"):
                 job.writer(wrong)
         with pytest.raises(TypeError, match=r"PartWriter\.finish"):
             job.commit([None])

@@ -187,13 +187,13 @@ def test_progress_is_told_and_may_end_it(memory_url: str) -> None:
 
     with siltstone.open(memory_url) as db:
         with pytest.raises(Enough):
-            db.load(endless(), duplicates="last", progress=progress)
+            db.load(endless(), duplicates="last", on_progress=progress)
         assert all(0 <= done <= total for done, total in told)
         assert list(db) == []
         with pytest.raises(ZeroDivisionError):
             db.load(pair([b"a"]) for n in range(3) if 1 / (n - 1))
         ends: list[tuple[int, int]] = []
-        assert db.load(batches(), progress=lambda *so_far: ends.append(so_far)).rows == 1000
+        assert db.load(batches(), on_progress=lambda *so_far: ends.append(so_far)).rows == 1000
         assert ends[-1][0] == ends[-1][1] > 2_000_000
 
 
@@ -245,7 +245,7 @@ def test_a_part_of_a_job_is_loaded(memory_url: str) -> None:
 def test_aio(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:
-            done = await db.load(WHOLE, progress=lambda *_: None)
+            done = await db.load(WHOLE, on_progress=lambda *_: None)
             assert done.rows == 300
             assert done.to_dict()["rows"] == 300
             with pytest.raises(siltstone.Invalid, match="same key"):
@@ -334,7 +334,7 @@ def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monke
     assert list(scratch.iterdir()) == []
     with siltstone.open_reader(tmp_path / "db") as reader:
         assert [key for key, _ in reader.scan()] == sorted(keys)
-    for given, text in (("10MiB", "less than the least"), ("much", "is no size")):
+    for given, text in (("10MiB", "the minimum is 64MiB"), ("much", "is not a size")):
         status, told = command(tmp_path / "db", arguments[0], "--memory", given)
         assert status == 2
         assert text in told[""]
@@ -348,7 +348,7 @@ def test_what_the_command_refuses(tmp_path) -> None:
     (tmp_path / "broken.arrow").write_text("nothing of Arrow's")
     for name, status, text in (
         ("rows.parquet", 1, "holds int64"),
-        ("rows.txt", 2, "which format"),
+        ("rows.txt", 2, "unknown format"),
         ("broken.arrow", 1, "broken.arrow"),
         ("absent.csv", 2, "does not exist"),
     ):

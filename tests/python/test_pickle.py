@@ -139,7 +139,7 @@ def test_a_provider_that_is_not_there_is_named(url: str, name: str) -> None:
     with pytest.raises(siltstone.Invalid, match="module:function") as caught:
         siltstone.open(url, store_options=name)
     assert caught.value.context == {"provider": name}
-    again = (siltstone.opening.reopen_reader, (url, {}, name))
+    again = (siltstone._open.reopen_reader, (url, {}, name))
     with pytest.raises(siltstone.Invalid, match="module:function"):
         again[0](*again[1])
 

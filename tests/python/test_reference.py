@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import importlib.util
 import inspect
 import re
@@ -61,6 +62,35 @@ def test_every_public_name_is_there(reference) -> None:
         assert f"\n### {name}\n" in page or f"\n### class {name}" in page, name
     for name in ("get", "put", "scan", "stats"):
         assert f"## siltstone {name}\n" in pages["command-line.md"]
+
+
+# Public modules whose names another page documents, each with that page.
+DOCUMENTED_ELSEWHERE = {"siltstone.cli": "command-line.md"}
+
+
+def public_modules() -> list[str]:
+    """Every module of the package whose path has no private part."""
+    package = Path(siltstone.__file__).parent
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if not any(part.startswith("_") for part in parts):
+            found.append(".".join(("siltstone", *parts)))
+    return found
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_a_module_without_underscore_is_public_and_documented(name: str, reference) -> None:
+    page = DOCUMENTED_ELSEWHERE.get(name, f"{name.removeprefix('siltstone.')}.md")
+    assert page in reference.pages(), "begin the module's name with an underscore, or document it"
+    module = importlib.import_module(name)
+    assert module.__doc__
+    assert module.__all__
+    for public in module.__all__:
+        found = getattr(module, public)
+        if inspect.isclass(found) or inspect.isroutine(found):
+            assert inspect.getdoc(found), public
 
 
 def test_everything_there_says_what_it_is(reference) -> None:

@@ -150,7 +150,7 @@ def test_the_command_tells_and_acts_when_told(place: str) -> None:
 
 def test_the_command_asks_on_a_terminal(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(log(place)[3])
-    monkeypatch.setattr("siltstone.cli_repair._answers", lambda: True)
+    monkeypatch.setattr("siltstone.cli._repair._answers", lambda: True)
     assert run("--path", place, "repair", input="n\n").exit_code == 1
     done = run("--path", place, "repair", input="y\n")
     assert done.exit_code == 0, done.output

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 
+import pyarrow as pa
 import pytest
 
 import siltstone
@@ -134,3 +135,49 @@ def test_options_hold_no_store_options() -> None:
     with pytest.raises(siltstone.Invalid):
         siltstone.Options(secret_access_key=CANARY)
     assert copy.copy(siltstone.Options()) == siltstone.Options()
+
+
+def frames_of(error: BaseException) -> list[dict[str, object]]:
+    """The variables of every frame of the package that the error went through."""
+    found: list[dict[str, object]] = []
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop()
+        if link is None:
+            continue
+        links += [link.__cause__, link.__context__]
+        trace = link.__traceback__
+        while trace is not None:
+            if "siltstone" in trace.tb_frame.f_code.co_filename.replace("test_secrets", ""):
+                found.append(dict(trace.tb_frame.f_locals))
+            trace = trace.tb_next
+    return found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda url, options: siltstone.open(url, store_options=options),
+        lambda url, options: siltstone.open_reader(url, store_options=options),
+        lambda url, options: siltstone.clone(url, parent=url + "/p", store_options=options),
+        lambda url, options: siltstone.destroy(url, store_options=options),
+        lambda url, options: siltstone.admin.verify(url, store_options=options),
+        lambda url, options: siltstone.admin.gc(url, store_options=options),
+        lambda url, options: siltstone.admin.export(url, url + "/e", store_options=options),
+        lambda url, options: siltstone.ingest.Job(url, store_options=options),
+        lambda url, options: siltstone.ingest.jobs(url, store_options=options),
+        lambda url, options: siltstone.changes.latest(url, store_options=options),
+        lambda url, options: siltstone.table.create(
+            url, pa.schema([("a", pa.int64())]), key=["a"], store_options=options
+        ),
+    ],
+)
+def test_no_frame_shows_a_secret(call) -> None:
+    wrong = {"secret_access_key": CANARY, "session_token": CANARY, "no_such_option": "x"}
+    for options in (wrong, lambda: wrong):
+        with pytest.raises((siltstone.Error, TypeError)) as caught:
+            call("s3://bucket/db", options)
+        own = [frame for frame in frames_of(caught.value) if "call" not in frame]
+        assert own
+        shown = [f"{name}={value!r}" for frame in own for name, value in frame.items()]
+        assert not [text for text in shown if CANARY in text]

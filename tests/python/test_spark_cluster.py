@@ -161,7 +161,7 @@ class Story:
         )
 
     def content(self, url: str | None = None) -> dict[bytes, bytes]:
-        with siltstone.open_reader(url or self.url, options={"reader_checkpoint": False}) as reader:
+        with siltstone.open_reader(url or self.url, options={"reader_lease": False}) as reader:
             return dict(reader.scan())
 
     def settle(self) -> None:

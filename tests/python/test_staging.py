@@ -111,5 +111,5 @@ def test_the_command(url: str) -> None:
     asked = ingest.Job(url)
     ingest.submit(asked.commit([part(asked, [b"a"])]))
     assert "adopted" in run("--withdraw", asked.id, code=1)
-    assert "stand alone" in run("--list", "--withdraw", dead, code=2)
+    assert "exclude each other" in run("--list", "--withdraw", dead, code=2)
     assert "FILE" in run(code=2)

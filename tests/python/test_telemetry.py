@@ -146,6 +146,6 @@ sys.exit(status)
 
 def test_the_documentation_has_every_figure() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
-    section = text.split("## Figures")[1].split("\n## ")[0]
+    section = text.split("## Metrics")[1].split("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
     assert named >= {name for name, *_ in _native.stat_table()}

@@ -45,7 +45,7 @@ def fill(url: str, rows: dict[bytes, bytes], **how) -> None:
         db.put_many(keys[1::2], [rows[key] for key in keys[1::2]])
 
 
-NO_LEASE = {"reader_checkpoint": False}
+NO_LEASE = {"reader_lease": False}
 """A reader's lease would keep what its state names of parents."""
 
 

@@ -85,7 +85,7 @@ def test_units_are_run_in_other_processes(tmp_path: Path) -> None:
     url = str(tmp_path / "db")
     model = filled(url)
     heard = []
-    with compaction.plan(url, unit_bytes=8192, progress=heard.append) as plan:
+    with compaction.plan(url, unit_bytes=8192, on_event=heard.append) as plan:
         units = plan.units
         assert len(units) > 2
         assert not plan.resumed

@@ -229,7 +229,7 @@ def test_bytes_after_the_end_are_found(made: Path) -> None:
 
 def test_progress_is_told(made: Path) -> None:
     told: list[tuple[int, int]] = []
-    report = verify(made, progress=lambda done, total: told.append((done, total)))
+    report = verify(made, on_progress=lambda done, total: told.append((done, total)))
     # A quick run may end before the first tick; what is told never exceeds what was read.
     assert all(0 <= done <= report.bytes_read for done, _ in told)
 

@@ -111,7 +111,7 @@ fn put(db: &Database, key: &str) {
 }
 
 async fn keys(env: &Env) -> Result<Vec<String>> {
-    let options = Options { reader_checkpoint: false, ..by_hand() };
+    let options = Options { reader_lease: false, ..by_hand() };
     let how = ReaderOptions { options, ..ReaderOptions::default() };
     let reader = Reader::open(env.clone(), how).await?;
     rows(&reader).await.map(|rows| rows.into_iter().map(|(key, _)| key).collect())

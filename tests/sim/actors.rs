@@ -20,13 +20,13 @@ pub(crate) async fn reader(
 ) -> Result<(), Error> {
     let mut last = siltstone::Seq::NONE;
     while !world.stopped() {
-        let mut options = Options { reader_checkpoint: rng.chance(800), ..world.options.clone() };
+        let mut options = Options { reader_lease: rng.chance(800), ..world.options.clone() };
         if rng.chance(300) {
             options.readers.checkpoint_lifetime =
                 options.poll_interval() * 2 + Duration::from_millis(1 + rng.below(2000));
         }
         // To a clock that has stepped by hours, every checkpoint is old.
-        let lasts = options.reader_checkpoint
+        let lasts = options.reader_lease
             && !world.edges.have(Fault::ClockStep)
             && options.readers.checkpoint_lifetime
                 >= Options::default().readers.checkpoint_lifetime;

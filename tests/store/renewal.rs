@@ -110,6 +110,44 @@ fn credentials_that_stay_refused_are_denied() {
     }
 }
 
+/// A profile of AWS whose keys are rotated in the shared file while a handle is open.
+#[test]
+fn keys_that_are_rotated_in_a_shared_file_are_read_again() {
+    let good = Arc::new(Mutex::new("key-1"));
+    let (server, _) = renewing(Arc::clone(&good), "key-1");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("credentials");
+    let rotate = |key: &str| {
+        let text = format!(
+            "[quarry]\naws_access_key_id = {key}\naws_secret_access_key = secret-of-{key}\n\
+             endpoint_url = {}\n",
+            server.endpoint
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    rotate("key-1");
+    let environment = [
+        ("AWS_SHARED_CREDENTIALS_FILE".to_owned(), file.display().to_string()),
+        ("AWS_PROFILE".to_owned(), "quarry".to_owned()),
+    ];
+    let options = StoreOptions::default();
+    let store = url::parse("s3://quarry/db", &options, environment, &server.effects).unwrap();
+    let read = || {
+        let env = server.effects.clone().with_store(Arc::clone(&store));
+        let read = with_retries(&env, LIMIT, "read", || store.get(TABLE, Some(0..4)));
+        server.runtime.block_on(read).map(drop)
+    };
+    read().unwrap();
+    *good.lock() = "key-2";
+    rotate("key-2");
+    read().unwrap();
+    // A file that still has the old keys: Denied, and no secret in the text.
+    *good.lock() = "key-3";
+    let error = read().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!error.to_string().contains("secret-of"), "{error}");
+}
+
 #[test]
 fn credentials_are_renewed_before_they_expire() {
     let (server, keys) = renewing(Arc::new(Mutex::new("key-1")), "key-1");

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{Listed, PutAnswer, Store, Swept, Upload};
+use siltstone::store::{Listed, PutAnswer, Store, SweepReport, Upload};
 use siltstone_base::{ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
@@ -104,7 +104,7 @@ impl Store for LendingStore {
         self.store.delete(name)
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         self.store.sweep(cutoff)
     }
 }

@@ -131,7 +131,7 @@ pub fn forget(db: &Database, rows: std::ops::Range<u32>) {
 /// # Errors
 /// Those of an open, and of a scan.
 pub async fn read(env: &Env) -> Result<Pairs> {
-    let options = Options { reader_checkpoint: false, ..options() };
+    let options = Options { reader_lease: false, ..options() };
     let how = ReaderOptions { options, ..ReaderOptions::default() };
     let reader = Reader::open(env.clone(), how).await?;
     rest(reader.scan(ScanRange::all())?).await

@@ -8,9 +8,11 @@ mod house;
 mod mask;
 mod names;
 mod papers;
+mod rules;
 mod size;
 mod text;
 mod unbuilt;
+mod words;
 
 use house::{Broken, Source, read_house};
 use std::path::PathBuf;
@@ -101,6 +103,10 @@ laws! {
     object_names_parse: papers::object_names;
     /// README's list of what is not built is what refuses as such.
     readme_names_what_is_not_built: unbuilt::unbuilt;
+    /// Every cited rule code is in rfcs/RULES.md, and every code there is cited.
+    rule_codes_are_listed: |sources: &[Source]| rules::codes(&root(), sources);
+    /// Sentences name their actor.
+    prose_names_the_actor: words::plain;
     /// Links lead to files.
     links_lead_somewhere: |sources: &[Source]| papers::links(&root(), sources);
 }

@@ -112,7 +112,8 @@ fn rust_functions(source: &Source) -> Vec<(String, usize, usize)> {
     found
 }
 
-/// The same for Python, by indentation. Blank lines after a body do not count.
+/// The same for Python, by indentation. Blank lines after a body do not count, and neither do the
+/// lines of the docstring: documentation stands outside of a function of Rust, too.
 fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = source.text.lines().collect();
     let mut found = Vec::new();
@@ -128,9 +129,30 @@ fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
         });
         let last =
             inside.filter(|(_, line)| !line.trim().is_empty()).last().map_or(at, |(at, _)| at);
-        found.push((name, at + 1, last + 1));
+        found.push((
+            name,
+            at + 1,
+            last + 1 - docstring_lines(lines.get(at..=last).unwrap_or_default(), depth),
+        ));
     }
     found
+}
+
+/// The lines of the docstring of a function whose `def` is the first of `lines`, at this depth.
+fn docstring_lines(lines: &[&str], depth: usize) -> usize {
+    let quote = "\"\"\"";
+    // The signature ends with a colon; the docstring is the first statement behind it.
+    let signature = lines.iter().position(|line| {
+        let line = line.trim_end();
+        line.ends_with(':') && (indent(line) == depth)
+    });
+    let body = lines.iter().skip(signature.unwrap_or(0) + 1);
+    let doc: Vec<&str> = body.map(|line| line.trim()).collect();
+    let Some(first) = doc.first().filter(|line| line.starts_with(quote)) else { return 0 };
+    if first.len() >= 2 * quote.len() && first.ends_with(quote) {
+        return 1;
+    }
+    doc.iter().skip(1).position(|line| line.ends_with(quote)).map_or(0, |end| end + 2)
 }
 
 fn indent(line: &str) -> usize {
@@ -162,6 +184,20 @@ mod tests {
             let found = functions(&source("crates/x/src/a.rs", &rust));
             assert_eq!(found.len(), count, "{found:?}");
             assert!(found.iter().all(|broken| broken.line == 2));
+        }
+    }
+
+    #[test]
+    fn the_docstring_of_a_python_function_is_not_counted() {
+        let body = "    x()\n".repeat(69);
+        let doc = format!("    \"\"\"Does x.\n{}    \"\"\"\n", "\n    More.\n".repeat(20));
+        for (doc, signature) in
+            [(doc.as_str(), "def a():"), ("    \"\"\"Does x.\"\"\"\n", "def a() -> None:")]
+        {
+            let fits = functions(&source("python/a.py", &format!("{signature}\n{doc}{body}")));
+            assert_eq!(fits, []);
+            let text = format!("{signature}\n{doc}{body}    x()\n");
+            assert_eq!(functions(&source("python/a.py", &text)).len(), 1);
         }
     }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use siltstone::admin::{self, CloneParent};
 use siltstone::changes::{self, ChangesOptions, Consumer, Since};
 use siltstone::ingest::{IngestJob, JOB_LIFETIME};
-use siltstone::tables::{Duplicates, PartOptions, Pushed};
+use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
     Accept, Batch, CheckpointName, CheckpointOptions, CheckpointScope, CompactionOptions, Database,
     Env, Kind, OpenOptions, Options, ReadAt, Reader, ReaderOptions, Result, ScanRange, Writes,
@@ -90,7 +90,7 @@ pub(crate) async fn ingest(
         },
     );
     for n in rows {
-        assert_eq!(writer.push(Kind::Put, &key(n), value, None)?, Pushed::Room);
+        assert_eq!(writer.push(Kind::Put, &key(n), value, None)?, PushResult::Room);
     }
     let part = IngestJob::finish(writer).await?;
     let request = job.commit(env, &[part], LIMIT).await?;
@@ -232,7 +232,7 @@ impl World {
 }
 
 async fn read(env: Env, at: Option<&str>) -> Result<Pairs> {
-    let options = Options { reader_checkpoint: false, ..options() };
+    let options = Options { reader_lease: false, ..options() };
     let at = at.map(|name| ReadAt::Checkpoint(CheckpointName::Name(name.to_owned())));
     let how = ReaderOptions { options, at, ..ReaderOptions::default() };
     rest(Reader::open(env, how).await?.scan(ScanRange::all())?).await

@@ -1,4 +1,4 @@
-//! The one encoding of a write batch: the WAL stores these bytes as a record's payload, and the
+//! The encoding of a write batch: the WAL stores these bytes as the payload of a record, and the
 //! memtable points into them.
 //!
 //! ```text

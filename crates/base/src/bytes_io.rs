@@ -1,4 +1,4 @@
-//! Bounded decoding: a [`Reader`] that answers Corruption where bytes are missing, and varints.
+//! Bounded decoding: a [`Reader`] that returns Corruption if bytes are missing, and varints.
 
 use crate::error::{Error, Result};
 

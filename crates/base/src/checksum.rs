@@ -1,7 +1,7 @@
-//! CRC32C (Castagnoli), in hardware where there is any.
+//! CRC32C (Castagnoli), computed in hardware if available.
 //!
-//! A checksum that guards a part of an object is *bound* to its place: object id and offset go in
-//! first, so that a block moved to another offset or another object does not verify, while a whole
+//! A checksum of a part of an object is *bound* to its location: it includes the object id and the
+//! offset. So a block moved to another offset or another object does not verify, while a whole
 //! object copied to another path does.
 
 use crate::id::ObjectId;

@@ -1,9 +1,9 @@
-//! The one iteration trait.
+//! The iteration trait of the engine.
 //!
-//! A cursor is synchronous. When the next entry lies in a block that is not in memory, the move
-//! answers [`Step::NeedBlock`] and leaves the cursor *pending*: whoever drives it fetches the
-//! block, makes it visible to the cursor's block source, and calls **the same move again with the
-//! same arguments** until it answers something else. Async code never enters below the driver.
+//! A cursor is synchronous. If the next entry is in a block that is not in memory, the move returns
+//! [`Step::NeedBlock`] and leaves the cursor *pending*: the driver fetches the block, adds it to
+//! the cursor's block source, and calls **the same move again with the same arguments** until it
+//! returns another step. No code below the driver may be async.
 
 use crate::entry::Entry;
 use crate::error::Result;
@@ -77,7 +77,7 @@ pub trait Cursor {
     fn prev(&mut self) -> Result<Step>;
     /// The entry the cursor stands on; `None` where it stands nowhere or is pending.
     fn entry(&self) -> Option<Entry<'_>>;
-    /// Key and sequence number of [`Cursor::entry`], for whoever needs no more of it.
+    /// Key and sequence number of [`Cursor::entry`], for callers that need no value.
     fn key(&self) -> Option<(&[u8], Seq)> {
         self.entry().map(|entry| (entry.key, entry.seq))
     }

@@ -1,4 +1,4 @@
-//! The head that every stored object carries (RFC 0002).
+//! The envelope at the start of every stored object (RFC 0002).
 //!
 //! ```text
 //! offset size field

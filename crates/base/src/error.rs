@@ -1,8 +1,8 @@
-//! The one error type: a kind that says what the caller must do, the operation that failed, what it
-//! was about, and the cause below it.
+//! The error type of the engine: a kind that says what the caller must do, the operation that
+//! failed, context, and the cause.
 //!
-//! A key that is absent is not an error (reads answer `Option`). Decoders answer
-//! [`ErrorKind::Corruption`]; they never panic.
+//! An absent key is not an error (reads return `Option`). Decoders return [`ErrorKind::Corruption`]
+//! and must never panic.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else changed what this call was based on: read again and retry, or give up.
+    /// Another process or transaction changed the state that the call relied on: read again and
+    /// retry, or give up.
     Conflict,
     /// A newer writer (or compactor) has taken over: this handle is dead, open a new one.
     Fenced,
@@ -80,8 +81,8 @@ impl ErrorKind {
     }
 
     /// Whether a process that waits may see what a store refused with this kind succeed: what
-    /// passes by itself, and a permission, which somebody may give or a new credential bring.
-    /// Every other refusal stays, however often the request is repeated.
+    /// passes by itself, and a permission, which an administrator may grant or a new credential
+    /// bring. Every other refusal stays, however often the request is repeated.
     #[must_use]
     pub fn may_pass(self) -> bool {
         self.is_transient() || self == ErrorKind::Denied

@@ -192,7 +192,7 @@ impl DatabaseId {
     }
 
     /// The number that its manifests, WAL objects and job records count from; 1 where it does not
-    /// say. Of random identities one in eight million seems to say something: 11 bits are 0 above
+    /// say. One in eight million random identities seems to say something: 11 bits are 0 above
     /// the 53, and 12 below a millisecond.
     #[must_use]
     pub const fn counts_from(self) -> u64 {
@@ -229,7 +229,7 @@ hex_identity! {
     TimelineId
 }
 hex_identity! {
-    /// Identity of what a clone was asked for, so that whoever asks again goes on with it.
+    /// Identity of a request for a clone. A repeated request continues the first one.
     RequestId
 }
 hex_identity! {

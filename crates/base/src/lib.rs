@@ -1,15 +1,15 @@
-//! Words of the engine: what every other crate talks in, and nothing that acts.
+//! The basic types of the engine, shared by all other crates.
 //!
-//! This crate knows nobody of ours. It has no clock, no randomness, no I/O and no async: values in,
-//! values out. It is internal to Siltstone and may change with any release; the stable surfaces are
-//! the `siltstone` crate and the Python package.
+//! This crate depends on no other crate of the workspace. It must not contain a clock, randomness,
+//! I/O or async code. It is internal to Siltstone and may change with any release; the stable
+//! interfaces are the `siltstone` crate and the Python package.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`id`] | sequence numbers, epochs, manifest and WAL ids, 128-bit identities |
 //! | [`entry`] | entry kinds, the borrowed [`Entry`], the internal key order |
-//! | [`batch`] | the one encoding of a write batch, shared by WAL body and memtable |
-//! | [`cursor`] | the one iteration trait, which says which block it lacks |
+//! | [`batch`] | the encoding of a write batch, shared by WAL and memtable |
+//! | [`cursor`] | the iteration trait, which reports the block that it needs |
 //! | [`operator`] | the merge operator's trait |
 //! | [`range_delete`], [`open_end`] | range deletes, and the search in many of them; without end |
 //! | [`sst`] | the descriptor of a table, as the manifest stores it |

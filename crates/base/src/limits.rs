@@ -1,4 +1,4 @@
-//! Hard bounds. Each says where it comes from.
+//! Hard limits, each with its reason.
 
 /// Keys are 1 to 65,535 bytes: a length fits two bytes in a block's key region.
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;

@@ -1,11 +1,12 @@
-//! Every object name under a database's root, parsed and formatted. Names are parsed to fixed
-//! types and never joined from text, so nothing can escape the root. RFC 0002 has the table.
+//! The names of all objects under the root of a database, parsed and formatted. Names are parsed to
+//! fixed types and never concatenated from text, so no name can leave the root. RFC 0002 has the
+//! table.
 
 use crate::id::{JobId, ManifestId, SstId, WalId};
 use std::fmt;
 
-/// One object name. What [`ObjectName::parse`] does not know is left alone by everybody,
-/// collectors included.
+/// The name of an object. Every process, collectors included, ignores names that
+/// [`ObjectName::parse`] does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ObjectName {
     /// `manifest/<20 digits>.manifest`

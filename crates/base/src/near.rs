@@ -1,4 +1,4 @@
-//! Searching from where something probably is.
+//! Searching from an estimated position.
 
 /// The straight line through the first and the last of ascending numbers: where a number lies if
 /// they are spread evenly.

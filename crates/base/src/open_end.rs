@@ -1,6 +1,6 @@
-//! Range deletes that go on to the last key (RFC 0026). The entry ends before a key, and behind the
-//! greatest possible one there is none. So a batch says it by two operations, which are exact for
-//! every key there can be; whoever knows the greatest key that there is says the same by one.
+//! Range deletes without an end (RFC 0026). An entry ends before a key, and there is no key after
+//! the greatest possible one. So a batch encodes such a deletion as two operations, which are exact
+//! for every possible key; code that knows the greatest existing key uses a single one.
 
 use crate::batch::{Batch, BatchOp, BatchOps};
 use crate::entry::Kind;
@@ -33,8 +33,8 @@ impl Batch {
     }
 
     /// The batch that does the same where nothing written before it has a key above `greatest`
-    /// (`None`: nothing was written). What goes on to the last key ends right behind the greatest
-    /// one then: so does what a table says of its bounds, and 64 KiB stand nowhere.
+    /// (`None`: nothing was written). A range to the last key then ends right behind the greatest
+    /// one: so does what a table says of its bounds, and 64 KiB stand nowhere.
     ///
     /// # Errors
     /// None for a batch; Corruption for what is none.

@@ -1,4 +1,4 @@
-//! The merge operator: the user's function that folds operands into a value.
+//! The merge operator: a function of the user that folds operands into a value.
 
 use crate::error::Result;
 

@@ -1,4 +1,4 @@
-//! What became of a conditional PUT.
+//! The outcome of a conditional PUT.
 
 /// The four outcomes of "create this object if it is absent" (protocol rule M1). A store's own
 /// answer is never trusted to tell them apart: clients retry a PUT that had landed and then report
@@ -8,7 +8,7 @@
 pub enum PutOutcome<T> {
     /// The object is there and it is ours.
     Committed,
-    /// The object is there and it is somebody else's: this is what it holds.
+    /// Another creator's object has the name. The value is its content.
     Lost(T),
     /// Certainly not stored, now or later by this attempt.
     NotApplied,

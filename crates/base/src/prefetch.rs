@@ -1,13 +1,13 @@
 //! Prefetching.
 //!
-//! A look-up in much memory waits for it, some hundred nanoseconds a line, and of many look-ups the
-//! lines can come side by side: a processor goes on past a load that waits, as far as it looks
-//! ahead, some two to three hundred instructions. So whoever looks many things up first gathers
-//! where they lie, with arithmetic on what is near already, and then calls [`prefetch`] for all in
-//! a loop that does nothing else: a dozen instructions each, and most loads of such a loop wait
-//! together.
+//! A look-up in a large memory waits about a hundred nanoseconds for each cache line, but the lines
+//! of many look-ups can be loaded in parallel: while a load waits, a processor continues with the
+//! next two to three hundred instructions. So code that makes many look-ups first computes the
+//! addresses from data that is in the cache, and then calls [`prefetch`] for all of them in a loop
+//! that does nothing else: a dozen instructions for each, so most loads of the loop wait at the
+//! same time.
 //!
-//! There are instructions that ask for memory without waiting; to call them is `unsafe`.
+//! Instructions that prefetch without waiting exist, but calling them is `unsafe`.
 
 /// Bytes between two that are read: less than a line of 64.
 const STRIDE: usize = 48;

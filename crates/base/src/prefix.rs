@@ -1,4 +1,4 @@
-//! What keys begin with: how much two have in common, and eight bytes as a number.
+//! Prefixes of keys: the length of the common prefix of two keys, and eight bytes as a number.
 
 /// How many bytes `a` and `b` have in common at the start.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Range deletes: one entry that says of every key of a range that it is gone (RFC 0023).
+//! Range deletes: a single entry that deletes every key of a range (RFC 0023).
 
 use crate::entry::check_key;
 use crate::error::{Error, Result};

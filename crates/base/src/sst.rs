@@ -1,5 +1,5 @@
-//! The descriptor of a table: what the manifest stores about it, so that opening a table never
-//! needs a footer request.
+//! The descriptor of a table: the properties that the manifest stores, so that opening a table
+//! needs no request for its footer.
 
 use crate::entry::UnixMillis;
 use crate::id::{JobId, Seq, SstId};
@@ -50,8 +50,7 @@ pub struct SstDescriptor {
     pub visible_start: Option<Bytes>,
     /// Keys from this on are not part of the database. `None`: no bound.
     pub visible_end: Option<Bytes>,
-    /// When set, every entry counts as written at this sequence number, whatever its bytes say
-    /// (ingested tables).
+    /// When set, every entry has this sequence number in place of its own (ingested tables).
     pub seq_override: Option<Seq>,
     /// Entries of all kinds.
     pub entries: u64,

@@ -1,15 +1,15 @@
-//! A blocked bloom filter over 64-bit key hashes, with a frozen stored form.
+//! A blocked Bloom filter over 64-bit key hashes, with a frozen encoding.
 //!
-//! It knows neither tables nor keys: it stores hashes and says "certainly not there" or "perhaps
-//! there". One hash of a key serves every filter that is asked for it, so the hash is made once per
-//! look-up, by [`key_hash`], and handed on.
+//! The filter does not know tables or keys: it stores hashes and answers "certainly absent" or
+//! "possibly present". All filters use the same hash of a key, so a look-up computes it once, by
+//! [`key_hash`], and passes it on.
 //!
-//! Every hash lives inside one block of 512 bits, which is one cache line, so an answer costs at
-//! most one cache miss however large the filter is. The price is some 10 to 30 % more bits than a
-//! plain bloom filter needs for the same rate of false answers (F. Putze, P. Sanders, J. Singler,
-//! *Cache-, Hash- and Space-Efficient Bloom Filters*, 2007): about 1 % at 10 bits per key.
+//! The bits of a hash are all in one block of 512 bits, which is one cache line, so an answer costs
+//! at most one cache miss for any size of the filter. In exchange the filter needs about 10 to 30 %
+//! more bits than a plain Bloom filter for the same false positive rate (F. Putze, P. Sanders, J.
+//! Singler, *Cache-, Hash- and Space-Efficient Bloom Filters*, 2007): about 1 % at 10 bits per key.
 //!
-//! # Stored form, version 1
+//! # Encoding, version 1
 //!
 //! ```text
 //! offset size field
@@ -294,8 +294,8 @@ impl Bloom {
         Ok(Bloom { probes, lines: lines.collect() })
     }
 
-    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` looks at. Who asks for many
-    /// hashes touches all their lines first: they then come side by side.
+    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` reads. A caller with many
+    /// hashes touches all lines first, so that they are loaded in parallel.
     #[must_use]
     #[inline]
     pub fn prefetch(&self, hash: u64) -> u64 {

@@ -57,7 +57,7 @@ pub use compact::{
     CompactionPlan, CompactionUnit, CompactorEvent, CompactorOptions, CompactorProcess,
     RangeMerged, UnitResult,
 };
-pub use feed::rows::Changed;
+pub use feed::rows::ChangeRows;
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use io::env::Env;
@@ -76,7 +76,7 @@ pub use siltstone_base::{
     MergeOperator, Result, Seq, SstId, TimelineId, UnixMillis, WalId,
 };
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName, Windows};
-pub use siltstone_manifest::ingest::Standing;
+pub use siltstone_manifest::ingest::JobStatus;
 pub use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;

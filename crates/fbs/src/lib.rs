@@ -1,7 +1,7 @@
 //! Generated FlatBuffers code of the metadata formats, and nothing else.
 //!
 //! The schemas and the rules for changing them stand in `fbs/`; `fbs/generate.sh` writes
-//! everything here except this file. Nobody but the codecs of the pure crates should name it:
+//! everything here except this file. Only the codecs of the pure crates should use it:
 //! these types are the shape of bytes, not of the state.
 
 // The code is the compiler's, not ours: it reads fields through `unsafe` after verification, and

@@ -1,4 +1,4 @@
-//! Large batches (RFC 0044): what a record of the log says of the tables that one was made into.
+//! Large batches (RFC 0044): the encoding of their tables in a log record.
 
 use crate::ingest::{decode_layer, encode_layer};
 use crate::invariant::is_before;
@@ -8,17 +8,17 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{Error, Result, SstDescriptor};
 use std::collections::HashSet;
 
-/// Tables as a record of the log has them. Equal tables give equal bytes.
+/// Encodes tables for a log record. Equal tables give equal bytes.
 #[must_use]
 pub fn encode_tables(tables: &[SstDescriptor]) -> Bytes {
     encode_layer(tables).into()
 }
 
-/// Reads the tables of a record, disjoint and in key order; at least one.
+/// Decodes the tables of a record: disjoint, in key order, at least one.
 ///
 /// # Errors
-/// Corruption for damaged bytes, and for tables that cannot be a batch's; Unsupported for what a
-/// newer version wrote.
+/// Corruption for damaged bytes, and for tables that cannot belong to a batch; Unsupported for data
+/// of a newer version.
 pub fn decode_tables(bytes: &[u8]) -> Result<Vec<SstDescriptor>> {
     let tables = decode_layer(bytes)?;
     let well = |table: &SstDescriptor| {
@@ -43,8 +43,8 @@ pub fn decode_tables(bytes: &[u8]) -> Result<Vec<SstDescriptor>> {
     Ok(tables)
 }
 
-/// Whether whoever reads by `state` keeps the tables of a batch that is not installed there (rule
-/// Q5).
+/// Whether a process that reads by `state` can rely on the tables of a batch that is not installed
+/// there (rule Q5).
 #[must_use]
 pub fn keeps(state: &Manifest, tables: &[SstDescriptor]) -> bool {
     tables.iter().all(|table| state.left.contains(&table.id))

@@ -1,7 +1,8 @@
-//! What a clone begins with, and what its maker does next (rules K1 to K3, RFC 0029): pure.
+//! The initial state of a clone, and the steps of its creation (rules K1 to K3, RFC 0029), as pure
+//! functions.
 //!
-//! A maker pins, looks at what stands in the clone's place, and asks [`next_step`]; every step is a
-//! commit, so whoever makes the same request goes on where the last one stopped.
+//! The creator adds pins, reads the state of the clone, and calls [`next_step`]. Every step is a
+//! commit, so a process that repeats the request continues where the last one stopped.
 
 use crate::compose::{
     Composition, Part, VisibleRange, check_alike, check_apart, check_objects, project, unite,
@@ -17,21 +18,21 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, RequestId, Seq, SstDescriptor, UnixMillis};
 use std::collections::HashMap;
 
-/// What its maker does next about a clone that was begun.
+/// The next step for a clone whose creation has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloneStep {
-    /// Its tables are to be recorded.
+    /// Record its tables.
     Fill,
-    /// Its pins are to be made endless; then it is finished.
+    /// Make its pins permanent; then it is complete.
     Hold,
-    /// It is made.
+    /// It is complete.
     Done,
 }
 
-/// What is next about the database that `state` describes, for whoever made `request`.
+/// The next step for the database with `state`, for the creator of `request`.
 ///
 /// # Errors
-/// Conflict, with what stands there: a database that is none of this request's, or is in use.
+/// Conflict if the database was not created by this request, or is in use.
 pub fn next_step(state: &Manifest, request: RequestId) -> Result<CloneStep, Refusal> {
     let database = state.database;
     if state.destroyed_at.is_some() {
@@ -50,11 +51,11 @@ pub fn next_step(state: &Manifest, request: RequestId) -> Result<CloneStep, Refu
     Err(Conflict::CloneInUse { database }.into())
 }
 
-/// The first manifest of a clone: it is being made, and names its pins. `sources` are the states
-/// that it begins with, each with the name that it has in refusals; `place` is the clone's URL.
+/// The first manifest of a clone: it is being created and contains its pins. `sources` are the
+/// states that it begins with, each with its name for error texts; `place` is the URL of the clone.
 ///
 /// # Errors
-/// Invalid for no source, and where the settings of two differ, naming both.
+/// Invalid without a source, and if the settings of two sources differ, with both names.
 pub fn begun(
     database: DatabaseId,
     request: RequestId,
@@ -66,8 +67,8 @@ pub fn begun(
     let all = sources.iter().map(|(_, source)| &source.features);
     let features = all.fold(Features::default(), |all, one| all.joined(one));
     let first = Manifest::new_database(database, settings);
-    // The runs of a union are numbered anew, from 0, and what its parents dropped as the bottom is
-    // gone: nothing comes behind it.
+    // The runs of a union are numbered from 0, and its parents may have dropped tombstones at the
+    // bottom, so it accepts no jobs behind all other data.
     let (first, mut features) = match sources {
         [(_, source)] => (first.behind_as(source), features),
         _ => (first, features.unnamed(INGEST_BEHIND)),
@@ -87,26 +88,27 @@ pub fn begun(
 /// A state that a clone takes over.
 #[derive(Clone, Copy, Debug)]
 pub struct CloneSource<'a> {
-    /// What it is called in refusals: where it lives.
+    /// Its name in error texts: its location.
     pub name: &'a str,
-    /// What the pin pins.
+    /// The pinned state.
     pub state: &'a Manifest,
-    /// Number of the clone's entry of that database. Those of the ancestors that it names in `keys`
-    /// ([`named_within`]) follow it, in their order.
+    /// Number of the entry of that database in the clone. The entries of the ancestors that it
+    /// references in `keys` ([`named_within`]) follow it, in their order.
     pub number: u32,
-    /// What the log brings that the pin covers, as layers of the clone, the oldest first: tables of
-    /// the clone that hold its rows, and those of its ingests, which lie where the source's own do.
+    /// The data in the pinned part of the log, as layers of the clone, oldest first: tables of the
+    /// clone with its rows, and tables of its ingests, which are in the location of the source's
+    /// own tables.
     pub log: &'a [Vec<SstDescriptor>],
-    /// The largest number of `state` and of those rows.
+    /// The largest sequence number in `state` and in those rows.
     pub last_seq: Seq,
     /// The latest commit time of both.
     pub commit_time: UnixMillis,
-    /// The keys that are taken over, from the first to before the second; `None`: without a bound.
+    /// The keys that are taken over: from the first one, before the second one; `None`: no bound.
     pub keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 }
 
-/// The ancestors in which tables of `state` lie that show keys of `keys`, number ascending: those
-/// that a clone of that range needs too (rule K7).
+/// The ancestors that contain tables of `state` with visible keys in `keys`, in ascending order of
+/// number: a clone of that range needs them too (rule K7).
 #[must_use]
 pub fn named_within<'a>(state: &'a Manifest, keys: &VisibleRange) -> Vec<&'a Ancestor> {
     let places = project(state, keys).places();
@@ -114,20 +116,20 @@ pub fn named_within<'a>(state: &'a Manifest, keys: &VisibleRange) -> Vec<&'a Anc
     state.ancestors.iter().filter(named).collect()
 }
 
-/// A state that a clone is to take over, before the rows of its log are tables.
+/// A state that a clone will take over, before the rows of its log are written to tables.
 #[derive(Clone, Debug)]
 pub struct CloneRows<'a> {
     /// As in [`CloneSource`].
     pub name: &'a str,
-    /// What the pin pins.
+    /// The pinned state.
     pub state: &'a Manifest,
     /// The keys that are taken over.
     pub keys: &'a VisibleRange,
-    /// What the tables of its log will span.
+    /// The spans of the tables of its log.
     pub log: Vec<Span>,
 }
 
-/// Whether a clone can be composed of `sources`.
+/// Checks that a clone can be composed of `sources`.
 ///
 /// # Errors
 /// Invalid, as [`compose`].
@@ -147,12 +149,14 @@ pub fn check_sources(sources: &[CloneRows<'_>]) -> Result<(), Error> {
     check_apart(hulls.collect())
 }
 
-/// Composes what a clone of `sources` begins with: each cut to its keys, side by side (RFC 0031).
-/// Of one whole source everything stays but for where it lies: numbers, layers and their places.
+/// Composes the initial state of a clone of `sources`: each is cut to its keys, and they are
+/// combined (RFC 0031). A single source with all keys keeps everything except the location of its
+/// tables: numbers, layers and their order.
 ///
 /// # Errors
-/// Invalid for no source, for keys whose start is not below their end, and for sources whose
-/// keys meet or whose settings differ, naming both; Corruption where two have tables of one name.
+/// Invalid without a source, if the start of a key range is not below its end, and if the keys of
+/// sources overlap or their settings differ, with both names; Corruption if two sources have
+/// different tables with the same name.
 pub fn compose(sources: &[CloneSource<'_>]) -> Result<Composed, Error> {
     let settings = check_alike(sources.iter().map(|one| (one.name, one.state)))?;
     let (mut parts, mut databases) = (Vec::with_capacity(sources.len()), HashMap::new());
@@ -168,7 +172,7 @@ pub fn compose(sources: &[CloneSource<'_>]) -> Result<Composed, Error> {
         parts.push(Part { name: source.name.to_owned(), tables });
     }
     let tables = unite(parts, |place| databases.get(&place).copied())?;
-    // The newest of several histories is none.
+    // Several histories have no common newest table.
     let compacted = match sources {
         [alone] => alone.state.l0_last_compacted,
         _ => None,
@@ -191,7 +195,8 @@ fn keys_of(source: &CloneSource<'_>) -> VisibleRange {
     VisibleRange { start, end }
 }
 
-/// What a clone has of one source: the layers of its log above its own, cut to its keys.
+/// The part of one source that the clone takes over: the layers of its log above its own layers,
+/// cut to its keys.
 fn taken_over(
     source: &CloneSource<'_>,
     keys: &VisibleRange,
@@ -206,7 +211,7 @@ fn taken_over(
     Ok(tables.cut(keys))
 }
 
-/// The places that the visible tables of a source lie in: of each the number of the clone's entry,
+/// The locations of the visible tables of a source: for each the number of the entry in the clone,
 /// and the database.
 fn places_of(
     source: &CloneSource<'_>,

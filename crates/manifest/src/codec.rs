@@ -1,4 +1,4 @@
-//! Bytes of a manifest object and of a boundary object (RFC 0002).
+//! The encoding of manifest objects and boundary objects (RFC 0002).
 //!
 //! ```text
 //! manifest                                 boundary
@@ -9,14 +9,14 @@
 //!   80+n     4  CRC32C of bytes 0..80+n,
 //!               bound to the object id, 0
 //! ```
-//! Numbers are little-endian. The checksum is verified before the body is looked at, so what
-//! comes after it defends against a writer's mistake, not against a flipped bit: the FlatBuffers
-//! verifier with limits derived from the length, then ranges, then the invariants.
+//! Numbers are little-endian. The checksum is verified before the body is read. So the later checks
+//! protect against a faulty writer, not against a flipped bit: the FlatBuffers verifier with limits
+//! derived from the length, then ranges, then the invariants.
 //!
-//! The database's identity, the attempt id and the feature bits stand in the envelope alone;
-//! [`Manifest::decode`] copies them into the state. Here is the gate of RFC 0024: nothing is
-//! decoded that this version cannot read, and nothing is encoded that would lose what it does not
-//! know.
+//! The identity of the database, the attempt id and the feature bits are only in the envelope;
+//! [`Manifest::decode`] copies them into the state. This module enforces RFC 0024: it must not
+//! decode data that this version cannot read, and must not encode a state if unknown data would be
+//! lost.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
@@ -41,20 +41,20 @@ const CHECKSUM_BYTES: usize = 4;
 pub(crate) const FRAME_BYTES: u64 = (HEAD_BYTES + CHECKSUM_BYTES) as u64;
 
 impl Manifest {
-    /// The bytes of a manifest object with the identity `object`, written by `attempt`. Equal
-    /// arguments give equal bytes.
+    /// Encodes a manifest object with the identity `object`, written by `attempt`. Equal arguments
+    /// give equal bytes.
     ///
     /// # Errors
-    /// Invalid when the object could be larger than
-    /// [`MAX_MANIFEST_BYTES`](siltstone_base::limits::MAX_MANIFEST_BYTES), which nobody would
-    /// read. Unsupported when something of a newer version would be lost or broken by it.
+    /// Invalid if the object could exceed
+    /// [`MAX_MANIFEST_BYTES`](siltstone_base::limits::MAX_MANIFEST_BYTES), above which no process
+    /// reads it. Unsupported if data of a newer version would be lost or broken.
     pub fn encode(&self, object: ObjectId, attempt: AttemptId) -> Result<Bytes> {
         self.features.check_committable()?;
         let envelope = Envelope::new(ObjectKind::Manifest, self.database, object, attempt);
         self.encode_with(&self.features.carried.onto(envelope))
     }
 
-    /// The bytes with this head, whatever of a newer version would be lost: for tools and tests.
+    /// Encodes with this envelope, even if data of a newer version is lost: for tools and tests.
     ///
     /// # Errors
     /// Invalid when the object could be too large.
@@ -90,11 +90,11 @@ impl Manifest {
         Ok(seal(envelope, body.len() as u64, &body))
     }
 
-    /// Reads a manifest object.
+    /// Decodes a manifest object.
     ///
     /// # Errors
-    /// Corruption for damaged bytes, and for a state that breaks an invariant (by its name);
-    /// Unsupported for what a newer version wrote.
+    /// Corruption for damaged bytes, and for a state that breaks an invariant (with its name);
+    /// Unsupported for data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<(Envelope, Manifest)> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
             return Err(Error::corruption("a manifest is larger than any can be")
@@ -112,7 +112,7 @@ impl Manifest {
     }
 }
 
-/// The bytes of the boundary object whose name says `id`.
+/// Encodes the boundary object with `id` in its name.
 #[must_use]
 pub fn encode_boundary(
     id: u64,
@@ -123,11 +123,11 @@ pub fn encode_boundary(
     seal(&Envelope::new(ObjectKind::Boundary, database, object, attempt), id, &[])
 }
 
-/// In the envelope of a boundary of manifests, among what a reader may ignore: nothing stands above
-/// it since the database was destroyed (rule D4).
+/// A compatible flag in the envelope of a manifest boundary: the database was destroyed, and no
+/// manifest is above it (rule D4).
 const EMPTIED: u32 = 1;
 
-/// The same of the boundary behind which all of a destroyed database's manifests lie.
+/// As [`encode_boundary`], for the boundary after the last manifest of a destroyed database.
 #[must_use]
 pub fn encode_last_boundary(
     id: u64,
@@ -139,16 +139,16 @@ pub fn encode_last_boundary(
     seal(&Envelope { compatible: EMPTIED, ..envelope }, id, &[])
 }
 
-/// Whether a boundary says that its database was destroyed, and all of it is gone.
+/// Whether a boundary records that its database is destroyed and deleted.
 #[must_use]
 pub fn says_emptied(boundary: &Envelope) -> bool {
     boundary.compatible & EMPTIED != 0
 }
 
-/// Reads a boundary object: its head, and the id that its name must say.
+/// Decodes a boundary object: its envelope, and the id that its name must contain.
 ///
 /// # Errors
-/// Corruption for damaged bytes or an id of 0; Unsupported for what a newer version wrote.
+/// Corruption for damaged bytes or an id of 0; Unsupported for data of a newer version.
 pub fn decode_boundary(bytes: &[u8]) -> Result<(Envelope, u64)> {
     let (envelope, id, rest) = unseal(bytes, ObjectKind::Boundary)?;
     if id == 0 || !rest.is_empty() {
@@ -170,7 +170,7 @@ pub(crate) fn seal(envelope: &Envelope, number: u64, body: &[u8]) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// The envelope, the number and the body of what [`seal`] made, once the checksum is right.
+/// Checks the checksum of the bytes made by [`seal`], and returns envelope, number and body.
 pub(crate) fn unseal(bytes: &[u8], kind: ObjectKind) -> Result<(Envelope, u64, &[u8])> {
     let envelope = Envelope::decode(bytes, kind)?;
     let covered = bytes

@@ -1,83 +1,84 @@
-//! What a manifest asks of whoever meets it, and what every commit carries on (RFC 0024).
+//! The features that a manifest requires, and the unknown data that every commit preserves (RFC
+//! 0024).
 //!
-//! A program of today meets manifests of tomorrow. What it cannot read it must know before it does
-//! anything; what it would lose by writing it must not write. So a state keeps what it was read
-//! with, edits carry it on, decoding asks [`Features::check_readable`] and encoding
-//! [`Features::check_committable`]: there is no other way in or out.
+//! A program may meet manifests of a newer version. It must detect data that it cannot read before
+//! it does anything, and must not write if unknown data would be lost. So a state keeps the data
+//! that it was decoded with, edits preserve it, decoding calls [`Features::check_readable`], and
+//! encoding calls [`Features::check_committable`]: no other code decodes or encodes a manifest.
 
 use bytes::Bytes;
 use siltstone_base::{Envelope, Error, Result};
 
 /// Ingest jobs: requests, their tables and their records in the log (RFC 0035).
 pub const INGEST: &str = "ingest";
-/// Holds of consumers of the change feed, and what they keep (RFC 0041): for committers, of whom
-/// the collector must honour them.
+/// Holds of change feed consumers, and the data that they retain (RFC 0041): required of
+/// committers, because the collector must honour them.
 pub const FEED: &str = "feed";
-/// Units of compaction jobs (RFC 0046): for committers, of whom the collector must leave alone what
-/// they upload.
+/// Units of compaction jobs (RFC 0046): required of committers, because the collector must keep the
+/// tables that they upload.
 pub const UNITS: &str = "compaction-units";
-/// Ingest jobs may come behind all that is there (RFC 0043): for committers, who may treat nothing
-/// as the bottom.
+/// Ingest jobs may be installed behind all other data (RFC 0043): required of committers, which
+/// must not treat any run as the bottom.
 pub const INGEST_BEHIND: &str = "ingest-behind";
-/// Batches whose tables a record of the log names (RFC 0044).
+/// Batches whose tables are listed in a log record (RFC 0044).
 pub const LARGE_BATCHES: &str = "large-batches";
-/// Jobs' objects say whose version they are, and applications that were forgotten are known (rule
-/// N11): for committers, who must refuse jobs that began before.
+/// Closing objects of jobs contain their application, and forgotten applications are recorded (rule
+/// N11): required of committers, which must refuse earlier jobs.
 pub const INGEST_APPS: &str = "ingest-apps";
-/// Leases on every version from one on (RFC 0048): for committers, of whom the collector must
-/// honour them.
+/// Leases on every version from one on (RFC 0048): required of committers, because the collector
+/// must honour them.
 pub const SINCE_LEASES: &str = "since-leases";
-/// Features by name that this version knows and a state carries as they are. That of a mirror is
-/// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
+/// Named features that this version knows and that a state keeps unchanged. The feature of mirrors
+/// is also known, and is decoded into [`Manifest::mirror`](crate::Manifest::mirror) instead.
 const KNOWN: [&str; 7] =
     [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES];
 
-/// What came with an object, beside what its body means.
+/// Data of an object beside the meaning of its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Carried {
-    /// Feature bits that a program may lack.
+    /// Feature bits that a program need not know.
     pub compatible: u32,
     /// Feature bits that every reader must know; those of a decoded object are known.
     pub incompatible: u32,
-    /// A table of the schema in which a field stood that this version does not know.
+    /// A schema table with a field that this version does not know.
     pub unknown_field: Option<&'static str>,
 }
 
-/// What a manifest asks, and what it hands on.
+/// The features that a manifest requires, and the data that is preserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// As in every object.
+    /// The feature bits, as in every object.
     pub carried: Carried,
     /// Features by name.
     pub named: Vec<Feature>,
-    /// What is handed on as it is.
+    /// Unknown extensions, preserved unchanged.
     pub extensions: Vec<Extension>,
 }
 
-/// Something that the database uses and that not every program knows. It is named by a commit
-/// before the first object that needs it is written.
+/// A feature that the database uses and that not every program knows. A commit adds it before the
+/// first object that needs it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Feature {
     /// Its name.
     pub name: String,
-    /// Who must know it.
+    /// The programs that must know it.
     pub audience: Audience,
-    /// The version of Siltstone that brought it; empty where that is not said.
+    /// The version of Siltstone that introduced it; empty if unknown.
     pub since: String,
 }
 
-/// Who must know a feature.
+/// The programs that must know a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Audience {
-    /// Whoever does anything with the database.
+    /// Every program that opens the database.
     Readers,
-    /// Whoever commits; others may read.
+    /// Every program that commits; other programs may read.
     Committers,
-    /// Somebody that this version has no word for: whoever does anything, to be sure.
+    /// A value that this version does not know: treated as `Readers`.
     Other(u8),
 }
 
-/// A hint of a newer version, or of somebody else.
+/// A hint written by a newer version or by another program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Extension {
     /// Its name.
@@ -98,10 +99,10 @@ impl Carried {
         Envelope { compatible: self.compatible, incompatible: self.incompatible, ..envelope }
     }
 
-    /// Whether what stood in the object can be written again.
+    /// Checks that the object can be written again without loss.
     ///
     /// # Errors
-    /// Unsupported where a field would be lost.
+    /// Unsupported if a field would be lost.
     pub(crate) fn check_committable(&self) -> Result<()> {
         let Some(table) = self.unknown_field else { return Ok(()) };
         Err(Error::unsupported(
@@ -124,8 +125,8 @@ impl Feature {
 }
 
 impl Features {
-    /// What both ask, and hand on: of a database with tables of both. Of two extensions of one name
-    /// the first one's stays.
+    /// The features of both, for a database with tables of both. If both have an extension with the
+    /// same name, the first one is kept.
     #[must_use]
     pub fn joined(mut self, other: &Features) -> Features {
         self.carried.compatible |= other.carried.compatible;
@@ -151,18 +152,18 @@ impl Features {
         self
     }
 
-    /// Whether it is among those that are named.
+    /// Whether the feature is present.
     #[must_use]
     pub fn names(&self, feature: &str) -> bool {
         self.named.iter().any(|one| one.name == feature)
     }
 
-    /// Names one that every reader must know, where it is not named yet.
+    /// Adds a feature that every reader must know, unless it is present.
     pub(crate) fn name(&mut self, feature: &str, since: &str) {
         self.name_for(Audience::Readers, feature, since);
     }
 
-    /// Names one that whoever commits must know, likewise.
+    /// Adds a feature that every committer must know, unless it is present.
     pub(crate) fn name_for_committers(&mut self, feature: &str, since: &str) {
         self.name_for(Audience::Committers, feature, since);
     }
@@ -174,10 +175,10 @@ impl Features {
         }
     }
 
-    /// Whether this version may read the database.
+    /// Checks that this version may read the database.
     ///
     /// # Errors
-    /// Unsupported, with the name of the feature and the version that knows it.
+    /// Unsupported, with the name of the feature and the version that introduced it.
     pub fn check_readable(&self) -> Result<()> {
         let unknown =
             self.named.iter().find(|one| one.audience != Audience::Committers && !one.is_known());
@@ -189,10 +190,11 @@ impl Features {
         })
     }
 
-    /// Whether this version may change the database.
+    /// Checks that this version may change the database.
     ///
     /// # Errors
-    /// Unsupported, with the name of the feature, or the table in which a field would be lost.
+    /// Unsupported, with the name of the feature, or the schema table with a field that would be
+    /// lost.
     pub fn check_committable(&self) -> Result<()> {
         self.check_readable()?;
         if let Some(feature) = self.named.iter().find(|one| !one.is_known()) {
@@ -205,32 +207,32 @@ impl Features {
         self.carried.check_committable()
     }
 
-    /// As they are stored with one more extension, which this version knows.
+    /// The stored form with an additional extension that this version knows.
     pub(crate) fn with_extension(&self, name: &str, value: Bytes) -> Features {
         let mut stored = self.clone();
         stored.extensions.push(Extension { name: name.to_owned(), value: Some(value) });
         stored
     }
 
-    /// Takes the extension of this name out of what was stored, if there is one.
+    /// Removes the extension with this name from the stored form, if it exists.
     pub(crate) fn take_extension(&mut self, name: &str) -> Option<Bytes> {
         let place = self.extensions.iter().position(|one| one.name == name)?;
         Some(self.extensions.remove(place).value.unwrap_or_default())
     }
 }
 
-/// Where a clone stands, as a URL: its pins are looked for there (rule K8, RFC 0029).
+/// The URL of a clone, at which the owner of its pins looks for it (rule K8, RFC 0029).
 const CLONE_PLACE: &str = "siltstone.clone-place";
 
 impl Features {
-    /// Where the clone was made; `None` where its store has no URL, and for one of version 0.1.
+    /// The URL of the clone; `None` if its store has no URL, and for a clone of version 0.1.
     #[must_use]
     pub fn clone_place(&self) -> Option<&str> {
         let place = self.extensions.iter().find(|one| one.name == CLONE_PLACE)?;
         std::str::from_utf8(place.value.as_deref()?).ok()
     }
 
-    /// Records where the clone is made, in place of what it took over from its parents.
+    /// Records the URL of the clone, replacing the value taken over from its parents.
     pub(crate) fn place_clone(&mut self, place: Option<&str>) {
         drop(self.take_extension(CLONE_PLACE));
         if let Some(place) = place {
@@ -240,12 +242,12 @@ impl Features {
     }
 }
 
-/// Since a repair went on from an older manifest, tables that nobody names stay until somebody says
-/// that they may go (RFC 0034).
+/// Set by a repair that continued from an older manifest: unreferenced tables are kept until they
+/// are released by a command (RFC 0034).
 const TABLES_STAY: &str = "siltstone.tables-stay";
 
 impl Features {
-    /// Whether tables that nobody names stay.
+    /// Whether unreferenced tables are kept.
     #[must_use]
     pub fn keeps_tables(&self) -> bool {
         self.extensions.iter().any(|one| one.name == TABLES_STAY)

@@ -1,22 +1,22 @@
-//! The garbage collector's rule: which objects are dead (rules G2, M5, F5), as a pure function of
-//! what was listed and read. [`Collect`](crate::protocol::Collect) gathers the evidence in the
-//! order that makes it sound; [`fate`] has the rule for each kind of object.
+//! The rules of garbage collection: which objects are dead (rules G2, M5, F5), as a pure function
+//! of the objects listed and the manifests read. [`Collect`](crate::protocol::Collect) gathers the
+//! evidence in a safe order; [`fate`] has the rule for each kind of object.
 //!
-//! Dead means dead for good: ids only grow, table names are never given twice, and a checkpoint can
-//! pin only the newest version or what another present one pins. That is why two collectors at
-//! once, and deletes that arrive late, are safe (rule G4).
+//! A dead object stays dead: ids only grow, table names are never reused, and a checkpoint can pin
+//! only the newest version or the version of another present checkpoint. So two collectors at the
+//! same time, and deletes that arrive late, are safe (rule G4).
 
 mod allowance;
 pub mod fate;
 mod pinned;
 
 pub use allowance::Allowance;
-pub use fate::Fate;
+pub use fate::CollectDecision;
 use pinned::named_by_log;
 pub use pinned::{PinnedName, PinnedNames};
 
 use crate::compaction::record::JobReservation;
-use crate::edit::Overdrawn;
+use crate::edit::HoldExcess;
 use crate::ingest::{JobApp, has_ended, pending};
 use crate::rules::Rules;
 use crate::state::clone::named_ancestors;
@@ -25,62 +25,64 @@ use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, SstDescriptor, U
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// One object of a listing.
+/// One object in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListedObject {
     /// Its name.
     pub name: ObjectName,
-    /// When it was stored, by the store's clock.
+    /// When it was stored, by the clock of the store.
     pub modified: UnixMillis,
     /// Its length.
     pub bytes: u64,
 }
 
-/// What the collector learned, in the order of rule G1.
+/// The evidence of a collector, in the order of rule G1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Evidence {
     /// Every object under the database's root, listed first.
     pub listed: Vec<ListedObject>,
-    /// What the newest record of compaction jobs reserves, read next.
+    /// The names reserved by the newest record of compaction jobs, read next.
     pub jobs: Vec<JobReservation>,
-    /// Whose versions jobs are, by the objects that closed them. Those never change.
+    /// The applications of jobs, from their closing objects, which never change.
     pub apps: BTreeMap<JobId, JobApp>,
-    /// The newest manifest; it and all others are read last.
+    /// The newest manifest; all manifests are read last.
     pub newest: Option<Arc<Manifest>>,
-    /// The last manifest that names a table, of those above the new boundary. A table is added by
-    /// one manifest and taken away by a later one for good, so it stands in all between.
+    /// The last manifest that references each table, of those above the new boundary. A table is
+    /// added by one manifest and removed permanently by a later one, so all manifests in between
+    /// reference it.
     pub named: BTreeMap<ObjectName, ManifestId>,
-    /// Likewise, the last that names a table in an ancestor, by the ancestor's number.
+    /// The last manifest that references a table in each ancestor, by the number of the ancestor.
     pub named_ancestors: BTreeMap<u32, ManifestId>,
-    /// What the manifests of the checkpoints and leases that are present in the newest one name.
+    /// The names in manifests of checkpoints and leases that are present in the newest manifest.
     pub pinned: PinnedNames,
-    /// The first version that a since-lease of the newest manifest covers: no boundary reaches it
+    /// The first version covered by a since-lease of the newest manifest: no boundary reaches it
     /// (rule L7).
     pub kept_from: Option<ManifestId>,
-    /// Likewise as `named`, pending jobs and names that are left, of versions from `kept_from` on
-    /// (rule L8).
+    /// As `named`: the last version from `kept_from` on that contains each pending job and reserved
+    /// batch name (rule L8).
     pub kept: BTreeMap<PinnedName, ManifestId>,
-    /// What became garbage later than this stays, where readers without a checkpoint may ask for
-    /// it. Only delays; never a reason to delete.
+    /// Objects that became garbage after this time stay, if readers without a checkpoint may still
+    /// request them. It only delays deletes; it is never a reason for one.
     pub cutoff: UnixMillis,
-    /// As `cutoff`, raised until no more bytes of tables and of the WAL stay than are allowed.
+    /// As `cutoff`, raised until the garbage of tables and WAL is within the allowance.
     pub pressed: UnixMillis,
 }
 
 impl Evidence {
-    /// What became garbage up to here may go: tables that only older manifests keep, and the WAL.
+    /// Objects that became garbage up to this time may be deleted: tables referenced only by older
+    /// manifests, and the WAL.
     #[must_use]
     pub fn readable_until(&self) -> UnixMillis {
         self.cutoff.max(self.pressed)
     }
 
-    /// Raises the cut-off until no more than `allowance` stays for its age: the oldest goes first.
-    /// Complete but for this.
+    /// Raises the cut-off until the garbage that stays because of its age is within `allowance`:
+    /// the oldest is deleted first. All other evidence must be complete.
     pub fn press(&mut self, allowance: Allowance, rules: Rules) {
         self.pressed = allowance.cutoff(self, rules);
     }
 
-    /// Takes note of the tables that a manifest names.
+    /// Records the tables that a manifest references.
     pub fn note(&mut self, manifest: &Manifest) {
         let ancestors = named_ancestors(manifest).into_iter().map(|entry| entry.number);
         note_last(&mut self.named, manifest.tables().map(SstDescriptor::name), manifest.id);
@@ -88,15 +90,15 @@ impl Evidence {
         note_last(&mut self.kept, named_by_log(manifest), manifest.id);
     }
 
-    /// Where this round leaves the boundary of the manifests.
+    /// The boundary of the manifests after this round.
     #[must_use]
     pub fn boundary(&self) -> ManifestId {
         let moved = manifest_boundary(&self.listed, self.readable_until(), self.kept_from);
         moved.unwrap_or_default().max(manifest_boundary_now(&self.listed))
     }
 
-    /// Jobs of which only the object that closed them tells whether they have ended for good: those
-    /// that may be versions of an application. Complete but for them.
+    /// Jobs for which only the closing object shows whether they have ended permanently: those that
+    /// may belong to an application. All other evidence must be complete.
     #[must_use]
     pub fn unexplained(&self) -> Vec<JobId> {
         let Some(newest) = &self.newest else { return Vec::new() };
@@ -113,9 +115,9 @@ impl Evidence {
         closed.filter(open).collect()
     }
 
-    /// Ancestors that nobody can ever name again (rule K5): none of their tables stands in the
-    /// newest manifest, in one above the boundary, which will be at `boundary`, or in one that is
-    /// pinned. Complete but for this.
+    /// Ancestors that no manifest can reference again (rule K5): none of their tables is in the
+    /// newest manifest, in one above `boundary`, or in a pinned one. All other evidence must be
+    /// complete.
     #[must_use]
     pub fn detachable(&self, boundary: ManifestId) -> Vec<u32> {
         let Some(newest) = &self.newest else { return Vec::new() };
@@ -135,7 +137,7 @@ impl Evidence {
     }
 }
 
-/// Manifest `id` names these.
+/// Records that manifest `id` references these names.
 fn note_last<K: Ord>(
     last: &mut BTreeMap<K, ManifestId>,
     names: impl Iterator<Item = K>,
@@ -147,7 +149,7 @@ fn note_last<K: Ord>(
     }
 }
 
-/// What one round may do: boundaries first, then the deletes in this order.
+/// The result of a round: first the boundaries, then the deletes in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// New boundary of the manifests.
@@ -156,7 +158,7 @@ pub struct Verdict {
     pub wal_boundary: Option<WalId>,
     /// New boundary of the records of compaction jobs.
     pub record_boundary: Option<u64>,
-    /// Dead objects: numbered ones ascending, boundaries that were passed, then the others.
+    /// Dead objects: numbered ones ascending, then passed boundaries, then the others.
     pub deletes: Vec<ObjectName>,
 }
 
@@ -190,7 +192,7 @@ pub fn manifest_boundary(
     reached
 }
 
-/// The largest manifest boundary in a listing; none when there is none.
+/// The largest manifest boundary in a listing; none if there is none.
 #[must_use]
 pub fn manifest_boundary_now(listed: &[ListedObject]) -> ManifestId {
     let boundaries = listed.iter().filter_map(|object| match object.name {
@@ -230,7 +232,7 @@ pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId)
 }
 
 /// Holds of `state` that keep more bytes than they may, by a listing (rule W5).
-pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<Overdrawn> {
+pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<HoldExcess> {
     let bounded = state.holds.iter().filter(|hold| hold.most_bytes.is_some());
     if bounded.clone().next().is_none() {
         return Vec::new();
@@ -238,7 +240,7 @@ pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<Overdr
     let tree: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     let over =
         bounded.filter(|hold| Some(kept_bytes(listed, state, &tree, hold)) > hold.most_bytes);
-    let found = over.map(|hold| Overdrawn {
+    let found = over.map(|hold| HoldExcess {
         name: hold.name.clone(),
         generation: hold.generation,
         wal_from: hold.wal_from,
@@ -268,11 +270,11 @@ fn kept_bytes(
     kept.map(|object| object.bytes).sum()
 }
 
-/// Which objects are dead. Nothing is, without a manifest.
+/// Which objects are dead. Without a manifest none is.
 #[must_use]
 pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     let fates = fate::of_all(evidence, rules);
-    let dead = fates.into_iter().filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
+    let dead = fates.into_iter().filter(|(_, fate)| matches!(fate, CollectDecision::Dead(_)));
     let mut deletes: Vec<ObjectName> = dead.map(|(object, _)| object.name).collect();
     deletes.sort_by_key(|name| (class(*name), *name));
     let last = |wanted: fn(&ObjectName) -> Option<u64>| {
@@ -293,7 +295,7 @@ pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     }
 }
 
-/// Which names go before which.
+/// The order in which kinds of names are deleted.
 pub(crate) fn class(name: ObjectName) -> u8 {
     match name {
         ObjectName::Manifest(_) => 0,

@@ -1,5 +1,5 @@
-//! Ingest jobs (RFC 0035): the object that closes one, the layers that its tables make, where they
-//! go, and how a job stands.
+//! Ingest jobs (RFC 0035): the closing object of a job, the layers of its tables, where they are
+//! placed, and the status of a job.
 //!
 //! ```text
 //! object, in the frame of a manifest    body
@@ -41,16 +41,16 @@ use std::ops::Range;
 const FORM_PARTS: u8 = 1;
 const FORM_ABORTED: u8 = 2;
 const FORM_BEHIND: u8 = 3;
-/// Bytes of a ULID below its time.
+/// Number of bits of a ULID below its time.
 const RANDOM_BITS: u32 = 80;
 
-/// The moment until which a job may be asked for: the time of its id (rule N7).
+/// The deadline for requesting a job: the time in its id (rule N7).
 #[must_use]
 pub fn deadline(job: JobId) -> UnixMillis {
     UnixMillis((job.get() >> RANDOM_BITS) as u64)
 }
 
-/// A job as a version of an application (rule N11).
+/// The application and version of a job (rule N11).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobApp {
     /// The application's name.
@@ -61,7 +61,7 @@ pub struct JobApp {
     pub forgotten: u64,
 }
 
-/// What the object that closes a job says.
+/// The content of the closing object of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClosedJob {
     /// The job.
@@ -72,23 +72,23 @@ pub struct ClosedJob {
     pub attempt: AttemptId,
     /// The timeline that it was staged for; `None`: the first one.
     pub timeline: Option<TimelineId>,
-    /// The application whose version it is.
+    /// The application of which the job is a version.
     pub app: Option<JobApp>,
-    /// Its tables, the oldest layer first, each of disjoint ones in key order; none when it was
-    /// aborted.
+    /// Its tables, oldest layer first, each layer with disjoint tables in key order; empty if the
+    /// job was aborted.
     pub layers: Vec<Vec<SstDescriptor>>,
-    /// Whether it comes behind all that is there (rule P6); never of one that was aborted.
+    /// Whether it is installed behind all other data (rule P6); false for an aborted job.
     pub behind: bool,
 }
 
 impl ClosedJob {
-    /// What names its content in a request and in the log: an object is created once.
+    /// Identifies its content in a request and in the log: an object is created only once.
     #[must_use]
     pub fn digest(&self) -> Bytes {
         Bytes::copy_from_slice(&self.attempt.to_bytes())
     }
 
-    /// Whether it brings nothing, and never will.
+    /// Whether the job was aborted and will never have content.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         self.layers.is_empty()
@@ -99,7 +99,7 @@ impl ClosedJob {
         self.layers.iter().flatten()
     }
 
-    /// Its layers, each at a number of its own, from `first` on (rules P1, P4).
+    /// Its layers, each with its own sequence number, from `first` on (rules P1, P4).
     #[must_use]
     pub fn numbered(&self, first: Seq) -> Vec<Vec<SstDescriptor>> {
         let numbered = |(at, tables): (usize, &Vec<SstDescriptor>)| {
@@ -112,10 +112,10 @@ impl ClosedJob {
         self.layers.iter().enumerate().map(numbered).collect()
     }
 
-    /// The bytes of the object. Equal values give equal bytes.
+    /// Encodes the object. Equal values give equal bytes.
     ///
     /// # Errors
-    /// Invalid when it could be larger than a manifest may be.
+    /// Invalid if it could exceed the size limit of a manifest.
     pub fn encode(&self) -> Result<Bytes> {
         let keys = |table: &SstDescriptor| (table.first_key.len() + table.last_key.len()) as u64;
         let most: u64 = self.tables().map(|table| TABLE_BYTES_AT_MOST + keys(table)).sum();
@@ -152,11 +152,11 @@ impl ClosedJob {
         Ok(seal(&envelope, body.len() as u64, &body))
     }
 
-    /// Reads the object of a job.
+    /// Decodes the object of a job.
     ///
     /// # Errors
-    /// Corruption for damaged bytes, and for tables that cannot be a job's; Unsupported for what a
-    /// newer version wrote.
+    /// Corruption for damaged bytes, and for tables that cannot belong to a job; Unsupported for
+    /// data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<ClosedJob> {
         let (envelope, length, body) = unseal(bytes, ObjectKind::Ingest)?;
         if length != body.len() as u64 {
@@ -241,13 +241,14 @@ pub(crate) fn decode_layer(bytes: &[u8]) -> Result<Vec<SstDescriptor>> {
     decode::list(Some(entry.tables()), |each| decode::table(&each))
 }
 
-/// The layers of tables that come in the order of their parts: each goes into the oldest one above
-/// every earlier table that it may share a key with, so that of equal keys the later part's counts.
+/// Arranges tables in layers, in the order of their parts: each table is placed in the oldest layer
+/// above all earlier tables with which it may share a key, so that the later part takes precedence.
 #[must_use]
 pub fn layered(tables: impl IntoIterator<Item = SstDescriptor>) -> Vec<Vec<SstDescriptor>> {
     let mut layers: Vec<BTreeMap<Bytes, SstDescriptor>> = Vec::new();
     for table in tables {
-        // Tables of a layer are disjoint: the last that begins no later than this one ends tells.
+        // Tables of a layer are disjoint, so only the last one that begins before the end of this
+        // one must be checked.
         let meets = |layer: &BTreeMap<Bytes, SstDescriptor>| {
             let before = layer.range(..=table.last_key.clone()).next_back();
             before.is_some_and(|(_, other)| other.last_key >= table.first_key)
@@ -323,7 +324,7 @@ fn meets_one_of(table: &SstDescriptor, tables: &[SstDescriptor]) -> bool {
 
 /// How a job stands in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum JobStatus {
     /// Nobody has asked for it; somebody may.
     Open,
     /// It is asked for.
@@ -346,29 +347,29 @@ pub enum Standing {
 
 /// How `job` stands in `state`.
 #[must_use]
-pub fn standing(state: &Manifest, job: JobId) -> Standing {
+pub fn standing(state: &Manifest, job: JobId) -> JobStatus {
     if pending(state, job).is_some() {
-        return Standing::Pending;
+        return JobStatus::Pending;
     }
     if let Some(ended) = state.remembered_ingests.iter().find(|one| one.job == job) {
         return match ended.outcome {
-            IngestOutcome::Adopted(seq) => Standing::Adopted(seq),
-            IngestOutcome::Refused => Standing::Refused(ended.reason.clone().unwrap_or_default()),
-            IngestOutcome::Withdrawn => Standing::Withdrawn,
-            IngestOutcome::Other(_) => Standing::Ended,
+            IngestOutcome::Adopted(seq) => JobStatus::Adopted(seq),
+            IngestOutcome::Refused => JobStatus::Refused(ended.reason.clone().unwrap_or_default()),
+            IngestOutcome::Withdrawn => JobStatus::Withdrawn,
+            IngestOutcome::Other(_) => JobStatus::Ended,
         };
     }
     if let Some(app) = state.ingest_apps.iter().find(|one| one.job == job) {
-        return Standing::Adopted(app.seq);
+        return JobStatus::Adopted(app.seq);
     }
-    if deadline(job) < state.ingest_horizon { Standing::Forgotten } else { Standing::Open }
+    if deadline(job) < state.ingest_horizon { JobStatus::Forgotten } else { JobStatus::Open }
 }
 
 /// As [`standing`], of a job of which it is known whose version it is.
 #[must_use]
-pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> Standing {
+pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> JobStatus {
     match standing(state, job) {
-        Standing::Open if app.is_some_and(|app| is_passed(state, app)) => Standing::Forgotten,
+        JobStatus::Open if app.is_some_and(|app| is_passed(state, app)) => JobStatus::Forgotten,
         stands => stands,
     }
 }
@@ -380,16 +381,16 @@ pub fn standing_since(
     state: &Manifest,
     (job, app): (JobId, Option<&JobApp>),
     timeline: Option<TimelineId>,
-) -> Standing {
+) -> JobStatus {
     let stands = standing_as(state, job, app);
     let known = app.filter(|app| {
-        stands == Standing::Forgotten
+        stands == JobStatus::Forgotten
             && deadline(job) >= state.ingest_horizon
             && timeline == state.timelines.last().map(|one| one.id)
             && app.forgotten >= state.forgotten_apps.begins(&app.name)
     });
     let last = known.and_then(|app| state.ingest_apps.iter().find(|one| one.app == app.name));
-    last.map_or(stands, |last| Standing::AdoptedBefore(last.seq))
+    last.map_or(stands, |last| JobStatus::AdoptedBefore(last.seq))
 }
 
 /// Whether this version can never be asked for: it was, or a later one, by another job; or its
@@ -415,7 +416,7 @@ pub fn bringing(state: &Manifest, app: &JobApp) -> Option<JobId> {
     waits.next().map(|(_, job)| job).or_else(|| taken.map(|one| one.job))
 }
 
-/// The request of `job`, where it is pending.
+/// The request of `job`, if it is pending.
 #[must_use]
 pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {
     state.pending_ingests.iter().find(|one| one.job == job)

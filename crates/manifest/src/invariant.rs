@@ -1,5 +1,5 @@
-//! What every manifest must satisfy, as named predicates. They run before every commit (a broken
-//! one means a bug of ours: Internal) and after every decoding (Corruption).
+//! The invariants of a manifest, as named predicates. They are checked before every commit (a
+//! violation is a bug: Internal) and after every decoding (Corruption).
 
 use crate::features::INGEST_BEHIND;
 use crate::span::{Span, layers_descend};
@@ -15,13 +15,13 @@ use std::collections::{HashMap, HashSet};
 /// One predicate.
 #[derive(Clone, Copy)]
 pub struct Invariant {
-    /// What it is called in errors.
+    /// Its name in errors.
     pub name: &'static str,
     /// Whether a manifest satisfies it.
     pub holds: fn(&Manifest) -> bool,
 }
 
-/// Every predicate.
+/// All predicates.
 pub const INVARIANTS: [Invariant; 17] = [
     Invariant { name: "ids count from 1", holds: ids_count_from_one },
     Invariant { name: "writers ascend to the newest epoch", holds: writers_ascend },
@@ -48,10 +48,10 @@ pub fn broken(manifest: &Manifest) -> Option<&'static str> {
     INVARIANTS.iter().find(|one| !(one.holds)(manifest)).map(|one| one.name)
 }
 
-/// Holds a decoded manifest against every predicate.
+/// Checks a decoded manifest against all predicates.
 ///
 /// # Errors
-/// Corruption, naming the predicate.
+/// Corruption, with the name of the predicate.
 pub fn check_decoded(manifest: &Manifest) -> Result<()> {
     match broken(manifest) {
         None => Ok(()),
@@ -61,7 +61,7 @@ pub fn check_decoded(manifest: &Manifest) -> Result<()> {
     }
 }
 
-/// The sequence numbers that a table's entries count as: smallest, largest.
+/// The smallest and the largest sequence number of the entries of a table.
 #[must_use]
 pub fn effective_seqs(table: &SstDescriptor) -> (Seq, Seq) {
     match table.seq_override {
@@ -119,8 +119,7 @@ fn l0_orders_descend(m: &Manifest) -> bool {
         && ascending(&m.l0, |newer, older| newer.order > older.order)
 }
 
-/// Wherever two layers may share a key. Layers of parents that were united have histories of their
-/// own, side by side.
+/// Holds wherever two layers may share a key. Layers of united parents have separate histories.
 fn l0_seqs_descend(m: &Manifest) -> bool {
     let all_do = ascending(&m.l0, |newer, older| {
         let oldest_of_newer = newer.tables.iter().map(|table| effective_seqs(table).0).min();
@@ -154,9 +153,9 @@ fn tables_well_formed(m: &Manifest) -> bool {
     })
 }
 
-/// A table may stand more than once where its visible ranges are disjoint (a clone united with its
-/// cousin): then it is one object. Reserved names are in the same namespace: one that a table has
-/// is used up.
+/// A table may occur more than once if its visible ranges are disjoint (a clone united with another
+/// clone of the same parent): then it is one object. Reserved names are in the same namespace: the
+/// name of an existing table is no longer reserved.
 fn names_unique(m: &Manifest) -> bool {
     let mut seen: HashMap<SstId, Vec<&SstDescriptor>> = HashMap::with_capacity(m.reserved.len());
     let mut tables_are = m.tables().all(|table| {
@@ -171,7 +170,8 @@ fn names_unique(m: &Manifest) -> bool {
         && names.all(|name| !name.is_none() && !seen.contains_key(name) && reserved.insert(*name))
 }
 
-/// Whether descriptors of one name are of one object, show no key twice, and can be told apart.
+/// Whether descriptors with the same name describe the same object, show no key twice, and can be
+/// distinguished.
 fn are_parts_of_one(same: &mut [&SstDescriptor]) -> bool {
     same.sort_by(|left, right| left.visible_start.cmp(&right.visible_start));
     ascending(same, |left, right| {

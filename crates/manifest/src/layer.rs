@@ -1,14 +1,14 @@
-//! Layers: what a tree is made of.
+//! The layers of the tree.
 
 use std::fmt;
 
-/// A layer of the tree. Their order is that of age: runs by id, then L0 by order, the larger the
+/// A layer of the tree. The order is by age: first the runs by id, then L0 by order; larger is
 /// newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layer {
-    /// The sorted run of this id.
+    /// The sorted run with this id.
     Run(u32),
-    /// The layer of L0 of this order.
+    /// The layer of L0 with this order.
     L0(u64),
 }
 
@@ -21,7 +21,7 @@ impl Layer {
 }
 
 impl fmt::Display for Layer {
-    /// For sentences.
+    /// The name for error texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Layer::Run(id) => write!(f, "run {id}"),

@@ -1,28 +1,29 @@
-//! Manifest state, its edits and invariants, the garbage collector's rule, and the protocols that
-//! processes follow to share one database, as pure step functions (RFC 0004).
+//! The manifest: its state, edits and invariants, the rules of garbage collection, and the
+//! protocols by which processes share one database, as pure step functions (RFC 0004).
 //!
-//! Nothing here waits, reads a clock, draws a random number or touches a store. A machine says
-//! what to do now, somebody does it, and tells it the answer; the engine, the simulation and the
-//! exhaustive explorer drive the very same machines.
+//! No code in this crate waits, reads a clock, draws a random number or accesses a store. A step
+//! function says what to do next; its driver performs the request and reports the answer. The
+//! engine, the simulation and the exhaustive explorer drive the same step functions.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`state`] | [`Manifest`] and what it is made of |
-//! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
-//! | [`codec`] | the stored form |
-//! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
-//! | [`batch`] | large batches: the tables that a record of the log names |
-//! | [`clone`] | what a clone begins with, and what its maker does next |
-//! | [`mirror`] | what an export is composed of, and what stands in the target |
-//! | [`compose`] | what clones are made of: tables cut to a range, databases side by side |
-//! | [`naming`] | how checkpoints are asked for |
-//! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
-//! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
-//! | [`invariant`] | what every manifest satisfies, as named predicates |
-//! | [`gc`] | which objects are dead |
-//! | [`ingest`] | jobs: the object that closes one, its layers, where they go, how it stands |
+//! | [`state`] | [`Manifest`] and its parts |
+//! | [`layer`], [`span`] | the layers of a tree, and the key ranges of tables |
+//! | [`codec`] | the encoding of manifests |
+//! | [`compaction`] | plans, schedulers, validation of plans, and job records (RFC 0018) |
+//! | [`batch`] | large batches: the tables listed in a log record |
+//! | [`clone`] | the initial state of a clone, and the steps that create it |
+//! | [`mirror`] | the composition of an export, and the objects in its target |
+//! | [`compose`] | the state of a clone: tables cut to a range, databases combined |
+//! | [`naming`] | how a caller names a checkpoint |
+//! | [`features`] | features that a program must know, and unknown data that a commit preserves |
+//! | [`edit`] | [`Edit`]: changes by id, how they apply, how a later state shows that they applied
+//! |
+//! | [`invariant`] | the invariants of a manifest, as named predicates |
+//! | [`gc`] | which objects can be deleted |
+//! | [`ingest`] | ingest jobs: their closing object, layers, position and status |
 //! | [`protocol`] | the step functions |
-//! | [`rules`] | the protocol rules by name, for tests that drop one |
+//! | [`rules`] | the protocol rules by name, for tests that disable one |
 
 #![forbid(unsafe_code)]
 
@@ -49,9 +50,9 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
-    FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldFrom,
-    IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix, LogPlace,
-    LogTables, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
+    FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldExcess,
+    HoldFrom, IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix,
+    LogPlace, LogTables, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release,
     RequestIngest, ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy,
     is_let_go, replay_point, to_let_go, with_layers,
 };
@@ -59,7 +60,7 @@ pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
     Ancestor, CLONE_AT, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
-    HISTORY_BEGINS, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion,
-    Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest, Settings,
-    SinceLease, SortedRun, Timeline, Undone, WalStore, WriterRecord, follow_each_other,
+    HISTORY_BEGINS, HistoryUndone, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease,
+    LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest,
+    Settings, SinceLease, SortedRun, Timeline, WalStore, WriterRecord, follow_each_other,
 };

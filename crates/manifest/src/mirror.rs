@@ -1,7 +1,7 @@
-//! What an export is made of (RFC 0033): pure. An exporter looks at what stands in the target, and
-//! [`check_target`] says whether it may go there; once it has pinned the source and claimed the
-//! target, [`ExportPlan`] says which tables move, which are there already, and what the new head
-//! is.
+//! The composition of an export (RFC 0033), as pure functions. An exporter reads the state of the
+//! target, and [`check_target`] says whether the export may go there. After it has pinned the
+//! source and claimed the target, [`ExportPlan`] says which tables to copy, which are already
+//! present, and what the new head is.
 
 use crate::edit::ingest::apps_with;
 use crate::edit::mirror::check_source;
@@ -15,14 +15,14 @@ use siltstone_base::{
 };
 use std::collections::HashMap;
 
-/// Tables of rows of the log that a mirror gathers before they are written anew as one: each is a
-/// layer that look-ups ask.
+/// Maximum number of tables with log rows in a mirror before they are rewritten as one: each is a
+/// layer that look-ups must read.
 const MOST_LOG_TABLES: usize = 8;
 
-/// Whether what stands in the target takes this export.
+/// Checks that the target accepts this export.
 ///
 /// # Errors
-/// Conflict, with what stands there.
+/// Conflict, with the database at the target.
 pub fn check_target(
     state: &Manifest,
     source: DatabaseId,
@@ -37,7 +37,7 @@ pub fn check_target(
     Ok(mirror)
 }
 
-/// The first manifest of a mirror: nobody opens it before its first head.
+/// The first manifest of a mirror: it cannot be opened before its first head.
 #[must_use]
 pub fn begun(id: ManifestId, database: DatabaseId, source: &Manifest, mirror: Mirror) -> Manifest {
     let first = Manifest::new_database(database, source.settings.clone());
@@ -51,14 +51,13 @@ pub fn begun(id: ManifestId, database: DatabaseId, source: &Manifest, mirror: Mi
     }
 }
 
-/// What an export has to do, and the head that it ends with but for the tables of the log that are
-/// still to be written.
+/// The steps of an export, and its head without the log tables that are still to be written.
 #[derive(Clone, Debug)]
 pub struct ExportPlan {
     /// Tables of the source that are not there yet, each object once, and as the target will have
     /// it: by the first its bytes are found, by the second they are named.
     pub moves: Vec<(SstDescriptor, SstDescriptor)>,
-    /// Objects that stay where they are.
+    /// Number of objects that are already present.
     pub shared: usize,
     /// What the source's log has above this is to come; the rest is in tables.
     pub written: Seq,
@@ -66,15 +65,15 @@ pub struct ExportPlan {
     claim: AttemptId,
     /// Tables of the source by their names in the target.
     placed: HashMap<SstId, Option<JobId>>,
-    /// Whether ingests are part of the log: later exports begin with all of it anew.
+    /// Whether the log contains ingests: later exports then copy the whole log again.
     has_ingests: bool,
-    /// Tables of the log that stay, the oldest first.
+    /// Log tables that stay, oldest first.
     log: Vec<SstDescriptor>,
     l0: Vec<L0Entry>,
     runs: Vec<SortedRun>,
 }
 
-/// What the source's log came to.
+/// The log of the source, written to tables.
 #[derive(Clone, Debug, Default)]
 pub struct LogWritten {
     /// Layers of the target, the oldest first: tables of rows that were written into the folder,
@@ -138,7 +137,7 @@ impl ExportPlan {
         Some(plan)
     }
 
-    /// Sees to it that a table of the source is there.
+    /// Makes sure that a table of the source is in the target.
     fn place(&mut self, table: &SstDescriptor, there: &HashMap<SstId, &SstDescriptor>) {
         if self.placed.contains_key(&table.id) {
             return;
@@ -151,19 +150,19 @@ impl ExportPlan {
         }
     }
 
-    /// A table of the source as the target names it.
+    /// A table of the source with its name and location in the target.
     #[must_use]
     pub fn placed(&self, table: &SstDescriptor) -> SstDescriptor {
         placed(table, &self.placed)
     }
 
-    /// The folder that tables are staged in.
+    /// The folder in which tables are staged.
     #[must_use]
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// The head, once all of `moves` are there and `log` is written.
+    /// The head, once all `moves` are copied and `log` is written.
     #[must_use]
     pub fn head(
         self,
@@ -175,7 +174,7 @@ impl ExportPlan {
         let (mut l0, mut order) = (self.l0, source.last_l0_order);
         let before = self.log.into_iter().map(|table| vec![table]);
         let layers: Vec<Vec<SstDescriptor>> = before.chain(log.layers).collect();
-        // Nobody goes on from a log with an ingest in it.
+        // A log that contains an ingest is not continued by the next export.
         let names = match self.has_ingests {
             true => Vec::new(),
             false => layers.iter().flatten().map(|table| table.id).collect(),
@@ -220,7 +219,7 @@ fn placed(table: &SstDescriptor, jobs: &HashMap<SstId, Option<JobId>>) -> SstDes
     SstDescriptor { location: SstLocation::Own, job, ..table.clone() }
 }
 
-/// Whether the two name one object; a part of it may be in sight.
+/// Whether both describe the same object; its visible parts may differ.
 fn is_same_object(left: &SstDescriptor, right: &SstDescriptor) -> bool {
     left.checksum == right.checksum && left.object_bytes == right.object_bytes
 }
@@ -235,6 +234,16 @@ fn log_goes_on(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
         && head.flushed == source.flushed_seq
         && head.last_seq <= last_seq
         && head.log.len() < MOST_LOG_TABLES
+}
+
+/// Whether a mirror with this head shows a later moment of the source than `source` with its log up
+/// to `last_seq`. The manifest alone does not order two exports: each pins a manifest first and
+/// reads the log after that, so the export with the newer manifest may have read less of the log
+/// (rule X2).
+#[must_use]
+pub fn is_overtaken(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
+    let is_behind = last_seq.max(source.flushed_seq) < head.last_seq;
+    source.id < head.manifest || head.timeline == history_of(source) && is_behind
 }
 
 fn history_of(source: &Manifest) -> TimelineId {

@@ -1,4 +1,4 @@
-//! How checkpoints are asked for: by their id, in any spelling, or by a name (RFC 0027).
+//! How a caller names a checkpoint: by its id, in any spelling, or by its name (RFC 0027).
 
 use crate::state::{Checkpoint, Manifest};
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result};
@@ -6,25 +6,25 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the dashes of a UUID stand (RFC 9562, section 4).
+/// Positions of the dashes of a UUID (RFC 9562, section 4).
 const DASHES: [usize; 4] = [8, 13, 18, 23];
-/// Characters of a UUID with its dashes.
+/// Length of a UUID with dashes.
 const DASHED_LENGTH: usize = 36;
 
-/// What a caller means by a checkpoint.
+/// The id or the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckpointName {
-    /// This one.
+    /// The checkpoint with this id.
     Id(CheckpointId),
-    /// Whichever has the name now.
+    /// The checkpoint that has this name now.
     Name(String),
 }
 
 impl CheckpointName {
-    /// The checkpoint, as `state` has it.
+    /// The checkpoint in `state`.
     ///
     /// # Errors
-    /// Expired where there is none.
+    /// Expired if it does not exist.
     pub fn find<'a>(&self, state: &'a Manifest) -> Result<&'a Checkpoint> {
         match self {
             CheckpointName::Id(id) => {
@@ -46,8 +46,8 @@ impl CheckpointName {
 impl FromStr for CheckpointName {
     type Err = Infallible;
 
-    /// An id is 32 hexadecimal digits, in either case, or the same with the dashes of a UUID; all
-    /// else is a name.
+    /// An id is 32 hexadecimal digits in either case, with or without the dashes of a UUID; any
+    /// other text is a name.
     fn from_str(text: &str) -> std::result::Result<CheckpointName, Infallible> {
         Ok(match parse_id(text) {
             Some(id) => CheckpointName::Id(id),
@@ -71,7 +71,7 @@ impl fmt::Display for CheckpointName {
     }
 }
 
-/// The checkpoint was there, or was thought to be.
+/// The error for a checkpoint that no longer exists.
 #[must_use]
 pub fn gone(id: CheckpointId) -> Error {
     Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one").with("checkpoint", id)
@@ -84,8 +84,8 @@ fn parse_id(text: &str) -> Option<CheckpointId> {
     CheckpointId::parse(&digits.to_ascii_lowercase())
 }
 
-/// Whether a checkpoint may have this name: 1 to 255 bytes without control characters, and nothing
-/// that reads as an id.
+/// Whether a checkpoint may have this name: 1 to 255 bytes without control characters, and not the
+/// form of an id.
 pub(crate) fn is_name(text: &str) -> bool {
     let reads = matches!(text.parse(), Ok(CheckpointName::Id(_)));
     (1..=255).contains(&text.len()) && !text.chars().any(char::is_control) && !reads

@@ -1,8 +1,8 @@
-//! Key ranges of tables, and the question whether they meet.
+//! Key spans of tables, and whether they overlap.
 //!
-//! A table stands for the keys between its first and its last one, less what its visible range
-//! hides. Only these bounds are known without reading it: two tables whose spans meet may share a
-//! key, two whose spans do not meet share none.
+//! The span of a table is the keys from its first to its last key, limited to its visible range.
+//! Only these bounds are known without reading the table: if two spans overlap, the tables may
+//! share a key; if they do not overlap, the tables share no key.
 
 use crate::layer::Layer;
 use crate::state::Manifest;
@@ -10,8 +10,8 @@ use bytes::Bytes;
 use siltstone_base::{Seq, SstDescriptor, SstId, TablePart};
 use std::collections::{BTreeMap, HashSet};
 
-/// Where a span ends. `(key, true)` includes the key and `(key, false)` does not, so that the
-/// order of tuples is the order of ends.
+/// The end of a span. `(key, true)` includes the key and `(key, false)` excludes it, so that ends
+/// are ordered as tuples.
 type End = (Bytes, bool);
 
 /// The keys from `first` to an end.
@@ -22,8 +22,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// The visible keys of a table, as far as its bounds tell. [`Span::is_empty`] where its visible
-    /// range leaves none.
+    /// The visible keys of a table, as bounded by its descriptor. [`Span::is_empty`] if its visible
+    /// range hides all of them.
     #[must_use]
     pub fn of(table: &SstDescriptor) -> Span {
         let first = table.first_visible().clone();
@@ -41,7 +41,7 @@ impl Span {
         Span { first, end: (last, true) }
     }
 
-    /// What of it lies in `[start, end)` (`None`: no bound); `None` where nothing does.
+    /// The part of the span in `[start, end)` (`None`: no bound); `None` if it is empty.
     #[must_use]
     pub fn within(&self, start: Option<&Bytes>, end: Option<&Bytes>) -> Option<Span> {
         let first = start.map_or(&self.first, |start| start.max(&self.first)).clone();
@@ -51,7 +51,7 @@ impl Span {
         (!within.is_empty()).then_some(within)
     }
 
-    /// Whether no key lies in it.
+    /// Whether the span contains no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.reaches(&self.first)
@@ -63,19 +63,19 @@ impl Span {
         &self.first
     }
 
-    /// The key it ends with, or before.
+    /// The key at which the span ends, included or excluded.
     #[must_use]
     pub fn end(&self) -> &Bytes {
         &self.end.0
     }
 
-    /// Whether every key of it is below every key of `other`.
+    /// Whether every key of this span is below every key of `other`.
     #[must_use]
     pub fn is_before(&self, other: &Span) -> bool {
         !self.reaches(&other.first)
     }
 
-    /// The first key behind it.
+    /// The first key after the span.
     pub(crate) fn behind(&self) -> Bytes {
         let (key, included) = &self.end;
         if !included {
@@ -84,25 +84,25 @@ impl Span {
         [key.as_ref(), &[0]].concat().into()
     }
 
-    /// Whether a key at or above `key` lies in it.
+    /// Whether the span contains a key at or above `key`.
     fn reaches(&self, key: &Bytes) -> bool {
         *key < self.end.0 || (*key == self.end.0 && self.end.1)
     }
 
-    /// Whether the two may share a key.
+    /// Whether the two spans may share a key.
     #[must_use]
     pub fn meets(&self, other: &Span) -> bool {
         let (left, right) = (self.reaches(&other.first), other.reaches(&self.first));
         left && right && !self.is_empty() && !other.is_empty()
     }
 
-    /// Whether all of `other` lies in it.
+    /// Whether the span contains all of `other`.
     #[must_use]
     pub fn contains(&self, other: &Span) -> bool {
         other.is_empty() || (self.first <= other.first && other.end <= self.end)
     }
 
-    /// Makes it reach over `other` as well, and over what lies between.
+    /// Extends the span to `other` and to the keys in between.
     pub fn extend(&mut self, other: &Span) {
         if other.first < self.first {
             self.first = other.first.clone();
@@ -112,7 +112,7 @@ impl Span {
         }
     }
 
-    /// The smallest span that holds all of `spans`; `None` when there is none.
+    /// The smallest span that contains all of `spans`; `None` if there are none.
     pub fn hull(spans: impl IntoIterator<Item = Span>) -> Option<Span> {
         let mut all = spans.into_iter();
         let mut hull = all.next()?;
@@ -121,7 +121,7 @@ impl Span {
     }
 }
 
-/// A union of spans: ascending, disjoint.
+/// A union of spans: ascending and disjoint.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Vec<Span>);
 
@@ -151,30 +151,30 @@ impl Spans {
         self.0 = union;
     }
 
-    /// Whether `span` may share a key with any of them.
+    /// Whether `span` may share a key with one of these spans.
     #[must_use]
     pub fn meets(&self, span: &Span) -> bool {
         let place = self.0.partition_point(|each| !each.reaches(&span.first));
         self.0.get(place).is_some_and(|each| each.meets(span))
     }
 
-    /// Whether `table` may share a key with any of them.
+    /// Whether `table` may share a key with one of these spans.
     #[must_use]
     pub fn meets_table(&self, table: &SstDescriptor) -> bool {
         self.meets(&Span::of(table))
     }
 
-    /// Each of them, ascending.
+    /// The spans, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.0.iter()
     }
 }
 
-/// The newest table that stays, between a table of `going` and `destination`, and may share a key
-/// with it. Ends included: one that stays in the destination counts.
+/// The newest table that stays, lies between a table of `going` and `destination`, and may share a
+/// key with it. The destination itself is included.
 ///
-/// One walk from the newest layer down: at each layer the union of what goes from it and from above
-/// is what will sink through it.
+/// Walks from the newest layer down. At each layer it keeps the union of the tables that leave this
+/// layer and the layers above: their rows pass through the layers below.
 pub(crate) fn first_passed(
     state: &Manifest,
     going: &HashSet<TablePart>,
@@ -192,14 +192,14 @@ pub(crate) fn first_passed(
     None
 }
 
-/// Whether the numbers of every layer are above those of older ones wherever the two may share a
-/// key. Layers come oldest first, each of disjoint tables; `numbers` says the smallest and the
-/// largest one of a table.
+/// Whether the sequence numbers of every layer are above those of older layers wherever the two may
+/// share a key. Layers come oldest first, each with disjoint tables; `numbers` returns the smallest
+/// and the largest sequence number of a table.
 pub(crate) fn layers_descend<'a>(
     layers: impl Iterator<Item = &'a [SstDescriptor]>,
     numbers: fn(&SstDescriptor) -> (Seq, Seq),
 ) -> bool {
-    // From a key to before another one: the largest number so far.
+    // Maps the start of a key range to its end and the largest sequence number so far.
     let mut heights: BTreeMap<Bytes, (Bytes, Seq)> = BTreeMap::new();
     for table in layers.flatten() {
         let span = Span::of(table);

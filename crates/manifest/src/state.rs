@@ -1,24 +1,24 @@
-//! The state of a database, as one manifest holds it.
+//! The state of a database, as held by one manifest.
 //!
-//! A manifest is immutable. The next one is made from it by an [`Edit`](crate::Edit), checked by
-//! the [`invariant`](crate::invariant)s, and becomes the state of the database when it is created
-//! under the next free number. Which process may change which field is fixed:
+//! A manifest is immutable. The next manifest is made from it by an [`Edit`](crate::Edit), checked
+//! by the [`invariant`](crate::invariant)s, and becomes the state of the database when it is
+//! created under the next free number. Each field may be changed only by certain processes:
 //!
 //! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
 //!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`,
-//!   `ingest_apps`, `behind`, and what it adds to `l0` and slots into `runs`;
+//!   `ingest_apps`, `behind`, and additions to `l0` and `runs`;
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
-//!   `finished_jobs`, and what it removes from `l0`;
+//!   `finished_jobs`, and removals from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;
-//! - anybody: `checkpoints`, `leases`, `since_leases`, `holds` and with them `fed`,
-//!   `pending_ingests`, and `wal_id_last_seen`, which only grows; `schema`, where there is one;
-//!   `tables_since` goes with tables, whoever changes them;
-//! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
-//!   `destroyed_at`;
-//! - who stages the first ingest job: `features`, which every other edit carries on;
-//! - exporters, of a mirror: `mirror`, and all that a head of theirs replaces (RFC 0033);
-//! - creation alone: `database`, `settings`, `ancestors`; `request` too, but for a mirror's
-//!   promotion.
+//! - every process: `checkpoints`, `leases`, `since_leases`, `holds` and with them `fed`,
+//!   `pending_ingests`, and `wal_id_last_seen`, which only grows; `schema`, if there is one;
+//!   `tables_since`, with every change of a table;
+//! - a restore: `timelines`, and the fields that it sets to the values of the checkpoint; a
+//!   destroy: `destroyed_at`;
+//! - the process that stages the first ingest job: `features`, which every other edit preserves;
+//! - exporters of a mirror: `mirror`, and all fields that a new head replaces (RFC 0033);
+//! - creation only: `database`, `settings`, `ancestors`; also `request`, which the promotion of a
+//!   mirror sets too.
 
 pub(crate) mod behind;
 pub(crate) mod clone;
@@ -34,7 +34,7 @@ pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::{FedIngest, FedSource};
 pub use forgotten::{ForgottenApps, MOST_FORGOTTEN};
 pub(crate) use history::goes_on;
-pub use history::{Undone, follow_each_other};
+pub use history::{HistoryUndone, follow_each_other};
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,
@@ -53,155 +53,159 @@ use siltstone_base::{
     SstDescriptor, SstId, StoreId, UnixMillis, WalId,
 };
 
-/// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
+/// The claim recorded when a compactor has released its epoch. No claim has this value: 128 random
 /// bits are never all ones.
 pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
 
-/// Writer records that are kept: enough that a claim whose outcome is not known finds itself
-/// again. A claim that fell off the end has been overtaken that many times, and ends as fenced
+/// Number of writer records kept: enough for a claim with an unknown outcome to find its own record
+/// again. A claim whose record was dropped has been overtaken that many times, and ends as fenced
 /// with or without its record.
 pub const WRITER_RECORDS: usize = 16;
 
-/// The fact of a clone's pin that says where the clone stands (rule K8, RFC 0029).
+/// Metadata key in the pin of a clone; its value is the location of the clone (rule K8, RFC 0029).
 pub const CLONE_AT: &str = "clone at";
 
 /// The whole state of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Manifest {
-    /// Its own number; [`Manifest::next_id`] is that of the one after.
+    /// Its own number; [`Manifest::next_id`] is the number of the next one.
     pub id: ManifestId,
-    /// The attempt that wrote it; none while it is planned ([`Manifest::written_as`]).
+    /// The attempt that wrote it; none while it is only planned ([`Manifest::written_as`]).
     pub attempt: AttemptId,
     /// Identity of the database, made when it was created (rule F8).
     pub database: DatabaseId,
-    /// What it asks of whoever meets it, and what every commit carries on.
+    /// Features that a program must know, and unknown data that every commit preserves.
     pub features: Features,
     /// Whether creation has finished. A clone starts with `false`.
     pub initialized: bool,
-    /// When the database was destroyed: nothing may be committed after, except clean-up.
+    /// When the database was destroyed. After that only clean-up may be committed.
     pub destroyed_at: Option<UnixMillis>,
-    /// What every process that opens the database must agree on.
+    /// Settings that every process which opens the database must agree on.
     pub settings: Settings,
-    /// Typed keys and values, serialised; opaque here.
+    /// The serialised schema of keys and values; opaque in this crate.
     pub schema: Option<Bytes>,
-    /// Where the WAL lies; `None`: with all the rest.
+    /// The store of the WAL; `None`: the store of all other objects.
     pub wal_store: Option<WalStore>,
-    /// Databases that tables may live under, number ascending
-    /// ([`SstLocation`](siltstone_base::sst::SstLocation) holds such a number).
+    /// Databases that contain tables of this one, in ascending order of number
+    /// ([`SstLocation`](siltstone_base::sst::SstLocation) refers to that number).
     pub ancestors: Vec<Ancestor>,
-    /// The largest number ever given to an ancestor.
+    /// The largest ancestor number ever assigned.
     pub last_ancestor: u32,
-    /// What a clone was begun with, or a mirror promoted by.
+    /// The request that created a clone or promoted a mirror.
     pub request: Option<RequestId>,
-    /// Whose mirror it is: exports fill it, and nobody writes to it until it is promoted.
+    /// Set for a mirror: only exports change it, and it has no writer until it is promoted.
     pub mirror: Option<Mirror>,
 
-    /// The newest writer's epoch; none before the first writer.
+    /// The epoch of the newest writer; none before the first writer.
     pub writer_epoch: Epoch,
-    /// The newest writers, epoch ascending, at most [`WRITER_RECORDS`].
+    /// The records of the newest writers, in ascending order of epoch, at most [`WRITER_RECORDS`].
     pub writers: Vec<WriterRecord>,
-    /// The largest `max_parallel_writes` of any writer there ever was, those included whose
-    /// records are gone: W of rule F3. 0 before the first writer.
+    /// The largest `max_parallel_writes` of all writers so far, including writers whose records
+    /// were dropped: W of rule F3. 0 before the first writer.
     pub widest_window: u64,
-    /// Names that the newest writer may give to tables it will upload (rule R1).
+    /// Names that the newest writer may give to tables that it will upload (rule R1).
     pub reserved: Vec<SstId>,
-    /// Names that the log holds, or may come to hold, as the tables of large batches: this
-    /// writer's, and older ones' until nothing of theirs is replayed any more (rule N15).
+    /// Names of tables of large batches that the log contains or may come to contain: of this
+    /// writer, and of older writers as long as their log may be replayed (rule N15).
     pub left: Vec<SstId>,
     /// The oldest sequence number that the writer's snapshots need (rule C1); never above
     /// `flushed_seq`.
     pub floor: Seq,
 
-    /// The next WAL id to read in a replay. Never strictly inside a kept fence's gap.
+    /// The next WAL id to read in a replay. Never strictly inside the gap of a kept fence.
     pub replay_from: WalId,
-    /// The largest WAL id that anybody who committed had seen. Only grows.
+    /// The largest WAL id that any committing process has seen. Only grows.
     pub wal_id_last_seen: WalId,
-    /// Every entry up to here is in tables; replay drops rows at or below (rule N4).
+    /// Entries up to this sequence number are in tables; a replay skips rows at or below it (rule
+    /// N4).
     pub flushed_seq: Seq,
-    /// The latest commit time of what is in tables: no later commit has an earlier one (rule W2).
+    /// The latest commit time of an entry in tables: no later commit has an earlier time (rule W2).
     pub commit_time: UnixMillis,
-    /// Fences that must never be collected (rule F5), id ascending.
+    /// Fences that must never be collected (rule F5), in ascending order of id.
     pub kept_fences: Vec<KeptFence>,
 
-    /// The largest order ever given to an L0 entry.
+    /// The largest order ever assigned to an L0 entry.
     pub last_l0_order: u64,
-    /// L0, newest first: orders strictly descending.
+    /// L0, newest first: orders strictly descend.
     pub l0: Vec<L0Entry>,
-    /// The newest table that the last compaction of L0 took from there.
+    /// The newest table that the last compaction of L0 removed from it.
     pub l0_last_compacted: Option<SstId>,
-    /// Sorted runs, newest first: ids strictly descending; 0 is the last one.
+    /// Sorted runs, newest first: ids strictly descend; run 0 is the last one.
     pub runs: Vec<SortedRun>,
-    /// How many numbers were given to ingest jobs that came behind all that was there (rule P6);
-    /// `None` where the database was not made for such. Only grows.
+    /// Number of sequence numbers assigned to ingest jobs behind all other data (rule P6); `None`
+    /// if the database does not accept such jobs. Only grows.
     pub behind: Option<u64>,
-    /// The manifest that last changed a table, its place, its visible range or its number; none
-    /// before the first (rule L1).
+    /// The manifest that last changed a table, its layer, its visible range or its sequence number;
+    /// none before the first (rule L1).
     pub tables_since: ManifestId,
 
-    /// The newest compactor's epoch; none before the first.
+    /// The epoch of the newest compactor; none before the first.
     pub compactor_epoch: Epoch,
-    /// Identity of that compactor's claim, so that it finds itself again; all ones once it gave the
-    /// epoch up.
+    /// Identity of the claim of that compactor, by which it recognises its own claim; all ones once
+    /// it has released the epoch.
     pub compactor_claim: AttemptId,
-    /// Compaction jobs that ended and whose records may still be about (rule R2).
+    /// Compaction jobs that have ended while their records may still exist (rule R2).
     pub finished_jobs: Vec<FinishedJob>,
 
-    /// Checkpoints that are present; expired or not, what they name is alive (rule C3).
+    /// The present checkpoints. Objects that they reference are alive even if they have expired
+    /// (rule C3).
     pub checkpoints: Vec<Checkpoint>,
-    /// What readers share; alive like checkpoints, at most [`MOST_LEASES`].
+    /// Point leases shared by readers; they keep objects alive as checkpoints do. At most
+    /// [`MOST_LEASES`].
     pub leases: Vec<Lease>,
-    /// What readers share of this version and later ones; both ends ascend, at most
+    /// Since-leases: each covers one version and all later ones. Ascending, at most
     /// [`MOST_SINCE_LEASES`].
     pub since_leases: Vec<SinceLease>,
-    /// Consumers' holds on the WAL.
+    /// Holds of change feed consumers on the WAL.
     pub holds: Vec<Hold>,
-    /// Ingests whose originals they still read.
+    /// Ingests whose source tables are still read by a change feed.
     pub fed: Vec<FedIngest>,
-    /// Histories that began with a restore, or with a clone, the oldest first.
+    /// Histories that began with a restore or a clone, oldest first.
     pub timelines: Vec<Timeline>,
 
-    /// Ingest jobs left for the writer to adopt, at most [`MOST_PENDING`].
+    /// Ingest jobs that wait to be installed by the writer, at most [`MOST_PENDING`].
     pub pending_ingests: Vec<PendingIngest>,
-    /// Ingest jobs that ended, at most [`MOST_REMEMBERED`].
+    /// Ingest jobs that have ended, at most [`MOST_REMEMBERED`].
     pub remembered_ingests: Vec<RememberedIngest>,
-    /// What applications brought last, at most [`MOST_APPS`].
+    /// The last installed version of each application, at most [`MOST_APPS`].
     pub ingest_apps: Vec<IngestApp>,
-    /// Applications that were forgotten.
+    /// Applications whose last version was forgotten.
     pub forgotten_apps: ForgottenApps,
-    /// Requests of jobs whose deadline is before this are refused, and such jobs forgotten.
+    /// Requests of jobs with a deadline before this are refused, and such jobs are forgotten.
     pub ingest_horizon: UnixMillis,
 }
 
-/// One writer's claim.
+/// The claim of one writer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WriterRecord {
-    /// Its epoch.
+    /// The epoch of the writer.
     pub epoch: Epoch,
-    /// Identity of the claim, random: tells one's own epoch from a rival's of the same number.
+    /// Identity of the claim, random: distinguishes it from a rival claim of the same epoch number.
     pub claim: AttemptId,
-    /// WAL objects it may have under way at once, 1 to [`MAX_PARALLEL_WRITES`].
+    /// Maximum number of WAL objects in flight, 1 to [`MAX_PARALLEL_WRITES`].
     pub max_parallel_writes: u64,
-    /// Whether it ended with every outcome settled. Then nothing of its epoch can still arrive.
+    /// Whether the writer closed with every outcome known. Then no object of its epoch can still
+    /// arrive.
     pub clean_close: bool,
-    /// Whether it was opened for a moment, to take ingest jobs in: whoever finds that it did not
-    /// close may end it, and asks for what it had asked for again.
+    /// Whether it was opened briefly to install ingest jobs. Another opener may fence such a writer
+    /// that did not close, and repeats its requests.
     pub transient: bool,
 }
 
-/// A fence that stays for ever (rule F5): the object `id` of `epoch`, beyond which the WAL goes
-/// on at `next_id`.
+/// A fence that is kept for ever (rule F5): the object `id` of `epoch`; the WAL continues at
+/// `next_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeptFence {
-    /// The fence's WAL id.
+    /// The WAL id of the fence.
     pub id: WalId,
-    /// Who made it.
+    /// The epoch that created it.
     pub epoch: Epoch,
-    /// Where the WAL goes on; what lies between is ignored by all.
+    /// The WAL id at which the log continues; objects in between are ignored by every process.
     pub next_id: WalId,
 }
 
 impl KeptFence {
-    /// Whether `id` lies strictly between the fence and where the WAL goes on.
+    /// Whether `id` lies strictly between the fence and the id at which the WAL continues.
     #[must_use]
     pub fn skips(&self, id: WalId) -> bool {
         self.id < id && id < self.next_id
@@ -211,22 +215,22 @@ impl KeptFence {
 /// One layer of L0: a flush adds one table, an ingest one or more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct L0Entry {
-    /// Place among its peers: larger is newer. Unique for ever.
+    /// Age: larger is newer. Never reused.
     pub order: u64,
-    /// Disjoint tables, key ascending; at least one.
+    /// Disjoint tables in ascending key order; at least one.
     pub tables: Vec<SstDescriptor>,
 }
 
 /// A sorted run: disjoint tables over the whole key space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SortedRun {
-    /// Place among the runs: larger is newer; 0 is the last one.
+    /// Age: larger is newer; 0 is the last run.
     pub id: u32,
-    /// Disjoint tables, key ascending; at least one.
+    /// Disjoint tables in ascending key order; at least one.
     pub tables: Vec<SstDescriptor>,
 }
 
-/// A job that ended by a manifest commit. It is never resumed.
+/// A job that was ended by a manifest commit. It is never resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FinishedJob {
     /// The job.
@@ -235,7 +239,7 @@ pub struct FinishedJob {
     pub epoch: Epoch,
 }
 
-/// Who keeps a checkpoint.
+/// The owner of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CheckpointOwner {
     /// A person or a program, by name or id.
@@ -243,18 +247,18 @@ pub enum CheckpointOwner {
     User,
     /// The writer of this epoch, for its own reads (rule C1). The next writer removes it.
     Writer(Epoch),
-    /// A reader, for as long as it refreshes it (rule C2).
+    /// A reader, as long as it refreshes the checkpoint (rule C2).
     Reader,
     /// A clone that reads this database's tables.
     Clone(DatabaseId),
-    /// Somebody that this version has no word for. It is kept as it is, and only its expiry ends
-    /// it.
+    /// An owner of a kind that this version does not know. The checkpoint is preserved, and ends
+    /// only by its expiry.
     Other {
-        /// Its number.
+        /// The number of the kind.
         kind: u8,
-        /// An epoch that came with it.
+        /// The epoch stored with it.
         epoch: Option<Epoch>,
-        /// A database that came with it.
+        /// The database stored with it.
         database: Option<DatabaseId>,
     },
 }
@@ -266,24 +270,24 @@ pub struct Checkpoint {
     pub id: CheckpointId,
     /// The manifest it pins.
     pub manifest_id: ManifestId,
-    /// The attempt that wrote that manifest, so that no other object passes for it (rule L6); none
-    /// while it is planned.
+    /// The attempt that wrote that manifest, so that no other object can be taken for it (rule L6);
+    /// none while the manifest is only planned.
     pub manifest_attempt: AttemptId,
-    /// First WAL id it pins; that manifest's `replay_from`.
+    /// First WAL id that it pins: the `replay_from` of that manifest.
     pub replay_from: WalId,
-    /// Last WAL id it pins; below `replay_from` when it pins none.
+    /// Last WAL id that it pins; below `replay_from` if it pins none.
     pub wal_id_last_seen: WalId,
-    /// When it was made.
+    /// When it was created.
     pub created_at: UnixMillis,
-    /// When it may be revoked; `None`: never.
+    /// When it expires and may be revoked; `None`: never.
     pub expires_at: Option<UnixMillis>,
-    /// The checkpoint it was made from.
+    /// The checkpoint that it was created from.
     pub source: Option<CheckpointId>,
-    /// Who keeps it.
+    /// The owner of the checkpoint.
     pub owner: CheckpointOwner,
-    /// A name to find it by.
+    /// A name, unique among the checkpoints.
     pub name: Option<String>,
-    /// Facts its maker attached.
+    /// Metadata attached by its creator.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -300,8 +304,8 @@ impl Checkpoint {
         self.replay_from <= self.wal_id_last_seen
     }
 
-    /// Where the clone stands that this is the pin of, as a URL; `None` for other checkpoints, for
-    /// pins of version 0.1, and where the clone's store has no URL.
+    /// The URL of the clone whose pin this is; `None` for other checkpoints, for pins of version
+    /// 0.1, and if the store of the clone has no URL.
     #[must_use]
     pub fn clone_place(&self) -> Option<&str> {
         let CheckpointOwner::Clone(_) = self.owner else { return None };
@@ -309,56 +313,57 @@ impl Checkpoint {
         facts.find(|(name, _)| name == CLONE_AT).map(|(_, place)| place.as_str())
     }
 
-    /// Whether it may be revoked at `now`.
+    /// Whether it has expired at `now` and may be revoked.
     #[must_use]
     pub fn expired_at(&self, now: UnixMillis) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
 }
 
-/// Where a WAL lies that is not with all the rest.
+/// The store of a WAL that is not in the store of the other objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WalStore {
     /// Identity of the store.
     pub id: StoreId,
-    /// Where it is, as a URL; `None` where whoever opens must say so.
+    /// Its location as a URL; `None` if every opener must name the store itself.
     pub location: Option<String>,
 }
 
-/// A database whose tables this one uses (clones), by one pin in it (rule K3).
+/// A database whose tables a clone uses, under one pin in that database (rule K3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ancestor {
-    /// What descriptors name it by: given once, and never again.
+    /// The number by which table descriptors refer to it. Never reused.
     pub number: u32,
     /// Its identity.
     pub database: DatabaseId,
-    /// Where it lives, as a URL.
+    /// Its location as a URL.
     pub location: String,
     /// The checkpoint in it that keeps the tables alive.
     pub checkpoint: CheckpointId,
 }
 
-/// What stands in the manifest because every process must agree on it.
+/// Settings in the manifest, on which every process must agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// Name of the block codec that new tables are written with.
+    /// Name of the block codec for new tables.
     pub codec: String,
-    /// Name of the filter that tables carry.
+    /// Name of the filter kind of the tables.
     pub filter: String,
-    /// Name of the merge operator; `None` until a writer brings one: no operand was written.
+    /// Name of the merge operator; `None` until a writer opens with one: no operand was written.
     pub merge_operator: Option<String>,
     /// Name of the key schema; `None` for plain bytes.
     pub key_schema: Option<String>,
 }
 
 impl Settings {
-    /// Whether a process that brings `opener` may open a database with these settings. The codec
-    /// is no part of it: every block says its own, so openers may write with different ones. Who
-    /// brings no merge operator may do all else; the first one that a writer brings is recorded.
-    /// Who brings no key schema works on keys as bytes: the command line, collectors, compactors.
+    /// Whether a process with the settings `opener` may open a database with these settings. The
+    /// codec is not compared, because every block records its own codec. A process without a merge
+    /// operator may do everything else; the operator of the first writer that has one is recorded.
+    /// A process without a key schema handles keys as bytes: the command line, collectors,
+    /// compactors.
     ///
     /// # Errors
-    /// Invalid, naming the setting and both values.
+    /// Invalid, with the name of the setting and both values.
     pub fn check(&self, opener: &Settings) -> Result<()> {
         let none = || "none".to_owned();
         let operators = self.merge_operator.as_ref().zip(opener.merge_operator.as_ref());
@@ -381,10 +386,9 @@ impl Settings {
 }
 
 impl Manifest {
-    /// The first manifest of a new database: no writer, no tables. All later numbers, the next
-    /// manifest's and the WAL's, count from where `database` says, so that nothing of a database
-    /// that stood at the same place before, no late object and no late delete, meets a number of
-    /// this one (rule E1).
+    /// The first manifest of a new database: no writer, no tables. All later numbers of manifests
+    /// and of the WAL count from the number given by `database`. So no late write or delete of an
+    /// earlier database at the same location can hit a number of this one (rule E1).
     #[must_use]
     pub fn new_database(database: DatabaseId, settings: Settings) -> Manifest {
         let replay_from = WalId(database.counts_from());
@@ -436,9 +440,8 @@ impl Manifest {
         }
     }
 
-    /// The first manifest of a new database where one was destroyed whose manifests lie at and
-    /// below `boundary`: the number after that decides who makes it, as the first number does
-    /// elsewhere, and all others follow it (rule D4).
+    /// The first manifest of a new database where another one was destroyed, whose manifests end
+    /// at `boundary`. Creating the next number decides which process creates it (rule D4).
     #[must_use]
     pub fn new_database_behind(
         boundary: ManifestId,
@@ -448,7 +451,7 @@ impl Manifest {
         Manifest { id: boundary.next(), ..Manifest::new_database(database, settings) }
     }
 
-    /// The same, once it is known which attempt writes it: what pins it says so.
+    /// This manifest with the attempt that writes it, also in the pins on this manifest.
     #[must_use]
     pub fn written_as(mut self, attempt: AttemptId) -> Manifest {
         self.attempt = attempt;
@@ -465,9 +468,9 @@ impl Manifest {
         self
     }
 
-    /// The number of the manifest after this one: one more, but for the first manifest of a
-    /// database that counts from elsewhere. Its replay point says from where; no later manifest has
-    /// its number.
+    /// The number of the next manifest: plus one, except after the first manifest of a database
+    /// that counts from another number. The replay point gives that number; no later manifest has
+    /// it.
     #[must_use]
     pub fn next_id(&self) -> ManifestId {
         let counts_from = ManifestId(self.replay_from.get());
@@ -477,83 +480,84 @@ impl Manifest {
         self.id.next()
     }
 
-    /// Whether its number is the one that its database counts from, other than its first: the
-    /// replay point does not move before, and a moment's first number is told by its last bits.
+    /// Whether this number is the one that the database counts from, and not its first manifest.
+    /// The replay point does not move before this manifest, and the first number of a millisecond
+    /// is recognised by its low bits.
     #[must_use]
     pub fn begins_the_count(&self) -> bool {
         let first_of_a_milli = self.id.get().is_multiple_of(NUMBERS_A_MILLI);
         first_of_a_milli && self.replay_from.get() == self.id.get()
     }
 
-    /// Whether it was made of the manifest `before`.
+    /// Whether this manifest was made from the manifest `before`.
     #[must_use]
     pub fn follows(&self, before: ManifestId) -> bool {
         before.next() == self.id || (before == ManifestId::FIRST && self.begins_the_count())
     }
 
-    /// Every layer with its tables, from the newest to the oldest: L0 by order, then the runs.
+    /// All layers with their tables, newest to oldest: L0 by order, then the runs.
     pub fn layers(&self) -> impl Iterator<Item = (Layer, &[SstDescriptor])> {
         let l0 = self.l0.iter().map(|entry| (Layer::L0(entry.order), entry.tables.as_slice()));
         l0.chain(self.runs.iter().map(|run| (Layer::Run(run.id), run.tables.as_slice())))
     }
 
-    /// The tables of a layer; `None` when it is not there.
+    /// The tables of a layer; `None` if it does not exist.
     #[must_use]
     pub fn layer(&self, layer: Layer) -> Option<&[SstDescriptor]> {
         self.layers().find(|(each, _)| *each == layer).map(|(_, tables)| tables)
     }
 
-    /// Every table, L0 newest first, then the runs.
+    /// All tables: L0 newest first, then the runs.
     pub fn tables(&self) -> impl Iterator<Item = &SstDescriptor> {
         let l0 = self.l0.iter().flat_map(|entry| &entry.tables);
         l0.chain(self.runs.iter().flat_map(|run| &run.tables))
     }
 
-    /// The ancestor of that number, when it is there.
+    /// The ancestor with this number, if it exists.
     #[must_use]
     pub fn ancestor(&self, number: u32) -> Option<&Ancestor> {
         self.ancestors.iter().find(|ancestor| ancestor.number == number)
     }
 
-    /// The manifest that the last restore created; none when there was none.
+    /// The manifest created by the last restore; none without a restore.
     #[must_use]
     pub fn restored_at(&self) -> ManifestId {
         self.timelines.last().map_or(ManifestId::NONE, |timeline| timeline.manifest_id)
     }
 
-    /// The checkpoint `id`, when present.
+    /// The checkpoint `id`, if it is present.
     #[must_use]
     pub fn checkpoint(&self, id: CheckpointId) -> Option<&Checkpoint> {
         self.checkpoints.iter().find(|checkpoint| checkpoint.id == id)
     }
 
-    /// The record of the newest writer; `None` before the first.
+    /// The record of the newest writer; `None` before the first writer.
     #[must_use]
     pub fn last_writer(&self) -> Option<&WriterRecord> {
         self.writers.last()
     }
 
-    /// Whether nothing of the newest writer can still arrive: it closed cleanly, or there never
-    /// was one.
+    /// Whether no object of the newest writer can still arrive: it closed cleanly, or there was no
+    /// writer.
     #[must_use]
     pub fn closed_cleanly(&self) -> bool {
         self.last_writer().is_none_or(|writer| writer.clean_close)
     }
 
-    /// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed: the claim
-    /// made sure that its record has not changed since. No, where the record is gone.
+    /// Whether the writer before `epoch` had closed cleanly when `epoch` was claimed. The claim
+    /// made sure that its record has not changed since. False if the record was dropped.
     pub(crate) fn follows_clean_close(&self, epoch: Epoch) -> bool {
         self.writers.iter().any(|record| record.epoch.next() == epoch && record.clean_close)
     }
 
-    /// Whether nobody holds the compactor's epoch: its holder ended well, or there never was one.
+    /// Whether the compactor epoch is free: its holder released it, or there was no compactor.
     #[must_use]
     pub fn compactor_is_released(&self) -> bool {
         self.compactor_claim.is_none() || self.compactor_claim == RELEASED
     }
 
-    /// W of rule F3 for a writer that opens next with `max_parallel_writes`: how far a fence
-    /// jumps. Never 0, or a fence would point at itself.
+    /// W of rule F3 for the next writer with `max_parallel_writes`: the distance that a fence
+    /// skips. Never 0, because a fence would then point at itself.
     #[must_use]
     pub fn window_with(&self, max_parallel_writes: u64) -> u64 {
         self.widest_window.max(max_parallel_writes).clamp(1, MAX_PARALLEL_WRITES)

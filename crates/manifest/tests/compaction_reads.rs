@@ -16,8 +16,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::{
-    Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanRefusal, Shaping,
-    Source, Why, Work,
+    Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanReason,
+    PlanRefusal, Source, TableSizing, Work,
 };
 use siltstone_manifest::{Edit, L0Entry, Manifest, Rule, Rules, SortedRun};
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl Store {
 
     /// Carries the plan out as workers do, who know the record and the tables and nothing else.
     fn carry_out(&mut self, plan: &Plan, cut: usize) -> Result<(), PlanRefusal> {
-        let shaping = Shaping { target_sst_bytes: 1 << 20, min_move_bytes: 2000 };
+        let shaping = TableSizing { target_sst_bytes: 1 << 20, min_move_bytes: 2000 };
         let work = Work::of(&self.state, &[], plan, &Facts::default(), shaping)?;
         self.names += 1;
         let (id, ranges) = (JobId(self.names), work.ranges(&[], 3, 1));
@@ -236,7 +236,7 @@ fn plan(state: &Manifest, (sources, destination, _): &Choice) -> Option<Plan> {
         Some(Source { layer: *layer, pick })
     });
     let sources: Vec<Source> = sources.collect();
-    let plan = Plan::whole([], *destination, Why::Manual);
+    let plan = Plan::whole([], *destination, PlanReason::Manual);
     (!sources.is_empty()).then_some(Plan { sources, ..plan })
 }
 
@@ -327,7 +327,7 @@ fn a_table_that_came_meanwhile_survives() {
     store.carry_out(&"L0:1 -> 0".parse().unwrap(), 1).unwrap();
     store.flush(&[(1, false), (9, false)], 1);
     let plan: Plan = "L0:2, 0 -> 0".parse().unwrap();
-    let shaping = Shaping::default();
+    let shaping = TableSizing::default();
     let work = Work::of(&store.state, &[], &plan, &Facts::default(), shaping).unwrap();
     // A load of key 5 slips into run 0.
     store.history.push((5, 5, false));

@@ -18,7 +18,7 @@ use siltstone_base::{
 };
 use siltstone_manifest::compaction::{
     Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobFacts, JobRange, KeyRange,
-    Layer, Why,
+    Layer, PlanReason,
 };
 use siltstone_manifest::{Conflict, Edit, L0Entry, Manifest, Refusal, SortedRun};
 use support::{ATTEMPT, DATABASE, OBJECT, damage, empty, framed_as, golden, table};
@@ -33,7 +33,7 @@ fn keys(start: &'static [u8], end: Option<&'static [u8]>, bottom: bool) -> KeyRa
 fn job(id: u128) -> Job {
     Job {
         id: JobId(id),
-        why: Why::L0Count,
+        why: PlanReason::L0Count,
         planned_on: ManifestId(41),
         started_at: UnixMillis(1_700_000_000_000),
         inputs: vec![
@@ -82,7 +82,7 @@ fn full() -> Compactions {
         ..one.ranges[0].clone()
     };
     one.ranges[1].done = true;
-    record(vec![one, Job { why: Why::Manual, ..job(2) }])
+    record(vec![one, Job { why: PlanReason::Manual, ..job(2) }])
 }
 
 fn encode(record: &Compactions) -> Bytes {

@@ -22,8 +22,8 @@ use siltstone_base::{
     SstId, UnixMillis,
 };
 use siltstone_manifest::compaction::{
-    Compactions, Facts, Job, JobFacts, JobRange, KeyRange, Layer, Plan, Running, Shaping, Why,
-    Work, manual, seen_output,
+    Compactions, Facts, Job, JobFacts, JobRange, KeyRange, Layer, Plan, PlanReason, Running,
+    TableSizing, Work, manual, seen_output,
 };
 use siltstone_manifest::compose::{Composition, Part, VisibleRange, project, unite};
 use siltstone_manifest::invariant::broken;
@@ -232,7 +232,7 @@ impl World {
     /// Begins `plan`: its job, merged, as its record has it; `None` where nothing is to be merged.
     fn begin(&mut self, at: usize, plan: &Plan, running: &[Running], parts: usize) -> Option<Job> {
         let state = self.databases[at].state.clone();
-        let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 110 };
+        let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 110 };
         let facts = self.facts(&state);
         let work = Work::of(&state, running, plan, &facts, shaping).ok()?;
         if work.is_nothing() {
@@ -246,7 +246,7 @@ impl World {
             return None;
         }
         let ranges = work.ranges(&[], parts, 1);
-        let named = (id, Why::Manual, UnixMillis(1));
+        let named = (id, PlanReason::Manual, UnixMillis(1));
         let mut job = Job::of(&work, named, &state, JobFacts::default(), ranges);
         let layers = job.merged(&state).unwrap();
         for range in &mut job.ranges {
@@ -314,11 +314,11 @@ impl World {
         };
         let free = |ids: &[Layer]| ids.iter().filter(|layer| !layer.is_l0()).count() as u32 * 4;
         let destination = run(to).unwrap_or_else(|| free(&all));
-        let plan = Plan::whole(all[from..=to].iter().copied(), destination, Why::Manual);
+        let plan = Plan::whole(all[from..=to].iter().copied(), destination, PlanReason::Manual);
         let plan = Plan { thorough, ..plan };
         let Some(job) = self.begin(at, &plan, &[], usize::from(parts)) else { return };
         if beside && let Some(below) = run(to + 1) {
-            let plan = Plan::whole([Layer::Run(below)], below, Why::Manual);
+            let plan = Plan::whole([Layer::Run(below)], below, PlanReason::Manual);
             let plan = Plan { thorough: true, ..plan };
             if let Some(other) = self.begin(at, &plan, &[job.running()], 1) {
                 self.end(at, &other);

@@ -19,7 +19,7 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis,
 };
-use siltstone_manifest::compaction::{Facts, Plan, Shaping, Why, Work};
+use siltstone_manifest::compaction::{Facts, Plan, PlanReason, TableSizing, Work};
 use siltstone_manifest::ingest::layered;
 use siltstone_manifest::layer::Layer;
 use siltstone_manifest::{
@@ -244,7 +244,7 @@ impl Place {
                 .max(RESERVED_RUNS),
         };
         let thorough = self.chance.below(2) == 0;
-        let plan = Plan::whole(taken.iter().copied(), destination, Why::Manual);
+        let plan = Plan::whole(taken.iter().copied(), destination, PlanReason::Manual);
         let plan = Plan { thorough, ..plan };
         // Without the rule whoever plans takes the oldest layer for the bottom.
         let mut seen = self.state.clone();
@@ -252,7 +252,7 @@ impl Place {
             seen.behind = None;
         }
         let facts = Facts { now: UnixMillis(10), ..Facts::default() };
-        let shaping = Shaping { target_sst_bytes: 1 << 20, min_move_bytes: 1_000 };
+        let shaping = TableSizing { target_sst_bytes: 1 << 20, min_move_bytes: 1_000 };
         let Ok(work) = Work::of(&seen, &[], &plan, &facts, shaping) else { return };
         let remove = work.inputs.iter().flat_map(|input| input.tables.clone()).collect();
         self.planned = Some(Planned { on: self.state.id, work, remove });

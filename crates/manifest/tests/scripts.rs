@@ -30,7 +30,8 @@ use datadriven::{DataDrivenError, TestCase, walk};
 use siltstone_base::{Cover, JobId, RangeDelete, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::options::OptionValue;
 use siltstone_manifest::compaction::{
-    CompactionOptions, Facts, Group, Layer, Plan, Running, Shaping, View, Work, manual, validate,
+    CompactionOptions, Facts, Group, Layer, Plan, Running, TableSizing, View, Work, manual,
+    validate,
 };
 use siltstone_manifest::{L0Entry, Manifest, SortedRun};
 use std::fmt::Write;
@@ -181,7 +182,7 @@ impl World {
 
     /// Tables below 10 bytes are small, and 1,000 are what one should have.
     fn work(&self, plan: &Plan, facts: &Facts) -> Result<String, DataDrivenError> {
-        let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 10 };
+        let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 10 };
         let work = match Work::of(&self.state, &self.running, plan, facts, shaping) {
             Ok(work) => work,
             Err(refusal) => return Ok(format!("{refusal}\n")),

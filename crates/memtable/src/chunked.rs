@@ -1,12 +1,12 @@
-//! Append-only arrays in chunks of doubling size. A chunk never moves once it is made, so readers
-//! index while the writer appends.
+//! Append-only arrays in chunks of doubling size. A chunk never moves, so readers can index while
+//! the writer appends.
 //!
 //! ```text
 //! chunk:     0        1          2              3
 //! items:  [0,256)  [256,768)  [768,1792)  [1792,3840)  ...
 //! ```
-//! Item `n` lies in chunk `floor(log2(n + 256)) - 8`: shifting the numbers by the size of the first
-//! chunk makes every chunk start at a power of two.
+//! Item `n` is in chunk `floor(log2(n + 256)) - 8`: adding the size of the first chunk makes every
+//! chunk start at a power of two.
 
 use std::sync::OnceLock;
 

@@ -1,11 +1,11 @@
-//! Ordered movement over a memtable, both ways.
+//! A cursor over a memtable, in both directions.
 //!
-//! Neighbours in order lie anywhere in memory. Going forward, a cursor therefore runs some records
-//! ahead and touches their bytes: a dozen loads that wait for memory together cost hardly more than
-//! one. It starts with as many as it is told will be read, or with one, and doubles its reach, so a
-//! short scan pays for little that it does not use.
+//! Entries that are neighbours in order are anywhere in memory. A forward cursor therefore runs
+//! some records ahead and touches their bytes: a dozen loads that wait for memory together cost
+//! hardly more than one. It starts with the number of entries that the caller will read, or with
+//! one, and doubles its distance, so a short scan loads little that it does not use.
 
-use crate::heads::{Heads, Standing, Stood, Way};
+use crate::heads::{CurrentEntry, Heads, MergeDirection, MergePosition};
 use crate::order::Order;
 use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
@@ -33,7 +33,7 @@ pub struct MemCursor {
     /// Stands on the last of `ahead`.
     heads: Heads,
     /// The current entry and those after it. Backward, the current one alone.
-    ahead: Vec<Standing>,
+    ahead: Vec<CurrentEntry>,
     /// Which of them is current; past the last where the cursor stands nowhere.
     at: usize,
     /// How many were taken last.
@@ -75,8 +75,8 @@ impl MemCursor {
         self.heads.prefetch(key);
     }
 
-    /// The same cursor for one pass over the table, after which nobody reads it any more: nothing
-    /// is laid together for later readers.
+    /// The same cursor for the last pass over the table: it builds no stretches for later
+    /// readers.
     #[must_use]
     pub fn passing_once(mut self) -> Self {
         self.heads.lays = false;
@@ -93,8 +93,8 @@ impl MemCursor {
     /// Stands where the heads were placed.
     fn placed(&mut self) -> Result<Step> {
         let first = match self.heads.way() {
-            Way::Forward => std::mem::replace(&mut self.first, 1),
-            Way::Backward => 1,
+            MergeDirection::Forward => std::mem::replace(&mut self.first, 1),
+            MergeDirection::Backward => 1,
         };
         self.reach = 1;
         Ok(self.gather(true, first))
@@ -112,7 +112,7 @@ impl MemCursor {
     #[must_use]
     pub fn plain_above(&self, floor: Seq, seq: Seq, most: usize) -> usize {
         let ahead = self.ahead.get(self.at..).unwrap_or_default().iter().take(most);
-        let is_plain = |Standing { place, .. }: &&Standing| {
+        let is_plain = |CurrentEntry { place, .. }: &&CurrentEntry| {
             place.kind.is_plain(place.has_expiry) && floor < place.seq && place.seq <= seq
         };
         ahead.take_while(is_plain).count()
@@ -140,7 +140,7 @@ impl MemCursor {
         let log = self.table.log();
         self.ahead.clear();
         self.at = 0;
-        let mut stood = [Stood::default(); REACH];
+        let mut stood = [MergePosition::default(); REACH];
         let mut count = 0;
         for place in stood.iter_mut().take(most) {
             if count > 0 || !from_here {
@@ -172,22 +172,22 @@ impl MemCursor {
 
 impl Cursor for MemCursor {
     fn seek_first(&mut self) -> Result<Step> {
-        self.heads.move_to_end(self.table.log(), Way::Forward);
+        self.heads.move_to_end(self.table.log(), MergeDirection::Forward);
         self.placed()
     }
 
     fn seek_last(&mut self) -> Result<Step> {
-        self.heads.move_to_end(self.table.log(), Way::Backward);
+        self.heads.move_to_end(self.table.log(), MergeDirection::Backward);
         self.placed()
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        self.heads.move_to(self.table.log(), Way::Forward, key, seq);
+        self.heads.move_to(self.table.log(), MergeDirection::Forward, key, seq);
         self.placed()
     }
 
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        self.heads.move_to(self.table.log(), Way::Backward, key, seq);
+        self.heads.move_to(self.table.log(), MergeDirection::Backward, key, seq);
         self.placed()
     }
 
@@ -196,7 +196,7 @@ impl Cursor for MemCursor {
             self.at += 1;
             return Ok(Step::Ready);
         }
-        if self.ahead.is_empty() || self.heads.way() == Way::Backward {
+        if self.ahead.is_empty() || self.heads.way() == MergeDirection::Backward {
             let (key, seq) = self.standing()?;
             // The next older number: nothing lies between the entry and that.
             return self.seek(&key, seq.minus(1));
@@ -209,7 +209,7 @@ impl Cursor for MemCursor {
     /// is written all the time has any number of them.
     fn next_key(&mut self) -> Result<Step> {
         let rest = self.ahead.len() - self.at.min(self.ahead.len());
-        if rest < 2 || self.heads.way() == Way::Backward {
+        if rest < 2 || self.heads.way() == MergeDirection::Backward {
             return self.next();
         }
         let key = self.bytes_of(0, Place::key_range);
@@ -224,7 +224,7 @@ impl Cursor for MemCursor {
     }
 
     fn prev(&mut self) -> Result<Step> {
-        if self.ahead.is_empty() || self.heads.way() == Way::Forward {
+        if self.ahead.is_empty() || self.heads.way() == MergeDirection::Forward {
             let (key, seq) = self.standing()?;
             return self.seek_before(&key, seq);
         }

@@ -1,4 +1,4 @@
-//! How much of a memtable lies in a range of keys.
+//! The approximate size of a key range in a memtable.
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;
@@ -47,7 +47,7 @@ impl Order {
         };
         let behind = end.map_or(NONE, |end| list.search(log, &end).1);
         let nodes = std::iter::successors(Some(first), |node| Some(list.after(*node)));
-        // An end below the start is met by nobody: the walk ends with the list.
+        // If the end lies below the start, the walk ends with the list.
         nodes.take_while(|node| *node != NONE && *node != behind).take(list.capacity()).count()
     }
 }

@@ -1,6 +1,6 @@
-//! Operands of one key that were folded into one by a read, for the next read.
+//! Operands of one key that a read has folded into one, for the next read.
 //!
-//! A fold covers operands of this memtable alone, which never change, so it never becomes wrong.
+//! A fold covers only operands of this memtable, which never change, so it never becomes wrong.
 
 use crate::log::NONE;
 use std::collections::HashMap;

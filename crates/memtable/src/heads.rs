@@ -1,8 +1,8 @@
-//! The merge of an order's parts: one head in each sorted array and one in the skip list.
+//! The merge of the parts of an order, with one head in each sorted array and one in the skip list.
 //!
-//! A head says where the merge stands in its part: forward, on the part's first entry at or after
-//! the current one; backward, on its last at or before. The current entry is the least (or the
-//! greatest) of the heads. Parts are few, so they are looked through one by one.
+//! A head is the position of the merge in its part: forward, the first entry at or after the
+//! current one; backward, the last entry at or before it. The current entry is the smallest (or
+//! largest) head. There are few parts, so all heads are compared one by one.
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;
@@ -22,7 +22,7 @@ struct Head {
 
 /// Where a merge stood.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Stood {
+pub(crate) struct MergePosition {
     record: u32,
     part: u32,
     /// Node of the skip list, or position in the sorted array: both are below 2^32.
@@ -31,7 +31,7 @@ pub(crate) struct Stood {
 
 /// An entry that a merge stood on.
 #[derive(Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct CurrentEntry {
     pub(crate) record: u32,
     /// Where in [`Heads::bytes`] it is.
     pub(crate) place: Place,
@@ -41,7 +41,7 @@ pub(crate) struct Standing {
 
 /// Which way a merge goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MergeDirection {
     Forward,
     Backward,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Heads {
     order: Arc<Order>,
     /// The sorted arrays' in their order, then the skip list's.
     heads: Vec<Head>,
-    way: Way,
+    way: MergeDirection,
     /// Which head is current; past the last one where the merge stands nowhere.
     current: usize,
     /// Whether what is read often is laid together.
@@ -67,36 +67,36 @@ impl Heads {
         Heads {
             order,
             heads,
-            way: Way::Forward,
+            way: MergeDirection::Forward,
             current: usize::MAX,
             lays: true,
             is_prefetched: false,
         }
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> MergeDirection {
         self.way
     }
 
     /// Where the merge stands.
-    pub(crate) fn stood(&self) -> Option<Stood> {
+    pub(crate) fn stood(&self) -> Option<MergePosition> {
         let Head { record, at, .. } = *self.heads.get(self.current)?;
-        Some(Stood { record, part: self.current as u32, at: at as u32 })
+        Some(MergePosition { record, part: self.current as u32, at: at as u32 })
     }
 
     /// The entry there.
-    pub(crate) fn standing(&self, log: &Log, stood: Stood) -> Standing {
-        let Stood { record, part, at } = stood;
+    pub(crate) fn standing(&self, log: &Log, stood: MergePosition) -> CurrentEntry {
+        let MergePosition { record, part, at } = stood;
         let array = self.order.arrays.get(part as usize).filter(|_| self.lays);
         let laid = array.and_then(|array| array.read(log, at as usize));
         match laid {
-            Some(place) => Standing { record, place, laid: Some((part, at)) },
-            None => Standing { record, place: log.record(record).place(), laid: None },
+            Some(place) => CurrentEntry { record, place, laid: Some((part, at)) },
+            None => CurrentEntry { record, place: log.record(record).place(), laid: None },
         }
     }
 
     /// The record that [`Heads::standing`] reads; `None` where it finds the entry laid together.
-    pub(crate) fn record<'a>(&self, log: &'a Log, stood: Stood) -> Option<&'a Record> {
+    pub(crate) fn record<'a>(&self, log: &'a Log, stood: MergePosition) -> Option<&'a Record> {
         let array = self.order.arrays.get(stood.part as usize).filter(|_| self.lays);
         let is_laid = array.is_some_and(|array| array.is_laid(stood.at as usize));
         (!is_laid).then(|| log.record(stood.record))
@@ -104,7 +104,7 @@ impl Heads {
 
     /// The bytes that `standing`, an entry of this merge, lies in.
     #[inline]
-    pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &Standing) -> &'a [u8] {
+    pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &CurrentEntry) -> &'a [u8] {
         let array = |(part, at): (u32, u32)| Some((self.order.arrays.get(part as usize)?, at));
         match standing.laid.and_then(array) {
             Some((array, at)) => array.laid(at as usize),
@@ -113,12 +113,12 @@ impl Heads {
     }
 
     /// To the very first record, or backward to the very last.
-    pub(crate) fn move_to_end(&mut self, log: &Log, way: Way) {
+    pub(crate) fn move_to_end(&mut self, log: &Log, way: MergeDirection) {
         let order = Arc::clone(&self.order);
         let skip_list = &order.skip_list;
         match way {
-            Way::Forward => self.place(log, way, |_, _| Some(0), skip_list.after(NONE)),
-            Way::Backward => {
+            MergeDirection::Forward => self.place(log, way, |_, _| Some(0), skip_list.after(NONE)),
+            MergeDirection::Backward => {
                 let last = |at: usize, _: &Log| order.arrays.get(at)?.len().checked_sub(1);
                 self.place(log, way, last, skip_list.last());
             }
@@ -132,7 +132,7 @@ impl Heads {
     }
 
     /// To the first record at or after `(key, seq)`, or backward to the last before it.
-    pub(crate) fn move_to(&mut self, log: &Log, way: Way, key: &[u8], seq: Seq) {
+    pub(crate) fn move_to(&mut self, log: &Log, way: MergeDirection, key: &[u8], seq: Seq) {
         let order = Arc::clone(&self.order);
         let target = Target::new(&order.window, key, seq);
         if !std::mem::take(&mut self.is_prefetched) {
@@ -141,8 +141,8 @@ impl Heads {
         let (before, at_or_after) = order.skip_list.search(log, &target);
         let search = |at: usize, log: &Log| Some(order.arrays.get(at)?.search(log, &target));
         match way {
-            Way::Forward => self.place(log, way, search, at_or_after),
-            Way::Backward => {
+            MergeDirection::Forward => self.place(log, way, search, at_or_after),
+            MergeDirection::Backward => {
                 self.place(log, way, |at, log| search(at, log)?.checked_sub(1), before);
             }
         }
@@ -153,12 +153,12 @@ impl Heads {
         let Some(head) = self.heads.get(self.current).copied() else { return };
         let skip_list = &self.order.skip_list;
         let moved = match (self.current < self.order.arrays.len(), self.way) {
-            (true, Way::Forward) => self.in_array(self.current, Some(head.at + 1)),
-            (true, Way::Backward) => self.in_array(self.current, head.at.checked_sub(1)),
-            (false, Way::Forward) => self.in_skip_list(skip_list.after(head.at as u32)),
+            (true, MergeDirection::Forward) => self.in_array(self.current, Some(head.at + 1)),
+            (true, MergeDirection::Backward) => self.in_array(self.current, head.at.checked_sub(1)),
+            (false, MergeDirection::Forward) => self.in_skip_list(skip_list.after(head.at as u32)),
             // A search from the top, O(log n): nodes have no links back, since two links could
             // not be changed at once for readers without locks.
-            (false, Way::Backward) => {
+            (false, MergeDirection::Backward) => {
                 let here = log.entry(head.record);
                 let target = Target::new(&self.order.window, here.key, here.seq);
                 self.in_skip_list(skip_list.search(log, &target).0)
@@ -188,7 +188,7 @@ impl Heads {
     fn place(
         &mut self,
         log: &Log,
-        way: Way,
+        way: MergeDirection,
         position: impl Fn(usize, &Log) -> Option<usize>,
         node: u32,
     ) {
@@ -206,8 +206,8 @@ impl Heads {
     /// Stands on the least head, or the greatest.
     fn choose(&mut self, log: &Log) {
         let wanted = match self.way {
-            Way::Forward => Ordering::Less,
-            Way::Backward => Ordering::Greater,
+            MergeDirection::Forward => Ordering::Less,
+            MergeDirection::Backward => Ordering::Greater,
         };
         let mut best: Option<(usize, &Head)> = None;
         for (at, head) in self.heads.iter().enumerate().filter(|(_, head)| head.record != NONE) {

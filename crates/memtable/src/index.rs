@@ -1,17 +1,17 @@
-//! From a key to its newest record: an open-addressing hash table that grows under its readers.
+//! Maps a key to its newest record: an open-addressing hash table that grows while readers use it.
 //!
 //! ```text
 //! slot  := hash, 32 bits | record number, 32 bits     0: free
 //! place := the hash's low bits, then the next slots (linear probing)
 //! ```
-//! A key takes one slot. Its newest record stands there and names the one before it, so a look-up
-//! at an older sequence number walks from version to version. Slots are stored with release and
-//! loaded with acquire, and a slot once taken keeps its key. The table doubles at 5/8: a new one is
-//! filled and then published; the old one stays for those who are reading it, which at most doubles
-//! the memory.
+//! A key takes one slot. The slot contains its newest record, which points to the previous one, so
+//! a look-up at an older sequence number walks from version to version. Slots are stored with
+//! release and loaded with acquire, and a used slot keeps its key. The table doubles when it is 5/8
+//! full: a new one is filled and then published. The old one is kept for its readers, which at most
+//! doubles the memory.
 //!
-//! Keys may be chosen to share a hash. A key is therefore looked for in [`PROBES`] slots and no
-//! more; one that finds no room is left out, and from then on a miss proves nothing
+//! Keys may be chosen to have the same hash. A key is therefore searched in at most [`PROBES`]
+//! slots. A key that finds no free slot is left out, and from then on a miss proves nothing
 //! ([`Index::is_partial`]): the caller searches the order instead.
 
 use crate::log::{Log, NONE};
@@ -107,7 +107,7 @@ impl Index {
             .map_or(NONE, |slot| slot as u32)
     }
 
-    /// Makes record `number`, which is in the log and nobody can find yet, the newest of its key.
+    /// Makes record `number`, which is in the log and not visible yet, the newest of its key.
     pub(crate) fn insert(&self, log: &Log, number: u32) {
         self.make_room();
         let record = log.record(number);

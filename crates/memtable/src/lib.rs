@@ -26,9 +26,9 @@
 //! | `heads` | the merge of an order's parts |
 //! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
 //!
-//! Entries are not copied: a record points into the batch's shared buffer
-//! ([`siltstone_base::batch`] has the encoding), and so does what a look-up hands out. Nothing is
-//! freed under a reader: what it can reach lives as long as the table or the reader's own share.
+//! Entries are not copied: a record points into the shared buffer of its batch
+//! ([`siltstone_base::batch`] describes the encoding), and so does the result of a look-up. Memory
+//! is never freed under a reader: it lives as long as the table or the reader's reference.
 
 #![forbid(unsafe_code)]
 

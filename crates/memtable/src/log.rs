@@ -1,7 +1,7 @@
-//! The entries in the order of their insertion: numbered records, and the buffers they point into.
+//! The entries in order of insertion: numbered records, and the buffers that they point into.
 //!
-//! Records count from 1, so that 0 can say "none". Nothing is ever changed or moved: whoever
-//! learned of a number may read the record for as long as the log lives.
+//! Records count from 1, so that 0 can mean "none". A record never changes or moves: a reader that
+//! knows its number may read it as long as the log lives.
 
 use crate::chunked::Chunked;
 use crate::record::{Place, Record};

@@ -1,17 +1,17 @@
-//! The order of a memtable's entries: the skip list, and behind it sorted arrays, each longer than
+//! The order of the entries of a memtable: a skip list, followed by sorted arrays, each longer than
 //! the next.
 //!
 //! ```text
 //! sorted arrays: [ 180,000 ] [ 70,000 ] [ 20,000 ] [ 3,000 ]   each more than twice the next
 //! skip list:     up to 1,024 single writes
 //! ```
-//! A full skip list becomes a sorted array, and a large batch is one from the start. A new one is
-//! merged with its neighbour while that is at most twice as long, so its rows grow by half at least
-//! with every merge they take part in: a row is merged O(log n) times, sequentially, and a reader
-//! meets O(log n) sorted arrays. It is the merge that the tables below go through, in small.
+//! A full skip list becomes a sorted array; a large batch becomes one directly. A new array is
+//! merged with its neighbour while that is at most twice as long, so the array of a row grows by at
+//! least half in every merge. A row is therefore merged O(log n) times, sequentially, and a reader
+//! reads O(log n) sorted arrays. This is the same scheme as the merge of tables, on a small scale.
 //!
-//! An order is replaced whole, so a reader that holds one sees the entries of that moment; what the
-//! skip list takes later is met as well.
+//! An order is replaced as a whole, so a reader that holds one sees the entries of that time; it
+//! also sees entries added to the skip list later.
 
 use crate::log::{Log, NONE, Target};
 use crate::skip_list::SkipList;

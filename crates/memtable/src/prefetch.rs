@@ -1,11 +1,11 @@
-//! What many look-ups wait for, prefetched side by side.
+//! Prefetching for many look-ups in parallel.
 //!
 //! ```text
 //! slot of the index ─► record ─► where its buffer lies ─► head of the buffer, key and value
 //! ```
-//! Each is a load from an address that the one before gave. Of all keys the first is made, then of
-//! all the second, with what was found kept in between, so that little stands between two loads
-//! ([`siltstone_base::prefetch`]).
+//! Each step loads from an address returned by the previous one. The first step is made for all
+//! keys, then the second for all keys, with the results kept in between, so that the loads of
+//! different keys overlap ([`siltstone_base::prefetch`]).
 
 use crate::Memtable;
 use crate::index::part_of;
@@ -36,7 +36,7 @@ fn together(memtable: &Memtable, hashes: &[u64]) -> u64 {
         if let Some(place) = numbers.get_mut(found) {
             *place = number;
         }
-        // No branch on it: whether a key is here is what nobody can foretell.
+        // No branch: the processor cannot predict whether a key is here.
         found += usize::from(number != NONE);
     }
     let numbers = numbers.get(..found).unwrap_or_default();

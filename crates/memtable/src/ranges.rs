@@ -1,8 +1,8 @@
-//! The range deletes of a memtable, beside its entries.
+//! The range deletes of a memtable, stored beside its entries.
 //!
-//! Covers of growing sizes, the oldest first: a new one is merged with its neighbour while that is
-//! at most twice as long, as sorted arrays are, so n insertions cost O(n log n) and there are at
-//! most log2(n) covers. Nothing is ever changed: the list of covers is replaced whole.
+//! Covers of decreasing age and size. A new cover is merged with its neighbour while that is at
+//! most twice as long, as for sorted arrays, so n insertions cost O(n log n) and there are at most
+//! log2(n) covers. A cover never changes: the list of covers is replaced as a whole.
 
 use siltstone_base::Seq;
 use siltstone_base::range_delete::{Cover, RangeDelete};

@@ -1,4 +1,4 @@
-//! What is kept of an entry beside its bytes.
+//! The fields of an entry that are stored beside its bytes.
 //!
 //! ```text
 //! stamp : sequence number << 8 | kind
@@ -7,8 +7,8 @@
 //! older : number of the record of the same key before this one; 0 means none
 //! hash  : upper half of the key's hash
 //! ```
-//! The fields are atomics because the arrays are shared while the writer fills them. They are
-//! written once, relaxed, before anything names the record; the release store that names it and
+//! The fields are atomics because readers share the arrays while the writer fills them. They are
+//! written once, relaxed, before the record is published. The release store that publishes it and
 //! the acquire load that finds it order them for every reader.
 
 use siltstone_base::{BatchOp, Entry, Error, Kind, Result, Seq, UnixMillis};
@@ -42,7 +42,7 @@ pub(crate) struct Place {
 }
 
 impl Record {
-    /// Fills a record that nobody can see yet.
+    /// Fills a record that is not visible to readers yet.
     pub(crate) fn fill(&self, place: Place, hash: u32) {
         let Place { buffer, seq, kind, has_expiry, key_offset, key_len, value_len } = place;
         self.stamp.store(seq.0 << 8 | kind as u64, Relaxed);
@@ -52,7 +52,7 @@ impl Record {
         self.hash.store(hash, Relaxed);
     }
 
-    /// Says which record of the same key came before; while nobody can see this one yet.
+    /// Says which record of the same key came before; before this one is visible to readers.
     pub(crate) fn set_older(&self, older: u32) {
         self.older.store(older, Relaxed);
     }

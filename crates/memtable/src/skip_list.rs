@@ -1,12 +1,12 @@
-//! The skip list: a small skip list (Pugh, "Skip lists: a probabilistic alternative to balanced
-//! trees", 1990) that takes single writes. Small, so that all of it stays in the processor's
-//! cache: an insertion into a list of a thousand costs a tenth of one into half a million.
+//! The skip list (Pugh, "Skip lists: a probabilistic alternative to balanced trees", 1990) for
+//! single writes. It is kept small, so that all of it stays in the cache of the processor: an
+//! insertion into a list of a thousand entries costs a tenth of one into half a million.
 //!
-//! Node 0 is the head where a predecessor is meant and the end where a successor is meant.
+//! Node 0 is the head when it is a predecessor and the end when it is a successor.
 //!
-//! A reader walks right along a level and down a level, as in any skip list. It may miss a node
-//! that is being linked, never meet one that is half made: links are stored (release) from the
-//! lowest level up, after the node's own fields, and loaded with acquire.
+//! A reader walks along a level and then down a level, as in any skip list. It may miss a node that
+//! is being linked, but never sees an incomplete one: links are stored (release) from the lowest
+//! level up, after the fields of the node, and loaded with acquire.
 
 use crate::log::{Log, NONE, Target};
 use std::cmp::Ordering;

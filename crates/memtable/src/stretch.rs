@@ -6,7 +6,7 @@
 //!                    bytes
 //! ```
 //! Neighbours in order lie anywhere in memory: to read one is to wait for its record, for its
-//! buffer and for its bytes. A stretch whose entries were read often, in whatever reads, is
+//! buffer and for its bytes. A stretch whose entries were read often, by any kind of read, is
 //! therefore copied. Copying all of it at once, its loads side by side, takes as long as reading a
 //! quarter of it one by one, or half where the memory it goes to is new to the process; so by the
 //! rule for renting or buying skis a quarter to a half should have been read before. It is three
@@ -35,11 +35,11 @@ pub(crate) struct Stretch {
     /// Entries read while it was not laid, about: two readers at once may count as one.
     read: AtomicU32,
     /// `None` inside for one that is too large.
-    laid: OnceLock<Option<Laid>>,
+    laid: OnceLock<Option<StretchEntries>>,
 }
 
 /// The entries of a stretch, together.
-pub(crate) struct Laid {
+pub(crate) struct StretchEntries {
     /// Where in `bytes` each is; their buffer numbers mean nothing.
     places: Box<[Place]>,
     bytes: Box<[u8]>,
@@ -48,13 +48,13 @@ pub(crate) struct Laid {
 impl Stretch {
     /// The stretch laid together, if it is.
     #[inline]
-    pub(crate) fn laid(&self) -> Option<&Laid> {
+    pub(crate) fn laid(&self) -> Option<&StretchEntries> {
         self.laid.get()?.as_ref()
     }
 
     /// As [`Stretch::laid`], for who reads an entry of it: `records` are all of the stretch.
     #[inline]
-    pub(crate) fn read(&self, log: &Log, records: &[u32]) -> Option<&Laid> {
+    pub(crate) fn read(&self, log: &Log, records: &[u32]) -> Option<&StretchEntries> {
         if let Some(laid) = self.laid.get() {
             return laid.as_ref();
         }
@@ -65,14 +65,14 @@ impl Stretch {
             return None;
         }
         // Of two that lay it at once one is too late. Neither waits for the other.
-        let _ = self.laid.set(Laid::of(log, records));
+        let _ = self.laid.set(StretchEntries::of(log, records));
         self.laid()
     }
 }
 
-impl Laid {
+impl StretchEntries {
     /// `None` for records that are too large.
-    fn of(log: &Log, records: &[u32]) -> Option<Laid> {
+    fn of(log: &Log, records: &[u32]) -> Option<StretchEntries> {
         // Each step for all records before the next: the loads of a step wait side by side.
         let mut places: Vec<Place> =
             records.iter().map(|record| log.record(*record).place()).collect();
@@ -94,10 +94,10 @@ impl Laid {
             *place = place.moved_to(bytes.len());
             bytes.extend_from_slice(entry);
         }
-        Some(Laid { places: places.into(), bytes: bytes.into() })
+        Some(StretchEntries { places: places.into(), bytes: bytes.into() })
     }
 
-    /// Where the entry number `position` of the stretch lies in [`Laid::bytes`].
+    /// Where the entry number `position` of the stretch lies in [`StretchEntries::bytes`].
     #[inline]
     pub(crate) fn place(&self, position: usize) -> Option<Place> {
         self.places.get(position).copied()

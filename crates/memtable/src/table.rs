@@ -1,4 +1,4 @@
-//! The memtable: batches in, entries out, sizes.
+//! The memtable: insertion of batches, look-ups and sizes.
 
 use crate::folds::Folds;
 use crate::index::{self, Index};
@@ -20,7 +20,7 @@ pub const MAX_ENTRIES: u32 = 1 << 28;
 
 /// Where a memtable changes its ways. Tests make them small.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct MemtableShape {
     pub(crate) max_entries: u32,
     /// A batch of at least so many operations is sorted into a sorted array of its own; a smaller
     /// one goes through the skip list.
@@ -31,9 +31,14 @@ pub(crate) struct Shape {
     pub(crate) probes: usize,
 }
 
-impl Default for Shape {
+impl Default for MemtableShape {
     fn default() -> Self {
-        Shape { max_entries: MAX_ENTRIES, array_ops: 64, skip_list: 1024, probes: index::PROBES }
+        MemtableShape {
+            max_entries: MAX_ENTRIES,
+            array_ops: 64,
+            skip_list: 1024,
+            probes: index::PROBES,
+        }
     }
 }
 
@@ -63,7 +68,7 @@ pub struct Memtable {
     order: RwLock<Arc<Order>>,
     ranges: Ranges,
     folds: Folds,
-    pen: Mutex<Pen>,
+    pen: Mutex<WriterSide>,
     bytes: AtomicUsize,
     len: AtomicUsize,
     first_seq: AtomicU64,
@@ -73,7 +78,7 @@ pub struct Memtable {
 }
 
 /// The writer's side.
-struct Pen {
+struct WriterSide {
     finger: Finger,
     records: u32,
     buffers: u32,
@@ -104,11 +109,11 @@ impl Memtable {
     /// An empty one. Some 32 KiB until the first insertion.
     #[must_use]
     pub fn new() -> Self {
-        Memtable::with(&Shape::default())
+        Memtable::with(&MemtableShape::default())
     }
 
-    pub(crate) fn with(shape: &Shape) -> Self {
-        let pen = Pen {
+    pub(crate) fn with(shape: &MemtableShape) -> Self {
+        let pen = WriterSide {
             finger: Finger::new(),
             records: 0,
             buffers: 0,
@@ -162,7 +167,7 @@ impl Memtable {
     }
 
     /// Inserts the entries in the pen, whose bytes are `ops`.
-    fn insert_entries(&self, pen: &mut Pen, ops: &Arc<[u8]>) {
+    fn insert_entries(&self, pen: &mut WriterSide, ops: &Arc<[u8]>) {
         self.log.keep_buffer(pen.buffers, ops);
         pen.buffers += 1;
         // No more than the operations of a batch, which are counted in 32 bits.
@@ -185,7 +190,7 @@ impl Memtable {
     }
 
     /// Puts one record, which is in the log, into the skip list.
-    fn insert_one(&self, pen: &mut Pen, number: u32) {
+    fn insert_one(&self, pen: &mut WriterSide, number: u32) {
         let mut order = self.order.read().unwrap_or_else(PoisonError::into_inner);
         if pen.finger.len() == order.skip_list.capacity() {
             drop(order);
@@ -197,7 +202,7 @@ impl Memtable {
         order.skip_list.insert(&self.log, &mut pen.finger, &target, number);
     }
 
-    fn replace_order(&self, pen: &mut Pen, change: impl FnOnce(&Order) -> Order) {
+    fn replace_order(&self, pen: &mut WriterSide, change: impl FnOnce(&Order) -> Order) {
         // Only the writer replaces it, so nothing is lost between the look and the exchange.
         let before = self.order();
         let after = Arc::new(change(&before));
@@ -213,7 +218,7 @@ impl Memtable {
     }
 
     /// Decodes everything, into the pen, and answers how many operations there are.
-    fn validate(&self, pen: &mut Pen, first_seq: Seq, ops: &[u8]) -> Result<u32> {
+    fn validate(&self, pen: &mut WriterSide, first_seq: Seq, ops: &[u8]) -> Result<u32> {
         let room = self.max_entries - pen.records;
         let mut count = 0u32;
         pen.batch.clear();
@@ -249,7 +254,7 @@ impl Memtable {
         Ok(count)
     }
 
-    /// The newest version of `key` with a sequence number of at most `seq`, of whatever kind,
+    /// The newest version of `key` with a sequence number of at most `seq`, of any kind,
     /// expired or not. Allocates nothing.
     #[must_use]
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<MemEntry> {

@@ -1,6 +1,6 @@
 //! The memtable against an ordered map, and under a writer and readers at once.
 
-use crate::table::Shape;
+use crate::table::MemtableShape;
 use crate::{MemEntry, Memtable};
 use proptest::prelude::*;
 use siltstone_base::{Batch, Cursor, Entry, ErrorKind, Kind, Seq, Step, UnixMillis};
@@ -40,13 +40,13 @@ fn model_row(
 
 /// Small shapes: sorted arrays from short batches, skip lists that fill up, and an index that
 /// leaves keys out.
-fn shapes() -> impl Strategy<Value = Shape> {
+fn shapes() -> impl Strategy<Value = MemtableShape> {
     let probes = prop::sample::select(vec![0usize, 1, 3, crate::index::PROBES]);
-    (1u32..40, 1usize..12, probes).prop_map(|(array_ops, skip_list, probes)| Shape {
+    (1u32..40, 1usize..12, probes).prop_map(|(array_ops, skip_list, probes)| MemtableShape {
         array_ops,
         skip_list,
         probes,
-        ..Shape::default()
+        ..MemtableShape::default()
     })
 }
 
@@ -73,7 +73,7 @@ fn ops() -> impl Strategy<Value = Op> {
     })
 }
 
-fn fill(shape: &Shape, batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {
+fn fill(shape: &MemtableShape, batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {
     let table = Arc::new(Memtable::with(shape));
     let mut model = Model::new();
     let mut seq = 1;
@@ -235,7 +235,7 @@ proptest! {
     ) {
         let table = Arc::new(Memtable::new());
         let whole = encode(&batch);
-        // An appended tag of a kind that nobody knows spoils the last operation only.
+        // An appended tag of an unknown kind spoils the last operation only.
         let spoilt: Arc<[u8]> = whole.iter().copied().chain([0x7f]).collect();
         let error = table.insert_batch(Seq(1), &spoilt).unwrap_err();
         prop_assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -289,7 +289,7 @@ fn sorted_and_reversed_batches_keep_order() {
         if descending {
             ops.reverse();
         }
-        let (table, model) = fill(&Shape::default(), &[ops], 0);
+        let (table, model) = fill(&MemtableShape::default(), &[ops], 0);
         assert_eq!(walk(&table, false), model.iter().map(model_row).collect::<Vec<_>>());
     }
 }
@@ -308,7 +308,7 @@ fn many_sizes_of_batches_keep_order_and_versions() {
         });
         batches.push(batch.collect());
     }
-    let (table, model) = fill(&Shape::default(), &batches, 0);
+    let (table, model) = fill(&MemtableShape::default(), &batches, 0);
     assert_eq!(walk(&table, false), model.iter().map(model_row).collect::<Vec<_>>());
     assert_eq!(walk(&table, true), model.iter().rev().map(model_row).collect::<Vec<_>>());
     for (key, Reverse(seq)) in model.keys().step_by(7) {
@@ -321,7 +321,7 @@ fn many_sizes_of_batches_keep_order_and_versions() {
 fn a_key_of_any_number_of_versions_is_passed_in_a_few_moves() {
     let hot = (0..10_000u64).map(|n| vec![put(b"hot", &n.to_le_bytes())]);
     let batches: Vec<_> = hot.chain([vec![put(b"later", b"")]]).collect();
-    let (table, _) = fill(&Shape::default(), &batches, 0);
+    let (table, _) = fill(&MemtableShape::default(), &batches, 0);
     let mut cursor = table.cursor();
     cursor.seek(b"hot", Seq::MAX).unwrap();
     let mut moves = 0;
@@ -346,7 +346,7 @@ fn a_value_is_handed_out_without_a_copy() {
 
 #[test]
 fn limits_are_errors() {
-    let table = Memtable::with(&Shape { max_entries: 2, ..Shape::default() });
+    let table = Memtable::with(&MemtableShape { max_entries: 2, ..MemtableShape::default() });
     let insert = |seq, ops: &[Op]| table.insert_batch(seq, &encode(ops)).map_err(|e| e.kind());
     let one = [put(b"a", b"")];
     assert_eq!(insert(Seq(0), &one), Err(ErrorKind::Internal), "0 means none");
@@ -363,7 +363,8 @@ fn limits_are_errors() {
 #[test]
 fn all_versions_of_a_key_come_in_one_pass() {
     for probes in [0, 1, crate::index::PROBES] {
-        let table = Memtable::with(&Shape { probes, skip_list: 7, ..Shape::default() });
+        let table =
+            Memtable::with(&MemtableShape { probes, skip_list: 7, ..MemtableShape::default() });
         for n in 1..=300u64 {
             let key: &[u8] = if n % 3 == 0 { b"other" } else { b"key" };
             table.insert_batch(Seq(n), &encode(&[put(key, &n.to_be_bytes())])).unwrap();
@@ -464,15 +465,15 @@ fn scattered(n: u64) -> Op {
 #[test]
 fn readers_find_what_was_published() {
     // Batches for the skip list, then for sorted arrays; a small skip list is sealed often.
-    published_is_found(6, Shape::default());
-    published_is_found(6, Shape { skip_list: 16, ..Shape::default() });
-    published_is_found(150, Shape::default());
+    published_is_found(6, MemtableShape::default());
+    published_is_found(6, MemtableShape { skip_list: 16, ..MemtableShape::default() });
+    published_is_found(150, MemtableShape::default());
     // Look-ups through the order, since the index takes few keys.
-    published_is_found(50, Shape { array_ops: 30, probes: 1, ..Shape::default() });
+    published_is_found(50, MemtableShape { array_ops: 30, probes: 1, ..MemtableShape::default() });
 }
 
 #[allow(clippy::disallowed_methods, reason = "threads are what is tested")]
-fn published_is_found(batch: u64, shape: Shape) {
+fn published_is_found(batch: u64, shape: MemtableShape) {
     const ENTRIES: u64 = 30_000;
     let table = Arc::new(Memtable::with(&shape));
     let published = AtomicU64::new(0);

@@ -4,8 +4,8 @@
 //! newest record -> older -> older -> … -> older      one link a version
 //!        |___________________|                       a fold: these operands as one
 //! ```
-//! A read of a key with many merge operands walks all of them once. It then leaves the folded
-//! operand here ([`Versions::note_fold`]), so that the next read walks only what came since.
+//! The first read of a key with many merge operands walks all of them. It stores the folded operand
+//! here ([`Versions::note_fold`]), so that the next read walks only newer operands.
 
 use crate::folds::OperandFold;
 use crate::log::NONE;

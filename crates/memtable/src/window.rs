@@ -1,7 +1,7 @@
-//! Which eight bytes of a key stand beside it as a number.
+//! The choice of the eight bytes of each key that are stored as a number.
 //!
-//! Keys of one database often begin alike (`order/2026-…`), and the first eight bytes then tell
-//! nothing. A window passes over what the keys have in common:
+//! Keys of one database often have a common prefix (`order/2026-…`), so the first eight bytes do
+//! not distinguish them. A window skips the common prefix:
 //!
 //! ```text
 //! common = "order/2026-"
@@ -9,8 +9,9 @@
 //! prefix("order/2025-…")      = 0                      below everything that has it in common
 //! prefix("user/…")            = 2^64 - 1               above it
 //! ```
-//! Whatever the window, prefixes order as their keys do: equal prefixes say nothing and unequal
-//! ones say everything. So a badly chosen window costs comparisons of bytes, never the order.
+//! For every window, prefixes are ordered as their keys: unequal prefixes decide a comparison,
+//! equal ones do not. So a badly chosen window costs comparisons of bytes, but never changes the
+//! order.
 
 use siltstone_base::prefix::{head, shared_prefix};
 

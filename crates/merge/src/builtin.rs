@@ -1,5 +1,5 @@
-//! The merge operators that every process has (RFC 0023). Their names and what they do to bytes
-//! are recorded in databases; they never change.
+//! The built-in merge operators (RFC 0023). Databases record their names, so neither the names nor
+//! the results may ever change.
 
 use siltstone_base::{Error, MergeOperator, Result};
 use std::sync::Arc;

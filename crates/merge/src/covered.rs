@@ -1,13 +1,13 @@
-//! A cursor without what range deletes hide.
+//! A cursor without the entries hidden by range deletes.
 //!
 //! ```text
 //! covers of the sources   [a------d)     [h--k)
 //!                              [c----f)
 //! regions met by a scan   (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, as the scan comes to it
 //! ```
-//! Nothing is made of the range deletes when a scan begins: a region, in which the answer is the
-//! same for all keys, is looked up in each cover once the cursor stands in it. So a scan pays for
-//! the regions that it passes and no others, however many range deletes there are elsewhere.
+//! The range deletes are not prepared when a scan begins. A region, in which all keys have the same
+//! answer, is looked up in each cover when the cursor reaches it. So the cost of a scan depends
+//! only on the regions that it passes, not on the number of range deletes elsewhere.
 
 use bytes::Bytes;
 use siltstone_base::{Cover, Cursor, Entry, RangeDelete, Result, Seq, Step};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The range deletes of one source of a read, and which of them the read sees.
 #[derive(Clone, Debug)]
-pub struct SeenCover {
+pub struct VisibleDeletes {
     /// The range deletes.
     pub cover: Arc<Cover>,
     /// Those at or below this are passed over: they are in another source too.
@@ -26,17 +26,17 @@ pub struct SeenCover {
 
 /// The range deletes of all sources of a read, and the keys that it is about.
 #[derive(Clone, Debug)]
-pub struct SeenCovers {
-    covers: Vec<SeenCover>,
+pub struct VisibleDeleteSet {
+    covers: Vec<VisibleDeletes>,
     start: Option<Bytes>,
     end: Option<Bytes>,
 }
 
-impl SeenCovers {
+impl VisibleDeleteSet {
     /// Of a read of `[start, end)` (`None`: no bound): no seek goes past a bound.
     #[must_use]
-    pub fn new(covers: Vec<SeenCover>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
-        SeenCovers { covers, start, end }
+    pub fn new(covers: Vec<VisibleDeletes>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
+        VisibleDeleteSet { covers, start, end }
     }
 
     /// Whether the read is about `key`: what lies beyond is not looked into, and stays as it is.
@@ -134,7 +134,7 @@ impl Region {
 /// the key.
 pub struct Covered<C> {
     cursor: C,
-    covers: Arc<SeenCovers>,
+    covers: Arc<VisibleDeleteSet>,
     /// No entry of the cursor that the read sees is newer.
     newest: Seq,
     /// The region of the last key.
@@ -171,7 +171,7 @@ enum CoveredSide {
 impl<C: Cursor> Covered<C> {
     /// Over `cursor`, whose newest entry that the read sees is at or below `newest`.
     #[must_use]
-    pub fn new(cursor: C, covers: Arc<SeenCovers>, newest: Seq) -> Self {
+    pub fn new(cursor: C, covers: Arc<VisibleDeleteSet>, newest: Seq) -> Self {
         Covered { cursor, covers, newest, region: None, pending: Pending::Own }
     }
 

@@ -1,9 +1,9 @@
-//! Range deletes in a flush or compaction: what they hide, and which of them are kept.
+//! Range deletes in a flush or compaction: the entries that they hide, and which of them are kept.
 
 use siltstone_base::{Cover, RangeDelete, Seq};
 
 /// The range deletes of all inputs, by stripe. One hides what is older than itself in its own
-/// stripe: what is older than the stripe, somebody may still read without it.
+/// stripe: a reader of an older stripe may still read what is older than the stripe.
 #[derive(Debug, Default)]
 pub(crate) struct Deletes {
     /// By stripe, ascending.

@@ -1,4 +1,4 @@
-//! What an entry does at a moment. The one place that knows expiry.
+//! The effect of an entry at a given time. Expiry is evaluated only here.
 
 use siltstone_base::{Entry, Error, Kind, Result, UnixMillis};
 

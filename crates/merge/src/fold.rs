@@ -1,5 +1,5 @@
-//! Folding operands for good, in a flush or compaction: the result stands in their place, so it has
-//! to be what every later reader would have computed, at every later time.
+//! Folding of operands in a flush or compaction. The result replaces the operands, so it must be
+//! equal to the result of every later reader, at every later time.
 
 use siltstone_base::entry::check_value;
 use siltstone_base::{Kind, MergeOperator, Result, Seq, UnixMillis};

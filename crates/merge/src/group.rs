@@ -1,7 +1,7 @@
-//! The versions of one user key, taken in one by one in either direction until its value is known.
+//! The versions of one user key, added one by one in either direction until its value is known.
 
 use crate::effect::{Effect, effect_of};
-use crate::operands::{Met, Operands};
+use crate::operands::{OperandOrder, Operands};
 use crate::view::ReadView;
 use siltstone_base::{Entry, Result, Seq};
 
@@ -73,7 +73,7 @@ impl Group {
     }
 
     /// Folds the operands met onto `base`.
-    fn fold(&mut self, view: &ReadView, base: Option<&[u8]>, met: Met) -> Result<()> {
+    fn fold(&mut self, view: &ReadView, base: Option<&[u8]>, met: OperandOrder) -> Result<()> {
         self.open = false;
         self.value = self.operands.fold(view.operator()?, &self.key, base, met)?;
         Ok(())
@@ -88,7 +88,7 @@ impl Group {
     ) -> Result<GroupVerdict> {
         let Some(entry) = entry.filter(|entry| !self.open || entry.key == self.key) else {
             if self.open {
-                self.fold(view, None, Met::NewestFirst)?;
+                self.fold(view, None, OperandOrder::NewestFirst)?;
                 return Ok(GroupVerdict::ItemBefore);
             }
             return Ok(GroupVerdict::End);
@@ -115,7 +115,7 @@ impl Group {
             Effect::Value if !self.open => Ok(GroupVerdict::EntryIsItem),
             settled => {
                 let base = (settled == Effect::Value).then_some(entry.value);
-                self.fold(view, base, Met::NewestFirst)?;
+                self.fold(view, base, OperandOrder::NewestFirst)?;
                 Ok(GroupVerdict::EntryMadeItem)
             }
         }
@@ -167,7 +167,7 @@ impl Group {
         self.open = false;
         if !self.operands.is_empty() {
             let base = std::mem::take(&mut self.value);
-            self.fold(view, self.has_base.then_some(&base), Met::OldestFirst)?;
+            self.fold(view, self.has_base.then_some(&base), OperandOrder::OldestFirst)?;
             return Ok(GroupVerdict::ItemBefore);
         }
         Ok(if self.has_base { GroupVerdict::ItemBefore } else { GroupVerdict::NothingYet })

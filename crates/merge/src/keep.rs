@@ -1,4 +1,4 @@
-//! The rules of retention, one user key at a time. RFC 0005 says why each is what it is.
+//! The retention rules for the versions of one user key. RFC 0005 gives the reason for each.
 
 use crate::deletes::Deletes;
 use crate::effect::{Effect, effect_of};
@@ -8,7 +8,7 @@ use siltstone_base::{Entry, Kind, RangeDelete, Result, Seq};
 
 /// How an entry that is kept and borrowed is to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum RetainedForm {
     AsItIs,
     /// With sequence number 0.
     AtZero,
@@ -16,14 +16,14 @@ pub(crate) enum Shown {
     AsTombstone,
 }
 
-impl Shown {
+impl RetainedForm {
     /// The entry so.
     #[inline]
     pub(crate) fn of<'e>(self, entry: &Entry<'e>) -> Entry<'e> {
         match self {
-            Shown::AsItIs => *entry,
-            Shown::AtZero => Entry { seq: Seq::NONE, ..*entry },
-            Shown::AsTombstone => {
+            RetainedForm::AsItIs => *entry,
+            RetainedForm::AtZero => Entry { seq: Seq::NONE, ..*entry },
+            RetainedForm::AsTombstone => {
                 Entry { kind: Kind::Delete, expires_at: None, value: &[], ..*entry }
             }
         }
@@ -36,7 +36,7 @@ pub(crate) enum KeepVerdict {
     /// It was dropped, or collected.
     Entry,
     /// It is kept, as shown.
-    EntryKept(Shown),
+    EntryKept(RetainedForm),
     /// It is of a later key and was left; of the key before it something is kept.
     GroupKept,
     /// It is of a later key and was left; of the key before it nothing is kept.
@@ -151,9 +151,9 @@ impl Keep {
             return Ok(KeepVerdict::Entry);
         }
         Ok(KeepVerdict::EntryKept(match effect {
-            Effect::Absent => Shown::AsTombstone,
-            Effect::Value if self.may_zero(stripe) => Shown::AtZero,
-            _ => Shown::AsItIs,
+            Effect::Absent => RetainedForm::AsTombstone,
+            Effect::Value if self.may_zero(stripe) => RetainedForm::AtZero,
+            _ => RetainedForm::AsItIs,
         }))
     }
 

@@ -1,18 +1,18 @@
-//! The k-way merge, what a reader sees of it, and what a flush or compaction keeps of it.
+//! The k-way merge, the view of a reader on it, and the entries that a flush or compaction keeps.
 //!
-//! Everything here is pure: entries come in through [`siltstone_base::Cursor`], the time is a
-//! value, and a move that lacks a block says which and is repeated once it is there. RFC 0005 has
-//! the rules and, for each, the run that breaks a database without it.
+//! All code here is pure: entries come through [`siltstone_base::Cursor`], the time is an argument,
+//! and a move that lacks a block returns its address and is repeated once the caller has fetched
+//! it. RFC 0005 contains the rules and, for each, the run that breaks a database without it.
 //!
-//! | item | what it does |
+//! | item | purpose |
 //! | --- | --- |
-//! | [`Merge`] | many cursors as one, in either direction (a loser tree) |
-//! | [`RunCursor`] | the disjoint tables of a sorted run as one cursor |
-//! | [`Covered`] | a cursor without what range deletes hide |
-//! | [`Visible`] | user keys and values that a reader sees, of any cursor |
-//! | [`Resolve`] | the same for one key, fed entry by entry |
-//! | [`built_in`] | the merge operators that every process has |
-//! | [`Retain`] | the entries that a flush or compaction must keep, of any cursor |
+//! | [`Merge`] | merges many cursors, in either direction (a loser tree) |
+//! | [`RunCursor`] | a cursor over the disjoint tables of a sorted run |
+//! | [`Covered`] | a cursor without the entries hidden by range deletes |
+//! | [`Visible`] | the user keys and values that a reader sees |
+//! | [`Resolve`] | the value of one key, from entries pushed by the caller |
+//! | [`built_in`] | the built-in merge operators |
+//! | [`Retain`] | the entries that a flush or compaction must keep |
 //!
 //! ```text
 //! scan:        sources -> Merge -> Visible -> (key, value)
@@ -46,10 +46,10 @@ mod testing;
 mod tests;
 
 pub use builtin::{built_in, built_in_names};
-pub use covered::{Covered, SeenCover, SeenCovers};
+pub use covered::{Covered, VisibleDeleteSet, VisibleDeletes};
 pub use merge::{Direction, Merge};
-pub use resolve::{Flow, Newest, Resolve};
-pub use retain::{Retain, Visit};
+pub use resolve::{LookupStep, Newest, Resolve};
+pub use retain::{Retain, VisitControl};
 pub use retention::Retention;
 pub use run::{RunCursor, TableBounds};
 pub use stretches::{Plain, Stretches};

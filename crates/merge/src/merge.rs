@@ -1,4 +1,4 @@
-//! Many cursors as one: a tournament tree of losers (Knuth, The Art of Computer Programming,
+//! Merges many cursors with a tournament tree of losers (Knuth, The Art of Computer Programming,
 //! volume 3, section 5.4.1).
 //!
 //! ```text
@@ -9,10 +9,11 @@
 //!        /    \       /    \
 //!      s0     s1    s2     s3            (k = 4)
 //! ```
-//! A move plays one match per level, against the losers on the winner's way up. One source needs no
-//! match and two need one, so neither is a special case. Eight bytes of each key stand in the tree,
-//! the first behind what all keys share, as a *rank*: most matches compare two numbers and touch no
-//! block. Who wins them is anybody's guess, a processor's too, so they are played without a branch.
+//! A move plays one match per level, against the losers on the path of the winner. One source needs
+//! no match and two need one, so neither is a special case. The tree stores eight bytes of each
+//! key, the first ones after the common prefix of all keys, as a *rank*: most matches compare two
+//! numbers and read no block. The result of a match is not predictable, so matches are played
+//! without a branch.
 
 mod plain;
 
@@ -32,7 +33,7 @@ pub enum Direction {
 
 /// Where a source stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum SourcePosition {
     /// The current seek has not placed it yet.
     Unplaced,
     /// On an entry.
@@ -43,7 +44,7 @@ enum Stand {
 
 /// A source with its rank: whose is lower, comes first. Ranks that are equal leave it open.
 #[derive(Clone, Copy)]
-struct Seat {
+struct RankedSource {
     /// Eight bytes of the key (big-endian, short keys filled up with zeros) behind what all keys
     /// share, or their complement where a merge moves backward; the highest where there are no
     /// more entries.
@@ -51,11 +52,11 @@ struct Seat {
     source: usize,
 }
 
-impl Seat {
+impl RankedSource {
     /// Has the lower rank of two here and the higher one there. The masks keep a compiler from
     /// making a branch of it.
     #[inline]
-    fn settle(&mut self, other: &mut Seat) {
+    fn settle(&mut self, other: &mut RankedSource) {
         let swap = u64::from(other.rank < self.rank).wrapping_neg();
         let rank = (self.rank ^ other.rank) & swap;
         let source = (self.source ^ other.source) & swap as usize;
@@ -85,9 +86,9 @@ enum State {
 /// the same, the entry of the source that was named earlier, the newer one, counts as the newer.
 pub struct Merge<C> {
     sources: Vec<C>,
-    stands: Vec<Stand>,
+    stands: Vec<SourcePosition>,
     /// See the module's head. Empty while there is no source.
-    tree: Vec<Seat>,
+    tree: Vec<RankedSource>,
     /// How many first bytes all keys have in common.
     shared: usize,
     /// Whether all matches were played since the sources moved side by side: until then only the
@@ -105,8 +106,8 @@ impl<C: Cursor> Merge<C> {
         let count = sources.len();
         Merge {
             sources,
-            stands: vec![Stand::Unplaced; count],
-            tree: vec![Seat { rank: 0, source: 0 }; count],
+            stands: vec![SourcePosition::Unplaced; count],
+            tree: vec![RankedSource { rank: 0, source: 0 }; count],
             shared: 0,
             played: false,
             direction,
@@ -165,7 +166,7 @@ impl<C: Cursor> Merge<C> {
         }
         let rank = self.rank_of(winner, step)?;
         if self.played {
-            self.replay(Seat { rank, source: winner });
+            self.replay(RankedSource { rank, source: winner });
         } else {
             self.build()?;
         }
@@ -182,18 +183,18 @@ impl<C: Cursor> Merge<C> {
             return Err(Error::internal("a merge moves in one direction only"));
         }
         if self.state != State::Seeking {
-            self.stands.fill(Stand::Unplaced);
+            self.stands.fill(SourcePosition::Unplaced);
         }
         self.state = State::Nowhere;
         self.needed.clear();
         for (source, stand) in self.sources.iter_mut().zip(&mut self.stands) {
-            if *stand != Stand::Unplaced {
+            if *stand != SourcePosition::Unplaced {
                 continue;
             }
             match place(source)? {
                 Step::NeedBlock(block) => self.needed.push(block),
-                Step::Ready => *stand = Stand::On,
-                Step::End => *stand = Stand::Done,
+                Step::Ready => *stand = SourcePosition::On,
+                Step::End => *stand = SourcePosition::Done,
             }
         }
         if let Some(first) = self.needed.first() {
@@ -207,7 +208,7 @@ impl<C: Cursor> Merge<C> {
     /// Ready when the winner has an entry.
     fn stand(&mut self) -> Step {
         let winner = self.tree.first().and_then(|winner| self.stands.get(winner.source));
-        if winner == Some(&Stand::On) {
+        if winner == Some(&SourcePosition::On) {
             self.state = State::Standing;
             Step::Ready
         } else {
@@ -227,7 +228,7 @@ impl<C: Cursor> Merge<C> {
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn rank_of(&mut self, source: usize, step: Step) -> Result<u64> {
         if step == Step::End {
-            self.stands[source] = Stand::Done;
+            self.stands[source] = SourcePosition::Done;
             return Ok(u64::MAX);
         }
         let key = self.sources[source]
@@ -240,7 +241,7 @@ impl<C: Cursor> Merge<C> {
         })
     }
 
-    /// Plays every match: each source goes up from its leaf, to the first node where nobody was yet
+    /// Plays every match: each source goes up from its leaf, to the first node that is still empty
     /// and waits there, or meets the one that waited and the first of both goes on. The last one to
     /// come finds all nodes taken and the winner goes to the top.
     ///
@@ -250,11 +251,12 @@ impl<C: Cursor> Merge<C> {
     #[expect(clippy::indexing_slicing, reason = "inner nodes and sources are below k")]
     fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
-        self.tree.fill(Seat { rank: 0, source: NOBODY });
+        self.tree.fill(RankedSource { rank: 0, source: NOBODY });
         'sources: for source in 0..count {
-            let step = if self.stands[source] == Stand::On { Step::Ready } else { Step::End };
+            let step =
+                if self.stands[source] == SourcePosition::On { Step::Ready } else { Step::End };
             let rank = self.rank_of(source, step)?;
-            let mut winner = Seat { rank, source };
+            let mut winner = RankedSource { rank, source };
             let mut node = (count + source) / 2;
             while node > 0 {
                 let mut met = self.tree[node];
@@ -275,7 +277,7 @@ impl<C: Cursor> Merge<C> {
     /// Plays a source whose rank has changed up to the top.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "inner nodes are below k")]
-    fn replay(&mut self, mut winner: Seat) {
+    fn replay(&mut self, mut winner: RankedSource) {
         let mut node = (self.sources.len() + winner.source) / 2;
         while node > 0 {
             let mut loser = self.tree[node];
@@ -288,7 +290,7 @@ impl<C: Cursor> Merge<C> {
 
     /// Has the one that comes first as `winner`, the other as `loser`.
     #[inline]
-    fn play(&self, winner: &mut Seat, loser: &mut Seat) {
+    fn play(&self, winner: &mut RankedSource, loser: &mut RankedSource) {
         if winner.rank == loser.rank {
             if self.beats(loser.source, winner.source) {
                 std::mem::swap(winner, loser);
@@ -304,8 +306,8 @@ impl<C: Cursor> Merge<C> {
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn beats(&self, a: usize, b: usize) -> bool {
         match (self.stands[a], self.stands[b]) {
-            (Stand::On, Stand::On) => {}
-            (Stand::On, _) => return true,
+            (SourcePosition::On, SourcePosition::On) => {}
+            (SourcePosition::On, _) => return true,
             _ => return false,
         }
         let (a_key, b_key) = (self.sources[a].key(), self.sources[b].key());

@@ -1,11 +1,11 @@
-//! Operands collected for one fold: their bytes end to end in one buffer that is reused.
+//! The operands collected for one fold, concatenated in one reused buffer.
 
 use siltstone_base::entry::check_value;
 use siltstone_base::{MergeOperator, Result};
 
 /// In which order operands are met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Met {
+pub(crate) enum OperandOrder {
     /// As a forward cursor and a look-up meet them.
     NewestFirst,
     /// As a backward cursor meets them.
@@ -86,10 +86,10 @@ impl Operands {
         operator: &dyn MergeOperator,
         key: &[u8],
         base: Option<&[u8]>,
-        met: Met,
+        met: OperandOrder,
     ) -> Result<Vec<u8>> {
         let mut operands = self.slices(0);
-        if met == Met::NewestFirst {
+        if met == OperandOrder::NewestFirst {
             operands.reverse();
         }
         let value = operator.fold(key, base, &operands)?;

@@ -1,4 +1,4 @@
-//! A range of user keys, and a cursor held to it.
+//! A range of user keys, and the bounds check for a cursor.
 
 use crate::merge::Direction;
 use siltstone_base::prefix::head;

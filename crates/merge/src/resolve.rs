@@ -1,13 +1,13 @@
-//! One key's value, from its versions.
+//! The value of one key, computed from its versions.
 
 use crate::effect::{Effect, effect_of};
-use crate::operands::{Met, Operands};
+use crate::operands::{OperandOrder, Operands};
 use crate::view::ReadView;
 use siltstone_base::{Entry, Result, Seq, UnixMillis};
 
 /// What a look-up does after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum LookupStep {
     /// Done: the value of the entry just pushed is the answer, as it lies. Nothing was copied.
     Value,
     /// Done: the key has no value.
@@ -19,7 +19,7 @@ pub enum Flow {
 }
 
 /// Finds the value of one key. The caller pushes versions of the key from newest to oldest,
-/// whatever sources they come from, until the answer is one of the three that say done or there are
+/// across all sources, until the answer is one of the three that say done or there are
 /// no more, and then calls [`Resolve::finish`]. Allocates only once an operand is met.
 #[derive(Debug)]
 pub struct Resolve<'a> {
@@ -37,7 +37,7 @@ pub struct Resolve<'a> {
 /// Of the newest entry that a value is made of: its number, and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Its number; 0 where a compaction has found that nobody needs it.
+    /// Its number; 0 where a compaction has cleared it.
     pub seq: Seq,
     /// When it ends, and with it the value.
     pub expires_at: Option<UnixMillis>,
@@ -83,9 +83,9 @@ impl<'a> Resolve<'a> {
     /// # Errors
     /// Invalid for an operand without an operator; Internal for a range delete; what the
     /// operator answers.
-    pub fn push(&mut self, entry: Entry<'_>) -> Result<Flow> {
+    pub fn push(&mut self, entry: Entry<'_>) -> Result<LookupStep> {
         if entry.seq > self.view.seq {
-            return Ok(Flow::NeedOlder);
+            return Ok(LookupStep::NeedOlder);
         }
         let effect = if entry.seq < self.deleted {
             Effect::Absent
@@ -99,17 +99,17 @@ impl<'a> Resolve<'a> {
             Effect::Operand => {
                 self.view.operator()?;
                 self.operands.push(entry.value);
-                Ok(Flow::NeedOlder)
+                Ok(LookupStep::NeedOlder)
             }
-            Effect::Value if self.operands.is_empty() => Ok(Flow::Value),
-            Effect::Absent if self.operands.is_empty() => Ok(Flow::Absent),
+            Effect::Value if self.operands.is_empty() => Ok(LookupStep::Value),
+            Effect::Absent if self.operands.is_empty() => Ok(LookupStep::Absent),
             Effect::Value => self.fold(Some(entry.value)),
             Effect::Absent => self.fold(None),
         }
     }
 
     /// Whether a value that the view sees is the answer as it lies: no newer operand was met, no
-    /// range delete, and nobody asks for more than the value.
+    /// range delete, and the caller needs only the value.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {
@@ -126,7 +126,7 @@ impl<'a> Resolve<'a> {
     }
 
     /// Puts one operand in the place of all but the newest `kept` ones, where the operator can make
-    /// one: it, for whoever keeps it. The value stays what it would be.
+    /// one. Returns it, so that the caller can keep it. The value stays what it would be.
     ///
     /// An operator that fails here is asked again by the fold that needs it, and fails the read
     /// then.
@@ -135,15 +135,16 @@ impl<'a> Resolve<'a> {
         self.operands.fold_from(operator, self.key, kept)
     }
 
-    fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {
+    fn fold(&mut self, base: Option<&[u8]>) -> Result<LookupStep> {
         let operator = self.view.operator()?;
-        self.folded = Some(self.operands.fold(operator, self.key, base, Met::NewestFirst)?);
+        self.folded =
+            Some(self.operands.fold(operator, self.key, base, OperandOrder::NewestFirst)?);
         self.operands.clear();
-        Ok(Flow::Folded)
+        Ok(LookupStep::Folded)
     }
 
-    /// The value, where it was folded: after [`Flow::Folded`], or after [`Flow::NeedOlder`] when
-    /// there is nothing older. `None` when the key has none.
+    /// The folded value: after [`LookupStep::Folded`], or after [`LookupStep::NeedOlder`] if there
+    /// are no older versions. `None` if the key has no value.
     ///
     /// # Errors
     /// What the operator answers.

@@ -1,14 +1,14 @@
-//! What a flush or compaction keeps of a cursor.
+//! The entries of a cursor that a flush or compaction keeps.
 
-use crate::keep::{Keep, KeepVerdict, Shown};
+use crate::keep::{Keep, KeepVerdict, RetainedForm};
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use crate::retention::Retention;
 use siltstone_base::{Cursor, Entry, Error, RangeDelete, Result, Step};
 
-/// What whoever is shown an entry says.
+/// The answer of a visitor to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visit {
+pub enum VisitControl {
     /// It is taken; the next one.
     GoOn,
     /// It is taken, and enough.
@@ -22,14 +22,14 @@ pub enum Visit {
 enum RetainAt {
     Nowhere,
     /// The cursor's, shown so.
-    Cursor(Shown),
+    Cursor(RetainedForm),
     /// The front of what was kept of the last key.
     Kept,
 }
 
-/// The entries of a forward cursor that a [`Retention`] keeps, in order. What needs no second look
-/// is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go, are
-/// collected first.
+/// The entries of a forward cursor that a [`Retention`] keeps, in order. An entry that needs no
+/// change is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go,
+/// are collected first.
 pub struct Retain<C> {
     cursor: C,
     range: KeyRange,
@@ -79,7 +79,7 @@ impl<C: Cursor> Retain<C> {
     /// is final: every later call answers it again.
     pub fn advance(&mut self) -> Result<Step> {
         self.leave();
-        self.visit(|_| Ok(Visit::Leave))
+        self.visit(|_| Ok(VisitControl::Leave))
     }
 
     /// Shows the entry at hand, if there is one, and those that follow, until `visit` has enough or
@@ -88,7 +88,10 @@ impl<C: Cursor> Retain<C> {
     ///
     /// # Errors
     /// As [`Retain::advance`], and what `visit` answers.
-    pub fn visit(&mut self, mut visit: impl FnMut(&Entry<'_>) -> Result<Visit>) -> Result<Step> {
+    pub fn visit(
+        &mut self,
+        mut visit: impl FnMut(&Entry<'_>) -> Result<VisitControl>,
+    ) -> Result<Step> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -115,16 +118,16 @@ impl<C: Cursor> Retain<C> {
     /// Shows what is at hand already; `None` when `visit` wants more.
     fn visit_at_hand<V>(&mut self, visit: &mut V) -> Result<Option<Step>>
     where
-        V: FnMut(&Entry<'_>) -> Result<Visit>,
+        V: FnMut(&Entry<'_>) -> Result<VisitControl>,
     {
         while let Some(entry) = self.entry() {
             match visit(&entry)? {
-                Visit::Leave => return Ok(Some(Step::Ready)),
-                Visit::Enough => {
+                VisitControl::Leave => return Ok(Some(Step::Ready)),
+                VisitControl::Enough => {
                     self.leave();
                     return Ok(Some(Step::Ready));
                 }
-                Visit::GoOn => self.leave(),
+                VisitControl::GoOn => self.leave(),
             }
         }
         Ok(None)
@@ -132,7 +135,7 @@ impl<C: Cursor> Retain<C> {
 
     fn run<V>(&mut self, visit: &mut V) -> Result<Step>
     where
-        V: FnMut(&Entry<'_>) -> Result<Visit>,
+        V: FnMut(&Entry<'_>) -> Result<VisitControl>,
     {
         loop {
             if self.move_first && !self.ended {
@@ -156,9 +159,9 @@ impl<C: Cursor> Retain<C> {
             self.move_first = matches!(took, KeepVerdict::Entry | KeepVerdict::EntryKept(_));
             match (took, &entry) {
                 (KeepVerdict::EntryKept(shown), Some(entry)) => match visit(&shown.of(entry))? {
-                    Visit::GoOn => {}
-                    Visit::Enough => return Ok(Step::Ready),
-                    Visit::Leave => {
+                    VisitControl::GoOn => {}
+                    VisitControl::Enough => return Ok(Step::Ready),
+                    VisitControl::Leave => {
                         self.at = RetainAt::Cursor(shown);
                         return Ok(Step::Ready);
                     }

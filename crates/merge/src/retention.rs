@@ -1,4 +1,4 @@
-//! What a job must keep, as it is told.
+//! The retention parameters of a flush or compaction.
 
 use siltstone_base::{MergeOperator, RangeDelete, Seq, UnixMillis};
 use std::fmt;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// at the head, sees the newest version of a key in its own stripe; so that is what each keeps.
 #[derive(Clone, Default)]
 pub struct Retention {
-    /// Sequence numbers that somebody still reads at: snapshots, checkpoints, and the durable bound
+    /// Sequence numbers that are still read: snapshots, checkpoints, and the durable bound
     /// of readers that want nothing else. The head needs no mention. Ascending.
     pub snapshot_bounds: Vec<Seq>,
-    /// Somebody may read at any sequence number from this on, though nobody says at which: every
-    /// version above it is kept, each in a stripe of its own. What a compactor in another process
-    /// knows: the floor of the manifest. `None`: the snapshots are all there are.
+    /// Readers may read at any sequence number from this on, at which ones is unknown: every
+    /// version above it is kept, each in a stripe of its own. A compactor in another process knows
+    /// only this: the floor of the manifest. `None`: the snapshots are all there are.
     pub floor: Option<Seq>,
     /// Nothing older than the input can hold the input's keys, in any run, queued memtable, or
     /// pending ingest.
@@ -25,8 +25,8 @@ pub struct Retention {
     pub now: UnixMillis,
     /// Folds operands; without one they are kept as they are.
     pub operator: Option<Arc<dyn MergeOperator>>,
-    /// The range deletes of the inputs. What they hide is dropped; which of them stay is said by
-    /// [`Retain::range_deletes`](crate::Retain::range_deletes).
+    /// The range deletes of the inputs. Entries that they hide are dropped; the deletes that stay
+    /// are [`Retain::range_deletes`](crate::Retain::range_deletes).
     pub range_deletes: Vec<RangeDelete>,
     /// Write sequence number 0 into values at the bottom that every reader sees, so that the column
     /// becomes constant. Without effect unless `bottom`.

@@ -1,10 +1,10 @@
-//! The disjoint tables of a sorted run, or of one layer of L0, as one cursor.
+//! A cursor over the disjoint tables of a sorted run, or of one layer of L0.
 
 use bytes::Bytes;
 use siltstone_base::{Columns, Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
 
-/// Smallest and largest visible user key of a table, as far as the manifest tells. Of two parts of
-/// one object only the visible range says which has a key.
+/// Smallest and largest visible user key of a table, as far as the manifest tells. If two
+/// tables are parts of one object, only the visible range tells which of them has a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableBounds {
     /// Smallest user key.

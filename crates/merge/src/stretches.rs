@@ -1,4 +1,4 @@
-//! Plain entries, handed on by the stretch (RFC 0005).
+//! Runs of plain entries, passed on together (RFC 0005).
 
 use siltstone_base::{Cursor, Result, Seq};
 

@@ -1,5 +1,5 @@
-//! What the tests share: a cursor over rows that lacks blocks at random, a naive model of a read,
-//! an operator that shows order and ground, and generated histories.
+//! Helpers for tests: a cursor that lacks blocks at random, a simple model of a read, an operator
+//! that shows the order of operands and their base, and generated histories.
 
 use crate::{Covered, Direction, ReadView, Stretches, Visible};
 use proptest::prelude::*;

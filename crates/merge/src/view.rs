@@ -1,4 +1,4 @@
-//! From where and when a reader looks.
+//! The view of a reader: sequence number, time and merge operator.
 
 use siltstone_base::{Error, MergeOperator, Result, Seq, UnixMillis};
 use std::fmt;

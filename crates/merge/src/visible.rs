@@ -1,4 +1,4 @@
-//! What a reader sees of a cursor: at most one value per user key.
+//! The entries of a cursor that a reader sees: at most one value per user key.
 
 use crate::group::{Group, GroupVerdict};
 use crate::merge::Direction;
@@ -262,7 +262,7 @@ impl<C: Stretches> Visible<C> {
     }
 
     /// Sequence number of the newest version that the item is made of. 0 where a compaction has
-    /// found that nobody needs it.
+    /// cleared it.
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
         match self.at {

@@ -1,4 +1,4 @@
-//! Looking at a database without opening it.
+//! Inspecting a database without opening it.
 
 use crate::checkpoint::owner;
 use crate::open::{env, text_of};
@@ -11,7 +11,7 @@ use siltstone::admin::Manifest;
 use siltstone::verify::Report;
 use siltstone::{ManifestId, Progress};
 
-/// A dict of the pairs given.
+/// Makes a dict of the given pairs.
 macro_rules! dict {
     ($py:expr; $($name:ident: $value:expr),+ $(,)?) => {{
         let dict = PyDict::new($py);
@@ -20,7 +20,8 @@ macro_rules! dict {
     }};
 }
 
-/// One table. A macro, since the type of a descriptor has no name in the engine's surface.
+/// Describes one table. A macro, because the descriptor type is not part of the public interface of
+/// the engine.
 macro_rules! table {
     ($py:expr, $table:expr) => {
         dict! { $py;
@@ -40,7 +41,7 @@ macro_rules! table {
     };
 }
 
-/// The manifest `id`, or the newest, as plain dicts and lists.
+/// The manifest `id`, or the newest one, as plain dicts and lists.
 #[pyfunction]
 pub(crate) fn manifest<'py>(
     py: Python<'py>,
@@ -55,8 +56,8 @@ pub(crate) fn manifest<'py>(
     describe(py, &*wait(py, process, found)?)
 }
 
-/// Reads and checks every byte. `progress` is called with bytes read and bytes to read, a few times
-/// a second.
+/// Reads and checks every byte. `progress` is called a few times a second with bytes read and bytes
+/// to read.
 #[pyfunction]
 pub(crate) fn verify<'py>(
     py: Python<'py>,

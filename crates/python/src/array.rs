@@ -1,4 +1,4 @@
-//! Arrow arrays as answers.
+//! Arrow arrays as results.
 
 use arrow_array::builder::GenericBinaryBuilder;
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait};
@@ -9,7 +9,7 @@ use pyo3_arrow::ffi::to_array_pycapsules;
 use siltstone::Value;
 use std::sync::Arc;
 
-/// An Arrow array, for whatever understands the Arrow PyCapsule interface.
+/// An Arrow array, for any library with the Arrow PyCapsule interface.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct ArrowArray {
     array: ArrayRef,
@@ -42,7 +42,7 @@ impl ArrowArray {
     }
 }
 
-/// `values` as an array of the library that `asked` belongs to, where that is known.
+/// `values` as an array of the library that `asked` belongs to, if that library is known.
 pub(crate) fn answer<'py>(
     py: Python<'py>,
     asked: &Bound<'py, PyAny>,
@@ -51,7 +51,7 @@ pub(crate) fn answer<'py>(
     wrap(py, asked, binary(&values))
 }
 
-/// `array` as one of the library that `asked` belongs to, where that is known.
+/// `array` as an array of the library that `asked` belongs to, if that library is known.
 pub(crate) fn wrap<'py>(
     py: Python<'py>,
     asked: &Bound<'py, PyAny>,
@@ -69,7 +69,7 @@ pub(crate) fn wrap<'py>(
     }
 }
 
-/// A binary array; a large one where 32-bit offsets would overflow.
+/// A binary array, or a large binary array if 32-bit offsets would overflow.
 fn binary(values: &[Option<Value>]) -> ArrayRef {
     let bytes = values.iter().flatten().map(|value| value.len()).sum();
     if i32::try_from(bytes).is_ok() {

@@ -13,17 +13,17 @@ use pyo3::prelude::*;
 use siltstone::{Batch, Error, UnixMillis};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Operations for one atomic commit, in their order. One thread at a time.
+/// Operations for one atomic commit, in order. Use it in one thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct WriteBatch {
     state: Mutex<BatchState>,
-    /// Set for a batch from `Database.batch()`.
+    /// Set for a batch created by `Database.batch()`.
     database: Option<Py<Database>>,
 }
 
 struct BatchState {
     batch: Batch,
-    /// Set once a `with` block ended: nothing may be added any more.
+    /// Set once the `with` block has ended: no operation may be added any more.
     ended: bool,
     commit: Option<Py<Commit>>,
 }
@@ -33,7 +33,7 @@ impl WriteBatch {
         WriteBatch { database: Some(database), ..WriteBatch::new() }
     }
 
-    /// The operations, for as long as the guard lives.
+    /// Calls `work` with the operations while the lock is held.
     ///
     /// # Errors
     /// Invalid while another thread uses the batch.
@@ -75,10 +75,11 @@ impl WriteBatch {
 
     /// Sets `key` to `value`.
     ///
-    /// :param ttl: the key is gone after this long, counted from now.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    ///     finite.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
@@ -92,7 +93,8 @@ impl WriteBatch {
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
-    /// Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+    /// Adds a merge operand to `key`. The commit raises Invalid if the database was opened
+    /// without a merge operator.
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
@@ -109,17 +111,17 @@ impl WriteBatch {
         self.add(py, |batch| batch.merge(key.as_ref(), operand.as_ref(), expires_at))
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.add(py, |batch| batch.delete(key.as_ref()))
     }
 
-    /// Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
-    /// after it stays. Without a start it begins with the first key, without an end it goes on to
-    /// the last, and counts as two operations.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`. Later operations of the
+    /// batch are not affected. Without `start` the range begins at the first key. Without `end` it
+    /// ends after the last key, and counts as two operations.
     ///
-    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-    ///     prefix, a start that is not below the end.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -132,7 +134,7 @@ impl WriteBatch {
         self.add(py, |batch| deletion.add(batch))
     }
 
-    /// Forgets every operation.
+    /// Removes all operations.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.add(py, |batch| {
             batch.clear();
@@ -140,13 +142,13 @@ impl WriteBatch {
         })
     }
 
-    /// Bytes of the operations, encoded: what `max_batch_bytes` counts.
+    /// Size of the encoded operations in bytes, which `max_batch_bytes` limits.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.lock(py)?.batch.as_bytes().len())
     }
 
-    /// The Commit, once the `with` block of a batch from `Database.batch()` ended well.
+    /// The Commit, after the `with` block of a batch from `Database.batch()`; otherwise None.
     #[getter]
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         Ok(self.lock(py)?.commit.as_ref().map(|commit| commit.clone_ref(py)))
@@ -201,10 +203,10 @@ impl WriteBatch {
     }
 }
 
-/// The time to live that the argument says, if it is given. How long it may be says the engine.
+/// The time to live given by the argument, if any. The engine checks its upper bound.
 ///
 /// # Errors
-/// TypeError for what is no duration; Invalid for one that is not above zero.
+/// TypeError if it is not a duration; Invalid if it is not above zero.
 pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(ttl) = ttl else { return Ok(None) };
     let py = ttl.py();
@@ -215,16 +217,17 @@ pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Dur
         error::exception(py, &error)
     };
     let seconds = seconds_of(&ttl, "ttl")?;
-    // Less than a nanosecond is rounded up to a millisecond, as everything below one is.
+    // A time below one nanosecond becomes one nanosecond; the engine rounds every time up to a
+    // millisecond.
     let life = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds > 0.0);
     life.map(|life| Some(life.max(Duration::from_nanos(1)))).ok_or_else(|| refused(seconds))
 }
 
-/// When something with this time to live ends that is written now, outside of any database: the
-/// time is taken here.
+/// The expiry of an entry with this time to live that is written now, outside of any database: the
+/// current time is read here.
 ///
 /// # Errors
-/// Invalid for an end that is too far.
+/// Invalid if the expiry is too far in the future.
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
 pub(crate) fn ending(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyString};
 
-/// A key or a value that the caller gave: `bytes` borrowed for the call, any other C-contiguous
-/// buffer copied, since its owner may change it meanwhile.
+/// A key or a value passed by the caller: `bytes` is borrowed for the call; any other C-contiguous
+/// buffer is copied, because its owner may change it during the call.
 pub(crate) enum BytesArg<'a> {
     Borrowed(&'a [u8]),
     Copied(PyBackedBytes),
@@ -32,10 +32,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for BytesArg<'a> {
     }
 }
 
-/// The byte string at `position` of the sequence that the argument `name` is.
+/// The byte string at `position` of the sequence in the argument `name`.
 ///
 /// # Errors
-/// TypeError and BufferError, naming both.
+/// TypeError and BufferError, with the name and the position.
 pub(crate) fn row<'a>(
     object: &'a Bound<'_, PyAny>,
     name: &str,
@@ -44,8 +44,8 @@ pub(crate) fn row<'a>(
     object.extract::<BytesArg<'_>>().map_err(|error| placed(object.py(), error, name, position))
 }
 
-/// `error` with the place that it is about in front of its text; what a buffer's own code raised
-/// stays as it is.
+/// `error` with the argument and position in front of its text. An exception raised by the code of
+/// a buffer is not changed.
 #[cold]
 fn placed(py: Python<'_>, error: PyErr, name: &str, position: usize) -> PyErr {
     let text = format!("{name}[{position}]: {}", error.value(py));
@@ -58,11 +58,11 @@ fn placed(py: Python<'_>, error: PyErr, name: &str, position: usize) -> PyErr {
     }
 }
 
-/// Refuses one byte string, or one text, where a sequence of them is expected: taken as a sequence
-/// it would give numbers, or letters.
+/// Refuses a single byte string or string where a sequence of them is expected: iterating over it
+/// would give numbers or letters.
 ///
 /// # Errors
-/// TypeError that names the argument and what was meant.
+/// TypeError with the name of the argument and the correct form.
 pub(crate) fn refuse_one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     let one = object.is_instance_of::<PyBytes>()
         || object.is_instance_of::<PyString>()
@@ -77,30 +77,30 @@ pub(crate) fn refuse_one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> 
     )))
 }
 
-/// Elements that are taken hold of before their bytes are read. Each lies anywhere in memory;
-/// taking hold of an object touches it, and nothing between two of them waits for that, so that
-/// they wait for memory side by side.
+/// Number of elements to reference before their bytes are read. The elements lie anywhere in
+/// memory, and taking a reference touches the object. Nothing between two of these accesses depends
+/// on them, so their cache misses overlap.
 pub(crate) const HOLD: usize = 32;
 
-/// What a sequence holds, one after the other.
+/// An iterator over the elements of a sequence.
 pub(crate) type Elements<'py> = Box<dyn Iterator<Item = PyResult<Bound<'py, PyAny>>> + 'py>;
 
 /// The elements of `sequence`.
 ///
 /// # Errors
-/// TypeError for what cannot be iterated over.
+/// TypeError if it is not iterable.
 pub(crate) fn elements<'py>(sequence: &Bound<'py, PyAny>) -> PyResult<Elements<'py>> {
-    // A list is asked for its places: that is a third of what its iterator does.
+    // Indexing a list costs a third of its iterator.
     Ok(match sequence.cast_exact::<PyList>() {
         Ok(list) => Box::new(list.iter().map(Ok)),
         Err(_) => Box::new(sequence.try_iter()?),
     })
 }
 
-/// Takes hold of the next [`HOLD`] elements, in place of what `held` has; fewer at the end.
-///
+/// Takes references to the next [`HOLD`] elements, replacing the content of `held`; fewer at the
+/// end.
 /// # Errors
-/// What the sequence raises.
+/// The exceptions of the sequence.
 pub(crate) fn hold<'py>(
     elements: &mut impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
     held: &mut Vec<Bound<'py, PyAny>>,

@@ -1,4 +1,4 @@
-//! Checkpoints: made, renewed, deleted, listed; and where a reader stays.
+//! Checkpoints: create, refresh, delete and list them; and the fixed version of a reader.
 
 use crate::database::Database;
 use crate::duration::duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 static CHECKPOINT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Who keeps a checkpoint, in a word.
+/// The owner of a checkpoint, in one word.
 pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
     match checkpoint.owner {
         CheckpointOwner::User => "user",
@@ -32,7 +32,7 @@ pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
 
 /// A `siltstone.Checkpoint`.
 pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<Bound<'py, PyAny>> {
-    let class = CHECKPOINT.import(py, "siltstone.checkpoints", "Checkpoint")?;
+    let class = CHECKPOINT.import(py, "siltstone._checkpoints", "Checkpoint")?;
     let metadata = PyDict::new(py);
     for (name, value) in &checkpoint.metadata {
         metadata.set_item(name, value)?;
@@ -52,9 +52,10 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
     )
 }
 
-/// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
+/// The checkpoint identified by a `Checkpoint`, a `uuid.UUID` or a string.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
-    let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
+    let text =
+        object.py().import("siltstone._checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }
 
@@ -65,10 +66,10 @@ fn parsed(text: &str) -> PyResult<CheckpointName> {
     }
 }
 
-/// Arguments of a call that makes a checkpoint.
+/// Arguments of a call that creates a checkpoint.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Asked<'py> {
+struct CheckpointArguments<'py> {
     scope: String,
     force_flush: bool,
     lifetime: Option<Bound<'py, PyAny>>,
@@ -77,13 +78,13 @@ struct Asked<'py> {
     metadata: Option<Bound<'py, PyDict>>,
 }
 
-/// How to make the checkpoint that `asked` describes.
+/// The options for creating the checkpoint that `asked` describes.
 ///
 /// # Errors
-/// TypeError, and Invalid for a scope that there is not.
+/// TypeError; Invalid for an unknown scope.
 pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     let py = asked.py();
-    let asked: Asked<'_> = asked.extract()?;
+    let asked: CheckpointArguments<'_> = asked.extract()?;
     let scope = match asked.scope.as_str() {
         "all" => CheckpointScope::All { force_flush: asked.force_flush },
         "durable" => CheckpointScope::Durable,
@@ -108,24 +109,24 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
 
 #[pymethods]
 impl Database {
-    /// Makes a checkpoint: a state of the database that any process can read, with
-    /// `open_reader(url, checkpoint=…)`, while this one writes on, until the checkpoint is deleted
-    /// or its time is over. No table is copied.
+    /// Creates a checkpoint: a state of the database that any process can read with
+    /// `open_reader(url, checkpoint=…)`, until the checkpoint is deleted or expires. The writer
+    /// continues to write. No table is copied.
     ///
-    /// :param scope: "all": with every write that was accepted before the call; "durable": with
-    ///     those that are durable by now, which is quicker.
-    /// :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
-    ///     until `flush_interval` has done it.
-    /// :param lifetime: after this long it may be collected (a timedelta, seconds, or text such as
-    ///     "2h"); None: it lives until it is deleted.
-    /// :param source: another checkpoint, whose state this one is to keep as well, instead of the
-    ///     present one.
-    /// :param name: to find it by; unique in the database.
-    /// :param metadata: facts to attach, of text.
-    /// :raises Expired: the source is gone, or its time is over.
-    /// :raises Conflict: another checkpoint has the name.
-    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
-    ///     outcome is not known they name the id.
+    /// :param scope: "all": include every write that was accepted before the call. "durable":
+    ///     include only writes that are already durable, which is faster.
+    /// :param force_flush: with scope "all", whether to make pending writes durable at once, or to
+    ///     wait for the next `flush_interval`.
+    /// :param lifetime: time after which the checkpoint may be collected (a timedelta, seconds, or
+    ///     text such as "2h"). None: it lives until it is deleted.
+    /// :param source: another checkpoint. The new one keeps the state of that checkpoint instead of
+    ///     the current state.
+    /// :param name: name of the checkpoint, unique in the database.
+    /// :param metadata: text values to attach, by name.
+    /// :raises Expired: if the source has expired or does not exist.
+    /// :raises Conflict: if another checkpoint has the name.
+    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: see `siltstone.exceptions`. If the
+    ///     outcome is unknown, the error names the id of the checkpoint.
     #[pyo3(signature = (*, scope = "all", force_flush = true, lifetime = None, source = None,
         name = None, metadata = None))]
     #[expect(clippy::too_many_arguments, reason = "the surface's names")]
@@ -154,7 +155,7 @@ impl Database {
     }
 }
 
-/// Where functions about a database that nobody opened work.
+/// The environment for functions that work on a database without an open handle.
 pub(crate) fn place(
     py: Python<'_>,
     url: &str,
@@ -178,7 +179,7 @@ pub(crate) fn create_checkpoint<'py>(
     shown(py, &wait(py, process, admin::create_checkpoint(&env, &how, deadline))?)
 }
 
-/// Pins what is durable now, by a checkpoint that all jobs of one holder share.
+/// Pins the durable state by a checkpoint that all jobs of one holder share.
 #[pyfunction]
 pub(crate) fn pin_shared<'py>(
     py: Python<'py>,
@@ -195,7 +196,7 @@ pub(crate) fn pin_shared<'py>(
     shown(py, &wait(py, process, work)?)
 }
 
-/// Moves the end of a checkpoint's life.
+/// Changes the expiry of a checkpoint.
 #[pyfunction]
 pub(crate) fn refresh_checkpoint<'py>(
     py: Python<'py>,
@@ -224,7 +225,7 @@ pub(crate) fn delete_checkpoint(
     wait(py, process, admin::delete_checkpoint(&env, &which, deadline))
 }
 
-/// Releases the pins of a clone that is gone.
+/// Releases the pins of a clone that no longer exists.
 #[pyfunction]
 pub(crate) fn release_clone<'py>(
     py: Python<'py>,
@@ -239,7 +240,7 @@ pub(crate) fn release_clone<'py>(
     released.iter().map(|checkpoint| shown(py, checkpoint)).collect()
 }
 
-/// Every checkpoint.
+/// Lists all checkpoints.
 #[pyfunction]
 pub(crate) fn list_checkpoints<'py>(
     py: Python<'py>,
@@ -251,10 +252,10 @@ pub(crate) fn list_checkpoints<'py>(
     found.iter().map(|checkpoint| shown(py, checkpoint)).collect()
 }
 
-/// A checkpoint that a reader travels with, as plain values.
+/// The checkpoint in a pickled reader, as plain values.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Travelling {
+struct PortableCheckpoint {
     id: String,
     manifest_id: u64,
     attempt: String,
@@ -267,8 +268,8 @@ struct Travelling {
     metadata: Vec<(String, String)>,
 }
 
-impl Travelling {
-    /// `None` for what no reader has sent.
+impl PortableCheckpoint {
+    /// `None` if the values were not written by a reader.
     fn known(self) -> Option<KnownCheckpoint> {
         let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
         let attempt = AttemptId::parse(&self.attempt)?;
@@ -289,11 +290,11 @@ impl Travelling {
     }
 }
 
-/// Where a reader is to stay: a text is a checkpoint, a number a version, a dict what
-/// [`travelling`] made.
+/// The fixed version of a reader: a string is a checkpoint, a number a version, a dict the result
+/// of [`travelling`].
 ///
 /// # Errors
-/// TypeError for anything else; Invalid for a dict that nobody made.
+/// TypeError for other types; Invalid for a dict that [`travelling`] did not make.
 pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>> {
     let Some(at) = at.filter(|at| !at.is_none()) else { return Ok(None) };
     if let Ok(text) = at.cast::<PyString>() {
@@ -302,12 +303,12 @@ pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>>
     if at.is_instance_of::<PyInt>() {
         return Ok(Some(ReadAt::Version(ManifestId(at.extract()?))));
     }
-    let known = at.extract::<Travelling>()?.known();
+    let known = at.extract::<PortableCheckpoint>()?.known();
     let known = known.ok_or_else(|| Error::invalid("a reader's checkpoint cannot be read"));
     Ok(Some(ReadAt::Known(Box::new(known.raise(at.py())?))))
 }
 
-/// What a reader that stays at `at` is pickled with.
+/// The plain values that a reader at `at` is pickled with.
 pub(crate) fn travelling<'py>(
     py: Python<'py>,
     at: Option<&ReadAt>,
@@ -333,7 +334,7 @@ pub(crate) fn travelling<'py>(
     }))
 }
 
-/// In words, for a repr.
+/// The position of a reader in words, for `repr`.
 pub(crate) fn words(at: Option<&ReadAt>) -> String {
     match at {
         None => "following".to_owned(),
@@ -343,7 +344,8 @@ pub(crate) fn words(at: Option<&ReadAt>) -> String {
     }
 }
 
-/// Where a reader stays once it is open: a name may mean another checkpoint tomorrow.
+/// The fixed version of an open reader, by id: the name of a checkpoint may later refer to another
+/// checkpoint.
 pub(crate) fn settled(at: Option<ReadAt>, engine: &siltstone::Reader) -> Option<ReadAt> {
     let known = engine.checkpoint().map(|known| ReadAt::Known(Box::new(known.clone())));
     known.or(at)

@@ -13,12 +13,12 @@ use siltstone::admin::{self, CloneParent};
 use siltstone::store::url;
 use siltstone::{Env, Options};
 
-/// A parent as Python gives it: its URL, a checkpoint, and the keys that are taken over.
+/// A parent in Python's form: URL, checkpoint, and the range of keys to take over.
 type Parent<'py> = (String, Option<Bound<'py, PyAny>>, Option<Vec<u8>>, Option<Vec<u8>>);
-/// The first key, and the one before which to stop.
+/// The first key of the range, and the key before which it ends.
 type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// What a clone is made with.
+/// The arguments of a clone.
 struct CloneArguments {
     process: &'static Process,
     place: Env,
@@ -39,7 +39,7 @@ impl CloneArguments {
         let _entered = process.handle().enter();
         let mut sources = Vec::with_capacity(parents.len());
         for (parent, checkpoint, from, to) in parents {
-            // As the clone will find it: by its own clients, in places that it follows.
+            // The URL and the store as the clone will resolve them later, by its own clients.
             let location = url::location(&parent).raise(py)?;
             let store = place.store.neighbour(&location).raise(py)?;
             sources.push(CloneParent {
@@ -71,7 +71,7 @@ pub(crate) fn clone(
     wait(py, asked.process, asked.make())
 }
 
-/// `clone`, awaited.
+/// `clone` for `siltstone.aio`.
 #[pyfunction]
 pub(crate) fn begin_clone(
     py: Python<'_>,

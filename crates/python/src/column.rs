@@ -1,5 +1,5 @@
 //! Arrow columns of byte strings as arguments: binary, large binary, fixed-size binary, text, the
-//! views of both, and dictionaries of any of them.
+//! view types of both, and dictionaries of all of these.
 
 use crate::error::{self, Raise};
 use crate::frames::{as_bytes, batches_of, chunks_of, ended};
@@ -10,16 +10,16 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::{Keys, Value};
 
-/// One column, in one or more chunks.
+/// One column in one or more chunks.
 pub(crate) struct Column {
     chunks: Vec<ArrayRef>,
 }
 
 impl Column {
-    /// The column that the argument `name` is.
+    /// Converts the argument `name` to a column.
     ///
     /// # Errors
-    /// TypeError for a column that holds no byte strings.
+    /// TypeError if the column does not hold byte strings.
     pub(crate) fn from_python(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column> {
         let chunks = chunks_of(object)?;
         for chunk in &chunks {
@@ -28,30 +28,31 @@ impl Column {
         Ok(Column { chunks })
     }
 
-    /// A column of a batch.
+    /// The column `name` of a batch.
     ///
     /// # Errors
-    /// TypeError for one that is not there, or holds no byte strings.
+    /// TypeError if the column is missing or does not hold byte strings.
     pub(crate) fn of_batch(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<Column> {
         Ok(Column { chunks: vec![column(py, batch, name)?] })
     }
 
-    /// Rows.
+    /// Number of rows.
     pub(crate) fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()
     }
 
-    /// Every row; `None` for a null.
+    /// All rows; `None` for a null.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Option<&[u8]>> + Send {
         self.chunks.iter().flat_map(rows)
     }
 
-    /// The rows that are not null, in one buffer.
+    /// The rows that are not null, packed into one buffer.
     pub(crate) fn packed_keys(&self) -> Keys {
         self.rows().flatten().collect()
     }
 
-    /// `values` of the rows that are not null, with `None` where this column has a null.
+    /// `values` of the rows that are not null, with `None` at the positions where this column has a
+    /// null.
     pub(crate) fn nulls_kept(&self, values: Vec<Option<Value>>) -> Vec<Option<Value>> {
         if self.len() == values.len() {
             return values;
@@ -62,10 +63,10 @@ impl Column {
 }
 
 /// Calls `row` with the position, the key and the value of every row of a table, record batch or
-/// stream that has the columns `key` and `value`.
+/// stream with the columns `key` and `value`.
 ///
 /// # Errors
-/// Invalid for missing columns and nulls; TypeError for other types; those of `row`.
+/// Invalid for missing columns and nulls; TypeError for other types; the errors of `row`.
 pub(crate) fn each_row(
     table: &Bound<'_, PyAny>,
     mut row: impl FnMut(usize, (&[u8], &[u8])) -> PyResult<()>,
@@ -74,7 +75,7 @@ pub(crate) fn each_row(
     let mut reader = batches_of(table)?;
     needs_columns(py, &reader.schema())?;
     let mut position = 0;
-    // Whoever brings it may need the interpreter for that, on another thread.
+    // The producer of the batches may need the interpreter lock on another thread.
     while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
         let (keys, values) = (column(py, &batch, "key")?, column(py, &batch, "value")?);
@@ -89,7 +90,7 @@ pub(crate) fn each_row(
 }
 
 /// # Errors
-/// Invalid where the columns `key` and `value` are not there, naming those that are.
+/// Invalid if the column `key` or `value` is missing; the message lists the columns that exist.
 pub(crate) fn needs_columns(py: Python<'_>, schema: &Schema) -> PyResult<()> {
     for name in ["key", "value"] {
         if schema.column_with_name(name).is_none() {
@@ -102,7 +103,7 @@ pub(crate) fn needs_columns(py: Python<'_>, schema: &Schema) -> PyResult<()> {
     Ok(())
 }
 
-/// The exception for a null where there must be a byte string.
+/// The exception for a null in place of a byte string.
 pub(crate) fn null(py: Python<'_>, column: &str, position: usize) -> PyErr {
     error::invalid(py, format!("{column} {position} is null: a null is neither a key nor a value"))
 }
@@ -116,7 +117,7 @@ fn column(py: Python<'_>, batch: &RecordBatch, name: &str) -> PyResult<ArrayRef>
 }
 
 /// # Errors
-/// TypeError for a type that holds no byte strings.
+/// TypeError if the type does not hold byte strings.
 pub(crate) fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
     match data_type {
         DataType::Binary
@@ -132,7 +133,7 @@ pub(crate) fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
     }
 }
 
-/// Rows of one chunk. Types were checked; any other has no rows.
+/// The rows of one chunk. The type was checked before; a chunk of any other type gives no rows.
 fn rows(chunk: &ArrayRef) -> Box<dyn Iterator<Item = Option<&[u8]>> + Send + '_> {
     match chunk.data_type() {
         DataType::Binary => Box::new(chunk.as_binary::<i32>().iter()),

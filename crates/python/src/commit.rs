@@ -1,4 +1,4 @@
-//! `Commit`: a write that was accepted.
+//! `Commit`: an accepted write.
 
 use crate::duration::duration;
 use crate::held::Held;
@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::wait::wait;
 use pyo3::prelude::*;
 
-/// A write that was accepted. Dropping it cancels nothing.
+/// An accepted write. Dropping a Commit cancels nothing.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Commit {
     held: Held<siltstone::Commit>,
@@ -19,31 +19,32 @@ impl Commit {
     }
 }
 
-/// Whether a commit is durable, in words.
+/// The durability of a commit in words.
 pub(crate) fn durability(durable: bool) -> &'static str {
     if durable { "durable" } else { "not durable yet" }
 }
 
 #[pymethods]
 impl Commit {
-    /// Sequence number of the write's last operation: its place in the one history.
+    /// Sequence number of the last operation of the write: its position in the history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Whether the write is durable by now.
+    /// Whether the write is durable.
     #[getter]
     fn durable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Returns once the write is durable; has it sent at once if it was not.
+    /// Returns once the write is durable. If it is not durable yet, the writer sends it at once.
     ///
-    /// :param timeout: None: the handle's deadline.
-    /// :raises Timeout: the write goes on, and may still become durable.
-    /// :raises Fenced, Closed: it will not be acknowledged.
-    /// :raises Denied: the store refuses the credentials; the write is tried again.
+    /// :param timeout: maximum wait; None: the deadline of the handle.
+    /// :raises Timeout: if the write is not durable in time. It continues, and may still become
+    ///     durable.
+    /// :raises Fenced, Closed: if the write will not be acknowledged.
+    /// :raises Denied: if the store refuses the credentials. The write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;

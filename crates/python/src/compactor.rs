@@ -1,4 +1,4 @@
-//! A compactor, or a worker of one, in this process: without a writer.
+//! A compactor, or a compaction worker, in this process, without a writer.
 
 use crate::error::exception;
 use crate::open::{env, text_of};
@@ -6,7 +6,7 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::{Process, over};
 use crate::stats::compaction;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for, wait};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,15 +16,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a compactor that is interrupted may take to end in order: Ctrl-C must end a call within
-/// a second.
+/// How long an interrupted compactor may take to stop in order: Ctrl-C must end a call within a
+/// second.
 const STOP_GRACE: Duration = Duration::from_millis(700);
 
-/// What was heard and not told yet.
+/// Events that were received but not forwarded yet.
 pub(crate) type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
-/// Merges everything into one sorted run. `told` is called with what was done, and a few times a
-/// second with `"bytes"`, and those read and those to read.
+/// Merges everything into one sorted run. `told` is called with each event, and a few times a
+/// second with `"bytes"`, the bytes read and the bytes to read.
 #[pyfunction]
 #[pyo3(signature = (url, named, store_options, merge_operator, workers, told))]
 pub(crate) fn compact(
@@ -44,7 +44,7 @@ pub(crate) fn compact(
     drive(py, process, &compactor, (&heard, told, &far), work)
 }
 
-/// Compacts until it is interrupted, or works for a compactor that runs elsewhere.
+/// Compacts until it is interrupted, or works for a compactor in another process.
 #[pyfunction]
 #[pyo3(signature = (url, named, store_options, merge_operator, workers, told))]
 pub(crate) fn run_compactor(
@@ -89,8 +89,7 @@ pub(crate) fn open(
     Ok((process, compactor, heard))
 }
 
-/// Waits for `work`, tells what is heard meanwhile and how far it is, and ends it in order on a
-/// signal.
+/// Waits for `work`, forwards events and progress meanwhile, and stops `work` in order on a signal.
 pub(crate) fn drive<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -102,25 +101,25 @@ pub(crate) fn drive<T: Send>(
     loop {
         let polled = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
         let interrupted = match polled {
-            Polled::Done(done) => {
+            PollOutcome::Done(done) => {
                 tell(heard, told)?;
                 return done.map_err(|error| exception(py, &error));
             }
-            Polled::Over => return Err(over(py)),
-            Polled::Later => {
+            PollOutcome::Over => return Err(over(py)),
+            PollOutcome::Later => {
                 py.check_signals().and_then(|()| tell(heard, told)).and_then(|()| far())
             }
         };
         if let Err(interrupted) = interrupted {
             compactor.stop();
-            // What it says as it ends is that it was stopped.
+            // Its last result only says that it was stopped.
             drop(py.detach(|| poll_for(process, work.as_mut(), STOP_GRACE)));
             return Err(interrupted);
         }
     }
 }
 
-/// Calls `told` with the kind of each event and what it says.
+/// Calls `told` with the kind and the values of each event.
 fn tell(heard: &Heard, told: &Bound<'_, PyAny>) -> PyResult<()> {
     let events = std::mem::take(&mut *heard.lock());
     let py = told.py();

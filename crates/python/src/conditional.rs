@@ -1,4 +1,4 @@
-//! `put` and `delete` on a condition, and `pop`: one key, read and written at once.
+//! `put` and `delete` with a condition, and `pop`: one key, read and written atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -10,25 +10,25 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
-/// What `pop` answers for a key that is absent.
-pub(crate) enum Otherwise<'py> {
-    /// KeyError.
+/// The result of `pop` for an absent key.
+pub(crate) enum PopDefault<'py> {
+    /// Raise KeyError.
     Raises,
     Gives(Bound<'py, PyAny>),
 }
 
-impl<'py> FromPyObject<'_, 'py> for Otherwise<'py> {
+impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Otherwise::Gives(object.to_owned()))
+        Ok(PopDefault::Gives(object.to_owned()))
     }
 }
 
-/// The condition that the arguments say; `None` where they say none.
+/// The condition given by the arguments; `None` if there is none.
 ///
 /// # Errors
-/// Invalid for two of them.
+/// Invalid if two conditions are given.
 pub(crate) fn condition(
     py: Python<'_>,
     if_absent: bool,
@@ -45,7 +45,7 @@ pub(crate) fn condition(
 }
 
 impl Database {
-    /// Makes a write whose condition is to hold; waits where it must.
+    /// Makes a conditional write; waits if the engine has to read the key from the store.
     pub(crate) fn on_condition(
         &self,
         py: Python<'_>,
@@ -62,19 +62,20 @@ impl Database {
 
 #[pymethods]
 impl Database {
-    /// Deletes `key` and gives what was there: of several callers at once one gets it.
+    /// Deletes `key` and returns its value. If several callers pop the key concurrently, one of
+    /// them gets the value.
     ///
-    /// :param default: for a key that is absent; without one that is a KeyError.
-    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    /// :param default: result for an absent key; without it an absent key raises KeyError.
+    /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[pyo3(
-        signature = (key, default=Otherwise::Raises),
+        signature = (key, default=PopDefault::Raises),
         text_signature = "($self, key, default=...)"
     )]
     fn pop<'py>(
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
-        default: Otherwise<'py>,
+        default: PopDefault<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let popped = match held.get(py)?.pop(key.as_ref()).raise(py)? {
@@ -83,8 +84,8 @@ impl Database {
         };
         match (popped, default) {
             (Some((value, _)), _) => Ok(PyBytes::new(py, &value).into_any()),
-            (None, Otherwise::Gives(default)) => Ok(default),
-            (None, Otherwise::Raises) => Err(absent(py, key.as_ref())),
+            (None, PopDefault::Gives(default)) => Ok(default),
+            (None, PopDefault::Raises) => Err(absent(py, key.as_ref())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `Database`: the one writer's handle.
+//! `Database`: the handle of the single writer.
 
 use crate::batch::WriteBatch;
 use crate::error::{Raise, closed, exception};
@@ -8,7 +8,7 @@ use crate::shared::Share;
 use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,29 +20,30 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where lines about closes go that nobody asked for.
+/// The logger target for failed closes that the caller did not request.
 const TARGET: &str = "siltstone.close";
 
-/// Why something is closed that nobody asked to be.
+/// Why the binding closes a handle that the caller did not close.
 #[derive(Clone, Copy)]
-pub(crate) enum Unasked {
-    /// The interpreter ends.
+pub(crate) enum CloseReason {
+    /// The interpreter exits.
     AtExit,
-    /// Nobody holds it any more.
+    /// The last reference to the handle was dropped.
     Forgotten,
 }
 
-/// An open database, whether anybody has begun to close it, and was told how that ended.
+/// An open database, whether its close has begun, and whether a caller has received the result of
+/// the close.
 pub(crate) struct Opened {
     database: Held<siltstone::Database>,
-    /// Where it is, without what may be secret.
+    /// Location of the database, without secrets.
     place: String,
     closing: AtomicBool,
     told: Arc<AtomicBool>,
 }
 
 impl Opened {
-    /// Noted, so that the interpreter's end closes it.
+    /// Registers the handle, so that the exit hook of the interpreter closes it.
     pub(crate) fn new(
         process: &'static Process,
         engine: siltstone::Database,
@@ -63,16 +64,16 @@ impl Opened {
         &self.database
     }
 
-    /// How closing ended, for whoever asks; `None` while it has not. It needs no runtime: after the
-    /// interpreter's exit hook a handle that was closed well is just closed.
+    /// The result of the close; `None` while the close has not ended. This does not need the
+    /// runtime, so after the exit hook a handle that was closed successfully still reports success.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         let ended = self.database.peek()?.closed()?;
         self.told.store(true, Ordering::Relaxed);
         Some(ended)
     }
 
-    /// Begins to close, for somebody who waits: the future ends with it. It goes on when the future
-    /// is dropped, since half a close helps nobody.
+    /// Begins to close for a caller that waits: the future completes when the close ends. The close
+    /// continues if the future is dropped, because a half-finished close is of no use.
     pub(crate) fn close(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
         async move {
@@ -82,9 +83,12 @@ impl Opened {
         }
     }
 
-    /// Begins to close where nobody waits for the outcome. Where that fails, and nobody has been
-    /// told, a line tells.
-    pub(crate) fn close_unasked(&self, when: Unasked) -> impl Future<Output = ()> + Send + use<> {
+    /// Begins to close when no caller waits for the result. If the close fails and no caller has
+    /// received the error, the error is logged.
+    pub(crate) fn close_unasked(
+        &self,
+        when: CloseReason,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
         let (place, engine) = (self.place.clone(), self.database.peek().cloned());
         async move {
@@ -116,18 +120,18 @@ impl Opened {
     }
 }
 
-/// Tells that a close failed. A forgotten handle that was only fenced, with every write
-/// acknowledged before, has lost nothing: running a notebook's cell a second time does that, and is
-/// no warning's worth.
-fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error) {
+/// Logs that a close failed. If the handle was dropped and only fenced, and every write was
+/// acknowledged before, no data is lost: running a notebook cell a second time causes this, so it
+/// is logged as info, not as a warning.
+fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Error) {
     let figures = engine.stats();
     let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
     let (level, when) = match (when, error.kind()) {
-        (Unasked::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
+        (CloseReason::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
             (Level::Info, "after its last user had gone")
         }
-        (Unasked::Forgotten, _) => (Level::Warn, "after its last user had gone"),
-        (Unasked::AtExit, _) => (Level::Warn, "when the interpreter ended"),
+        (CloseReason::Forgotten, _) => (Level::Warn, "after its last user had gone"),
+        (CloseReason::AtExit, _) => (Level::Warn, "when the interpreter ended"),
     };
     let lost = match unacknowledged {
         0 => "every write had been acknowledged".to_owned(),
@@ -138,30 +142,31 @@ fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error)
 }
 
 impl Drop for Opened {
-    /// Forgotten open: closed in the background, so that what was written becomes durable.
+    /// A handle that is dropped while open is closed in the background, so that its writes become
+    /// durable.
     fn drop(&mut self) {
         if self.closing.load(Ordering::Relaxed) || self.database.is_stale() {
             return;
         }
         let process = self.database.process();
-        // Nobody can close it before opening the next one.
+        // The caller has no handle left to close before it opens the next one.
         if let Some(database) = self.database.peek() {
             database.make_way();
         }
-        let close = self.close_unasked(Unasked::Forgotten);
+        let close = self.close_unasked(CloseReason::Forgotten);
         process.note_closing(process.handle().spawn(close));
     }
 }
 
-/// The one writer of a database, from `siltstone.open`.
+/// The writer of a database, from `siltstone.open`. A database has one writer.
 ///
-/// Its own reads see what it has accepted, durable or not. As a context manager it closes at the
-/// end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
-/// child every call raises Closed.
+/// Its own reads see every accepted write, durable or not. As a context manager it closes at the
+/// end of the block. An interpreter that exits normally closes open handles. A Database cannot be
+/// pickled. In a forked child every call raises Closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
-    /// Set where others have the same handle.
+    /// Set if several openers share the engine handle.
     share: Option<Share>,
 }
 
@@ -174,7 +179,7 @@ impl Database {
         Database { opened: Opened::new(process, engine, place), share: None }
     }
 
-    /// One that has the handle together with others.
+    /// A handle that shares the engine handle with other openers.
     pub(crate) fn shared(opened: Arc<Opened>, share: Share) -> Self {
         Database { opened, share: Some(share) }
     }
@@ -186,7 +191,7 @@ impl Database {
         }
     }
 
-    /// As [`Opened::closed`]; of a share, how giving it back ended.
+    /// As [`Opened::closed`]; for a share, the result of returning the share.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         match &self.share {
             None => self.opened.closed(),
@@ -194,7 +199,7 @@ impl Database {
         }
     }
 
-    /// In a word: whether it can be used.
+    /// The state of the handle in one or a few words, for `repr`.
     fn state(&self) -> &'static str {
         if self.share.as_ref().is_some_and(Share::is_over) {
             return "closed";
@@ -208,7 +213,7 @@ impl Database {
         }
     }
 
-    /// Begins to close, as [`Opened::close`]; a share is given back.
+    /// Begins to close, as [`Opened::close`]; a share is returned instead.
     pub(crate) fn close_begun(&self) -> BoxFuture<'static, Result<()>> {
         match &self.share {
             None => self.opened.close().boxed(),
@@ -234,9 +239,10 @@ reads!(Database);
 
 #[pymethods]
 impl Database {
-    /// Returns when every write issued before it is durable.
+    /// Returns when every earlier write is durable.
     ///
-    /// :param memtable: also in tables, so that the next opening has nothing to replay.
+    /// :param memtable: also write the memtable to tables, so that the next opening has nothing to
+    ///     replay.
     #[pyo3(signature = (*, memtable=false))]
     fn flush(&self, py: Python<'_>, memtable: bool) -> PyResult<()> {
         let held = self.held();
@@ -247,7 +253,7 @@ impl Database {
         wait(py, held.process(), engine.flush())
     }
 
-    /// Why the handle is closed: the exception that its calls raise. None while it is open.
+    /// The exception that calls of a closed handle raise. None while the handle is open.
     #[getter]
     fn closed_by(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let held = self.held();
@@ -258,38 +264,38 @@ impl Database {
         why.map(|why| why.into_value(py).into_any())
     }
 
-    /// Merges everything into one sorted run, and returns when that is done: a major compaction.
-    /// What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
-    /// still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+    /// Runs a major compaction: merges all tables into one sorted run, and returns when that is
+    /// done. The new tables contain no overwritten, deleted or expired rows, except those that a
+    /// snapshot needs. An interrupted compaction loses no work: the next compaction resumes it.
     ///
-    /// :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
+    /// :raises Fenced: if another compactor has taken over. This handle can still read and write.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held();
         let engine = held.get(py)?.clone();
         wait(py, held.process(), async move { engine.compact().await.map(|_| ()) })
     }
 
-    /// A fixed view of the database as it is now.
+    /// Returns a fixed view of the current state of the database.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let held = self.held();
         let snapshot = held.get(py)?.snapshot().raise(py)?;
         Ok(Snapshot::new(held.process(), snapshot))
     }
 
-    /// A batch for a `with` block: committed when the block ends well, discarded on an
-    /// exception. Then `batch.commit` is the Commit.
+    /// Returns a batch for a `with` block. The batch is committed at the end of the block, and
+    /// discarded if the block raises. Afterwards `batch.commit` is the Commit.
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
     }
 
-    /// The database as a `MutableMapping`, for whatever takes a `dict`: `shelve.Shelf` does. Its
-    /// `len` counts, by a scan of all keys.
+    /// Returns the database as a `MutableMapping`, for code that takes a `dict`, like
+    /// `shelve.Shelf`. Its `len` scans and counts all keys.
     ///
-    /// :param key: what keys are: `bytes`, `str` (UTF-8), or two functions, to bytes and back. The
-    ///     order of iteration is that of the bytes.
-    /// :param value: what values are, likewise.
-    /// :raises TypeError: what is no codec.
+    /// :param key: codec of the keys: `bytes`, `str` (UTF-8), or a pair of functions (encode to
+    ///     bytes, decode from bytes). The order of iteration is the order of the bytes.
+    /// :param value: codec of the values, likewise.
+    /// :raises TypeError: if a codec is none of these.
     #[pyo3(signature = (*, key=None, value=None))]
     fn mapping<'py>(
         slf: Bound<'py, Self>,
@@ -303,30 +309,32 @@ impl Database {
         py.import("siltstone.mapping")?.getattr("Mapping")?.call1((slf, key, value))
     }
 
-    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-    /// store; cheap enough for every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child (a reader: when it was closed).
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
         let (gc_error, ended) = (engine.gc_error(), engine.died());
-        let beside = BesideFigures { entries, error, gc_error, refresh_error: None, ended };
+        let beside = StatsExtras { entries, error, gc_error, refresh_error: None, ended };
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Once begun it goes
-    /// on, also where the wait is interrupted. Doing it twice is fine: every close of a handle
-    /// waits for the same end and tells the same.
+    /// Makes all writes durable, records a clean close, and ends the handle. A close that has
+    /// begun continues even if the wait is interrupted. `close()` is idempotent: repeated calls
+    /// wait for the same close, and return or raise the same result.
     ///
-    /// :raises Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what
-    ///     was acknowledged is durable; the next opening recovers the rest as far as it can.
+    /// :raises Fenced, Timeout, Denied, Unavailable: if the close failed. The handle is closed
+    ///     anyway. Acknowledged writes are durable, and the next opening recovers as many of the
+    ///     other writes as possible.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
@@ -356,14 +364,14 @@ impl Database {
         Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.opened.place)?, self.state()))
     }
 
-    /// What a notebook shows: where it is, in which state, and its first figures.
+    /// HTML for notebooks: the place, the state, and the key figures.
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, database) = (slf.py(), slf.get());
         let figures = match database.held().peek() {
             Some(_) => database.stats(py)?,
             None => py.None().into_bound(py),
         };
-        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        let shown = py.import("siltstone._display")?.getattr("database")?;
         shown.call1((&database.opened.place, database.state(), figures))
     }
 
@@ -372,7 +380,7 @@ impl Database {
     }
 }
 
-/// Why a handle of the one writer cannot travel.
+/// The error for pickling a handle of the single writer.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {
     pyo3::exceptions::PyTypeError::new_err(format!(
         "a {name} cannot be pickled: a database has one writer, and this is it; open a reader in \

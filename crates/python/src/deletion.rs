@@ -1,23 +1,24 @@
-//! What `delete_range` deletes, by its arguments.
+//! Conversion of the arguments of `delete_range`.
 
 use crate::bytes::BytesArg;
 use crate::error;
 use pyo3::prelude::*;
 use siltstone::{Accept, Batch, LEAST_KEY, Result, ScanRange};
 
-/// Keys to delete.
+/// A range of keys to delete.
 pub(crate) enum Deletion {
     /// `[start, end)`.
     Between(Vec<u8>, Vec<u8>),
-    /// From a key on.
+    /// All keys from this one on.
     From(Vec<u8>),
 }
 
 impl Deletion {
-    /// What the arguments say.
+    /// Converts the arguments.
     ///
     /// # Errors
-    /// Invalid for none of them, for a prefix together with a bound, and for an empty prefix.
+    /// Invalid if no argument is given, if a prefix is given together with a bound, or if the
+    /// prefix is empty.
     pub(crate) fn of(
         py: Python<'_>,
         start: Option<BytesArg<'_>>,
@@ -50,10 +51,10 @@ impl Deletion {
         })
     }
 
-    /// Makes it in a database.
+    /// Writes the deletion to a database.
     ///
     /// # Errors
-    /// Invalid for bounds that are no keys, or out of order; Closed, Fenced.
+    /// Invalid if a bound is not a valid key or the bounds are out of order; Closed, Fenced.
     pub(crate) fn write(&self, database: &siltstone::Database) -> Result<Accept> {
         match self {
             Deletion::Between(start, end) => database.delete_range(start, end),
@@ -61,10 +62,10 @@ impl Deletion {
         }
     }
 
-    /// Makes it in a transaction.
+    /// Adds the deletion to a transaction.
     ///
     /// # Errors
-    /// As [`Deletion::add`]; Closed once it is over.
+    /// As [`Deletion::add`]; Closed once the transaction is over.
     pub(crate) fn write_in(&self, transaction: &siltstone::Transaction) -> Result<()> {
         match self {
             Deletion::Between(start, end) => transaction.delete_range(start, end),
@@ -72,10 +73,10 @@ impl Deletion {
         }
     }
 
-    /// Adds it to a batch.
+    /// Adds the deletion to a batch.
     ///
     /// # Errors
-    /// Invalid for bounds that are no keys, or out of order.
+    /// Invalid if a bound is not a valid key or the bounds are out of order.
     pub(crate) fn add(&self, batch: &mut Batch) -> Result<()> {
         match self {
             Deletion::Between(start, end) => batch.delete_range(start, end),

@@ -1,4 +1,4 @@
-//! The end of a database.
+//! Deleting a database.
 
 use crate::aio::pending::Pending;
 use crate::checkpoint::place;
@@ -18,7 +18,7 @@ pub(crate) fn destroy(
     wait(py, process, siltstone::destroy(&env, soft, deadline))
 }
 
-/// The same, begun. It goes on where nobody waits for it any more.
+/// Begins `destroy`. It continues if the caller stops waiting.
 #[pyfunction]
 pub(crate) fn begin_destroy(
     py: Python<'_>,

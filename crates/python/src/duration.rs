@@ -1,5 +1,5 @@
-//! Durations as arguments: `timedelta`, seconds as a number, or text with a unit, as options take
-//! it.
+//! Durations as arguments: a `timedelta`, a number of seconds, or text with a unit, in the syntax
+//! of the options.
 
 use crate::error;
 use pyo3::exceptions::PyTypeError;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyString};
 use std::time::Duration;
 
-/// Seconds of a number or a `timedelta`; `None` for anything else.
+/// The seconds of a number or a `timedelta`; `None` for other types.
 pub(crate) fn seconds(object: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     if object.is_instance_of::<PyBool>() {
         return Ok(None);
@@ -18,10 +18,10 @@ pub(crate) fn seconds(object: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     Ok(object.extract::<f64>().ok())
 }
 
-/// The seconds that the argument `name` says.
+/// The argument `name` as seconds.
 ///
 /// # Errors
-/// TypeError for an object that is no duration; Invalid for text that is none.
+/// TypeError if the object is not a duration; Invalid if text is not a duration.
 pub(crate) fn seconds_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     if let Ok(text) = object.cast::<PyString>() {
         let text = text.to_cow()?;
@@ -41,11 +41,11 @@ pub(crate) fn seconds_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64>
     }
 }
 
-/// The duration that the argument `name` says.
+/// The argument `name` as a duration.
 ///
 /// # Errors
-/// TypeError for an object that is no duration; Invalid for a negative, infinite or NaN one, and
-/// for text that is none.
+/// TypeError if the object is not a duration; Invalid if it is negative, infinite or NaN, and if
+/// text is not a duration.
 pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
     let seconds = seconds_of(object, name)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| {
@@ -53,7 +53,7 @@ pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Durati
     })
 }
 
-/// The seconds of a duration in any of the forms that arguments take, for the Python part.
+/// Converts a duration in any accepted form to seconds, for the Python modules.
 #[pyfunction]
 pub(crate) fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     duration(object, name).map(|duration| duration.as_secs_f64())

@@ -1,4 +1,4 @@
-//! `get_entry`: a value, when it ends, and the number of its write.
+//! `get_entry`: a value with its expiry and the sequence number of its write.
 
 use crate::aio::pending::Pending;
 use crate::bytes::BytesArg;
@@ -11,11 +11,12 @@ use siltstone::{Answer, KeyEntry};
 
 #[pymethods]
 impl Database {
-    /// The value of `key`, when it ends, and the sequence number of its write where that is
-    /// still known; None where the key is absent.
+    /// Returns the value of `key` with its expiry and the sequence number of its write, if that
+    /// is still known. Returns None if the key is absent.
     ///
-    /// :raises Invalid: an empty or oversized key.
-    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+    /// :raises Invalid: if the key is empty or too long.
+    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+    ///     `siltstone.exceptions`.
     fn get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -29,7 +30,7 @@ impl Database {
         entry.map(|entry| object(py, key.as_ref(), &entry)).transpose()
     }
 
-    /// `get_entry`: the entry, or a Pending for it. Not public: `siltstone.aio` calls it.
+    /// `get_entry`: the entry, or a Pending. Private: called by `siltstone.aio`.
     fn _begin_get_entry<'py>(
         &self,
         py: Python<'py>,
@@ -51,9 +52,9 @@ impl Database {
     }
 }
 
-/// `siltstone.Entry`.
+/// Makes a `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
-    let made = py.import("siltstone.entries")?.getattr("made")?;
+    let made = py.import("siltstone._entry")?.getattr("made")?;
     let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));
     let expires_millis = entry.expires_at.map(|at| at.0);
     made.call1((key, value, expires_millis, entry.seq.map(|seq| seq.get())))

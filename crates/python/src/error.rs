@@ -1,7 +1,8 @@
-//! Engine errors as Python exceptions. The class is found by the kind's name in
-//! `siltstone.exceptions`, so the mapping is total as long as every kind has a class there; a test
-//! walks all kinds. All are looked up when this module is made: late in an interpreter's end
-//! (`__del__` of a global) nothing can be imported any more, and errors must keep their types.
+//! Converts engine errors to Python exceptions. The class is looked up in `siltstone.exceptions` by
+//! the name of the error kind, so the mapping is complete if every kind has a class there; a test
+//! checks all kinds. All classes are looked up when this module is imported: late in the exit of
+//! the interpreter (`__del__` of a global) nothing can be imported any more, and errors must keep
+//! their types.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,9 +12,9 @@ use siltstone::{Error, ErrorKind};
 use std::error::Error as _;
 use std::fmt;
 
-/// A result of the engine, on its way to Python.
+/// Conversion of an engine result to a Python result.
 pub(crate) trait Raise<T> {
-    /// The value, or the exception of the error's kind.
+    /// The value, or the exception for the kind of the error.
     fn raise(self, py: Python<'_>) -> PyResult<T>;
 }
 
@@ -31,10 +32,10 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 /// The class of every kind.
 type Classes = Vec<(ErrorKind, Py<PyAny>)>;
 
-/// Has the classes at hand from here on.
+/// Imports the classes, so that they are available at the exit of the interpreter.
 ///
 /// # Errors
-/// What the import raises.
+/// The errors of the import.
 pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
     classes(py).map(drop)
 }
@@ -60,18 +61,18 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
-    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
+    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<CallerException>()) {
         made.set_cause(py, Some(raised.exception(py)));
     }
     Ok(made)
 }
 
-/// An exception that a function or a stream of the caller raised, as the cause of an error.
-pub(crate) struct Raised(PyErr);
+/// An exception raised by a function or a stream of the caller, as the cause of an error.
+pub(crate) struct CallerException(PyErr);
 
-impl Raised {
-    pub(crate) fn new(raised: PyErr) -> Raised {
-        Raised(raised)
+impl CallerException {
+    pub(crate) fn new(raised: PyErr) -> CallerException {
+        CallerException(raised)
     }
 
     /// The exception.
@@ -80,19 +81,19 @@ impl Raised {
     }
 }
 
-impl fmt::Debug for Raised {
+impl fmt::Debug for CallerException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an exception of Python")
     }
 }
 
-impl fmt::Display for Raised {
+impl fmt::Display for CallerException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("see the exception that caused it")
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for CallerException {}
 
 /// An `Invalid` that names the argument.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {

@@ -1,4 +1,4 @@
-//! When what is written ends: after a time to live, or at a moment.
+//! Expiry of written entries: after a time to live, or at a point in time.
 
 use crate::batch::{ending, time_to_live};
 use crate::error::{self, Raise};
@@ -9,45 +9,47 @@ use pyo3::types::PyDateTime;
 use siltstone::{Result, UnixMillis};
 use std::time::Duration;
 
-/// How long something is to live, by the arguments `ttl` and `expire_at`.
+/// The lifetime of an entry, from the arguments `ttl` and `expire_at`.
 #[derive(Clone, Copy)]
-pub(crate) enum Life {
+pub(crate) enum LifetimeArguments {
     Endless,
     For(Duration),
     Until(UnixMillis),
 }
 
-impl Life {
-    /// What the two arguments say.
+impl LifetimeArguments {
+    /// Converts the two arguments.
     ///
     /// # Errors
-    /// Invalid for both, and for a time to live that is not above zero; TypeError for what is no
-    /// duration, and for what is no moment, as a datetime without a time zone.
+    /// Invalid if both are given, or if the time to live is not above zero; TypeError if `ttl` is
+    /// not a duration, or if `expire_at` is not an aware datetime.
     pub(crate) fn of(
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Life> {
+    ) -> PyResult<LifetimeArguments> {
         match expire_at {
-            None => Ok(time_to_live(ttl)?.map_or(Life::Endless, Life::For)),
+            None => {
+                Ok(time_to_live(ttl)?.map_or(LifetimeArguments::Endless, LifetimeArguments::For))
+            }
             Some(at) if ttl.is_some() => {
                 Err(error::invalid(at.py(), "give either ttl or expire_at: one end, not two"))
             }
-            Some(at) => moment(&at).map(Life::Until),
+            Some(at) => moment(&at).map(LifetimeArguments::Until),
         }
     }
 
-    /// The end of what `database` is given now.
+    /// The expiry of an entry that `database` writes now.
     ///
     /// # Errors
-    /// Invalid for an end that is too far.
+    /// Invalid if the expiry is too far in the future.
     pub(crate) fn end(self, database: &siltstone::Database) -> Result<Option<UnixMillis>> {
         self.end_by(|life| database.expiry(Some(life)))
     }
 
-    /// The end of what `transaction` is given now.
+    /// The expiry of an entry that `transaction` writes now.
     ///
     /// # Errors
-    /// As [`Life::end`].
+    /// As [`LifetimeArguments::end`].
     pub(crate) fn end_in(self, transaction: &siltstone::Transaction) -> Result<Option<UnixMillis>> {
         self.end_by(|life| transaction.expiry(Some(life)))
     }
@@ -57,30 +59,30 @@ impl Life {
         expiry: impl FnOnce(Duration) -> Result<Option<UnixMillis>>,
     ) -> Result<Option<UnixMillis>> {
         match self {
-            Life::Endless => Ok(None),
-            Life::For(life) => expiry(life),
-            Life::Until(at) => Ok(Some(at)),
+            LifetimeArguments::Endless => Ok(None),
+            LifetimeArguments::For(life) => expiry(life),
+            LifetimeArguments::Until(at) => Ok(Some(at)),
         }
     }
 }
 
-/// When something expires that is written now, outside of any database.
+/// The expiry of an entry that is written now, outside of any database.
 ///
 /// # Errors
-/// As [`Life::of`]; Invalid for an end that is too far.
+/// As [`LifetimeArguments::of`]; Invalid if the expiry is too far in the future.
 pub(crate) fn expires_at(
     py: Python<'_>,
     ttl: Option<Bound<'_, PyAny>>,
     expire_at: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Option<UnixMillis>> {
-    match Life::of(ttl, expire_at)? {
-        Life::Endless => Ok(None),
-        Life::For(life) => ending(life).map(Some).raise(py),
-        Life::Until(at) => Ok(Some(at)),
+    match LifetimeArguments::of(ttl, expire_at)? {
+        LifetimeArguments::Endless => Ok(None),
+        LifetimeArguments::For(life) => ending(life).map(Some).raise(py),
+        LifetimeArguments::Until(at) => Ok(Some(at)),
     }
 }
 
-/// 1970 in UTC, and a millisecond, as Python has them.
+/// The Unix epoch in UTC, and one millisecond, as Python objects.
 fn scale(py: Python<'_>) -> PyResult<&(Py<PyAny>, Py<PyAny>)> {
     static SCALE: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
     SCALE.get_or_try_init(py, || {
@@ -92,7 +94,7 @@ fn scale(py: Python<'_>) -> PyResult<&(Py<PyAny>, Py<PyAny>)> {
     })
 }
 
-/// The moment that an aware datetime is, rounded up to milliseconds: nothing ends before its time.
+/// An aware datetime as Unix time, rounded up to milliseconds: an entry must not expire early.
 fn moment(at: &Bound<'_, PyAny>) -> PyResult<UnixMillis> {
     let py = at.py();
     if at.cast::<PyDateTime>().is_err() {
@@ -102,13 +104,14 @@ fn moment(at: &Bound<'_, PyAny>) -> PyResult<UnixMillis> {
     }
     if at.call_method0("utcoffset")?.is_none() {
         return Err(PyTypeError::new_err(
-            "expire_at has no time zone, so nobody knows which moment it is: give it one, as in \
+            "expire_at has no time zone, so its moment is unknown: give it a time zone, as in \
              datetime.now(timezone.utc) + timedelta(hours=1); .astimezone() takes it as local time",
         ));
     }
     let (epoch, milli) = scale(py)?;
-    // Floors, so the negated difference is rounded up: in integers, a float would be off by some.
+    // Python floors the quotient, so negating the difference rounds up. The arithmetic uses
+    // integers, because a float would be imprecise.
     let before = epoch.bind(py).sub(at)?.floor_div(milli.bind(py))?.extract::<i64>()?;
-    // What ended before 1970 has ended.
+    // A datetime before 1970 has passed.
     Ok(UnixMillis(u64::try_from(-before).unwrap_or_default().max(1)))
 }

@@ -11,12 +11,12 @@ use pyo3::types::PyDict;
 use siltstone::admin::{self, ExportPlaces, ExportReport};
 use siltstone::{CheckpointName, Env, Options, Progress};
 
-/// A URL, and the options of its store.
+/// A URL with the options of its store.
 type StoreAt<'py> = (String, Bound<'py, PyDict>);
-/// Tables that moved, tables that were there, bytes.
+/// Tables copied, tables that were already present, bytes copied.
 type Moved = (u64, u64, u64);
 
-/// What is exported, and where it goes.
+/// Source and target of an export.
 struct ExportArguments {
     process: &'static Process,
     source: Env,
@@ -55,8 +55,8 @@ fn moved(report: &ExportReport) -> Moved {
     (report.tables_moved, report.tables_shared, report.bytes)
 }
 
-/// Copies a state of `source` to `target`; an import promotes it. `progress` is called with bytes
-/// moved and bytes to move, a few times a second.
+/// Copies a state of `source` to `target`; an import also promotes it. `progress` is called a few
+/// times a second with bytes copied and bytes to copy.
 #[pyfunction]
 pub(crate) fn export(
     py: Python<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn export(
     Ok(moved(&report))
 }
 
-/// The same, begun. It goes on where nobody waits for it any more.
+/// Begins an export. It continues if the caller stops waiting.
 #[pyfunction]
 pub(crate) fn begin_export(
     py: Python<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn begin_export(
     Ok(Pending::going_on(process, export, |py, report| moved(&report).into_py_any(py)))
 }
 
-/// Makes a mirror a database like others.
+/// Promotes a mirror to a normal database.
 #[pyfunction]
 pub(crate) fn promote(
     py: Python<'_>,

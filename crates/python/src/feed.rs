@@ -1,5 +1,5 @@
-//! The change feed: what was committed, as Arrow (RFC 0041). `siltstone.changes` has the surface;
-//! what it begins with comes as plain values.
+//! The change feed: committed writes as Arrow data (RFC 0041). The public interface is
+//! `siltstone.changes`, which passes its arguments here as plain values.
 
 use crate::aio::pending::Pending;
 use crate::array::ArrowArray;
@@ -23,15 +23,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::{
-    ChangeToken, Changed, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq, UnixMillis,
+    ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq,
+    UnixMillis,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
+/// The start and the end of a feed, and its consumer: name, lifetime, maximum bytes.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct AskedFeed<'py> {
+struct FeedArguments<'py> {
     since: (String, Option<String>),
     until: Option<String>,
     consumer: Option<String>,
@@ -41,7 +42,7 @@ struct AskedFeed<'py> {
 
 fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     let py = asked.py();
-    let asked: AskedFeed<'_> = asked.extract()?;
+    let asked: FeedArguments<'_> = asked.extract()?;
     let (word, value) = asked.since;
     let value = value.unwrap_or_default();
     let since = match word.as_str() {
@@ -66,20 +67,20 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     Ok(ChangesOptions { since, until, consumer })
 }
 
-/// A feed at work.
+/// An open change feed.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Feed {
     process: &'static Process,
     changes: Held<Arc<Mutex<Changes>>>,
-    passed_on: Arc<PassedOn>,
+    passed_on: Arc<FeedPosition>,
     checkpoint: Option<Checkpoint>,
     consumer: Option<String>,
 }
 
-/// Behind what the caller has.
-struct PassedOn {
+/// The position of the feed after the changes that the caller has received.
+struct FeedPosition {
     token: parking_lot::Mutex<ChangeToken>,
-    /// A read was given up, which may have read on.
+    /// A read was cancelled after it may have moved the feed forward.
     is_behind: AtomicBool,
 }
 
@@ -88,21 +89,21 @@ impl Feed {
         let token = parking_lot::Mutex::new(changes.token());
         Feed {
             process,
-            passed_on: Arc::new(PassedOn { token, is_behind: AtomicBool::new(false) }),
+            passed_on: Arc::new(FeedPosition { token, is_behind: AtomicBool::new(false) }),
             checkpoint: changes.checkpoint().cloned(),
             consumer: changes.consumer().map(str::to_owned),
             changes: Held::new(process, Arc::new(Mutex::new(changes))),
         }
     }
 
-    /// What comes next, and the place behind it; where that is nothing the place is passed already.
-    /// Once `given_up` nothing is read any more.
+    /// The next changes and the position after them. If there are no changes, the position is
+    /// advanced here. Reads nothing once `given_up` is set.
     fn next(
         &self,
         py: Python<'_>,
         (rows, bytes): (usize, usize),
         given_up: Arc<AtomicBool>,
-    ) -> PyResult<impl Future<Output = Result<Option<(Changed, ChangeToken)>>> + Send + 'static>
+    ) -> PyResult<impl Future<Output = Result<Option<(ChangeRows, ChangeToken)>>> + Send + 'static>
     {
         let (changes, passed_on) = (Arc::clone(self.changes.get(py)?), Arc::clone(&self.passed_on));
         Ok(async move {
@@ -110,7 +111,8 @@ impl Feed {
             if passed_on.is_behind.swap(false, Ordering::AcqRel) {
                 changes.rewind(*passed_on.token.lock());
             }
-            // Behind the flag, which it is set before: who takes that one of its own sees this.
+            // `given_up` is set before `is_behind`: a read that clears `is_behind` also sees its
+            // own `given_up`.
             if given_up.load(Ordering::Acquire) {
                 return Ok(None);
             }
@@ -126,7 +128,8 @@ impl Feed {
         })
     }
 
-    /// What is dealt with: all that was passed on, where nothing is said.
+    /// Acknowledges changes up to the token; without a token, all changes that the caller has
+    /// received.
     fn dealt_with(
         &self,
         py: Python<'_>,
@@ -138,7 +141,7 @@ impl Feed {
         Ok(async move { changes.lock().await.acknowledge(Some(token)).await })
     }
 
-    /// Where a wait was interrupted, it may have read what nobody has.
+    /// After an interrupted wait, the feed may have read changes that the caller has not received.
     fn or_behind<T>(&self, waited: PyResult<T>) -> PyResult<T> {
         waited.inspect_err(|_| self.passed_on.is_behind.store(true, Ordering::Release))
     }
@@ -148,20 +151,20 @@ impl Feed {
     }
 }
 
-impl PassedOn {
+impl FeedPosition {
     fn passes(&self, behind: ChangeToken) {
         *self.token.lock() = behind;
     }
 }
 
-/// As Arrow.
-fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
+/// Converts changes to Arrow.
+fn as_arrow(next: Option<(ChangeRows, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
     next.map(|(changed, behind)| Ok((into_array(changed)?, behind))).transpose()
 }
 
 #[pymethods]
 impl Feed {
-    /// The next changes as an array of structs; None where there are none.
+    /// Returns the next changes as an array of structs; None if there are none.
     fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
         let next = self.next(py, (rows, bytes), Arc::default())?;
         let next = next.map(|read| read.and_then(as_arrow));
@@ -172,8 +175,8 @@ impl Feed {
         }))
     }
 
-    /// As `read`, as tuples of kind, key, value, sequence number and milliseconds since the epoch,
-    /// for whoever has no library that reads Arrow.
+    /// Like `read`, but returns tuples of kind, key, value, sequence number and Unix time in
+    /// milliseconds, for callers without a library that reads Arrow.
     fn rows<'py>(
         &self,
         py: Python<'py>,
@@ -202,12 +205,12 @@ impl Feed {
         });
         Ok(pending.or_given_up(move || {
             given_up.store(true, Ordering::Release);
-            // It may have ended, and nobody have taken what it read.
+            // The read may have completed without its result being taken.
             behind.is_behind.store(true, Ordering::Release);
         }))
     }
 
-    /// What was dealt with is not held any more.
+    /// Acknowledges changes, so that the log before them is no longer retained.
     #[pyo3(signature = (token = None))]
     fn acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
         let work = self.dealt_with(py, token)?;
@@ -220,25 +223,25 @@ impl Feed {
         Ok(Pending::running(self.process, work, |py, ()| Ok(py.None())))
     }
 
-    /// Where it stands.
+    /// The token of the current position.
     #[getter]
     fn token(&self) -> String {
         self.place().to_string()
     }
 
-    /// The last sequence number that it has passed on whole.
+    /// The last sequence number that was returned completely.
     #[getter]
     fn seq(&self) -> u64 {
         self.place().seq.get()
     }
 
-    /// The checkpoint that it goes on from.
+    /// The checkpoint from which the feed continues.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.checkpoint.as_ref().map(|checkpoint| shown(py, checkpoint)).transpose()
     }
 
-    /// The name of its consumer.
+    /// The name of the consumer.
     #[getter]
     fn consumer(&self) -> Option<String> {
         self.consumer.clone()
@@ -248,7 +251,7 @@ impl Feed {
 /// Kind, key, value, sequence number, time.
 type PlainRow<'py> = (&'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64, u64);
 
-fn plain_rows<'py>(py: Python<'py>, changed: &Changed) -> Vec<PlainRow<'py>> {
+fn plain_rows<'py>(py: Python<'py>, changed: &ChangeRows) -> Vec<PlainRow<'py>> {
     let rows = changed.kinds.iter().zip(&changed.seqs).zip(&changed.times).enumerate();
     let row = |(at, ((kind, seq), time)): (usize, ((&Kind, &Seq), &UnixMillis))| {
         let bytes = |column: &Column| PyBytes::new(py, column.get(at).unwrap_or_default());
@@ -278,8 +281,8 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Moves columns into arrays.
-fn into_array(changed: Changed) -> Result<ArrayRef> {
+/// Moves the columns into arrays without a copy.
+fn into_array(changed: ChangeRows) -> Result<ArrayRef> {
     let binary = |column: Column, valid: Option<NullBuffer>| {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
         BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), valid)
@@ -303,7 +306,7 @@ fn into_array(changed: Changed) -> Result<ArrayRef> {
     Ok(Arc::new(array))
 }
 
-/// A feed of a database that nobody opened here.
+/// Opens a feed of a database without an open handle.
 #[pyfunction]
 pub(crate) fn feed_begin(
     py: Python<'_>,
@@ -316,7 +319,7 @@ pub(crate) fn feed_begin(
     Ok(Feed::new(process, wait(py, process, changes::changes(&env, how, deadline))?))
 }
 
-/// The token of the end of what is durable.
+/// The token of the end of the durable log.
 #[pyfunction]
 pub(crate) fn feed_latest(
     py: Python<'_>,
@@ -330,7 +333,7 @@ pub(crate) fn feed_latest(
 /// Consumers: name, sequence number, WAL id, expiry in milliseconds, bound in bytes.
 type PlainHold = (String, u64, u64, Option<u64>, Option<u64>);
 
-/// Who holds the log.
+/// Lists the consumers that retain the log.
 #[pyfunction]
 pub(crate) fn feed_consumers(
     py: Python<'_>,
@@ -346,7 +349,7 @@ pub(crate) fn feed_consumers(
     Ok(plain.collect())
 }
 
-/// Lets a consumer go.
+/// Removes a consumer.
 #[pyfunction]
 pub(crate) fn feed_forget(
     py: Python<'_>,
@@ -358,7 +361,7 @@ pub(crate) fn feed_forget(
     wait(py, process, changes::forget_consumer(&env, name, deadline))
 }
 
-/// Adds what this file has to the module.
+/// Adds the items of this file to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Feed>()?;
     module.add_function(wrap_pyfunction!(feed_begin, module)?)?;
@@ -367,7 +370,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(feed_latest, module)?)
 }
 
-/// Gives `$class` the feed of what it reads.
+/// Adds the methods of the feed to `$class`.
 macro_rules! feeds {
     ($class:ident) => {
         impl $class {
@@ -382,9 +385,9 @@ macro_rules! feeds {
 
         #[pymethods]
         impl $class {
-            /// The change feed: what was committed, in the order of its commits, as far as it is
-            /// durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
-            /// Arguments and errors are those of `siltstone.changes.begin`.
+            /// Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
+            /// commit order, as an iterator over Arrow record batches. Arguments and errors are
+            /// those of `siltstone.changes.begin`.
             #[pyo3(signature=(*,since=None,consumer=None,until=None,lifetime=None,most_bytes=None))]
             fn changes<'py>(
                 slf: &Bound<'py, Self>,

@@ -1,7 +1,7 @@
-//! Arrow data as callers bring it: tables, frames and streams of any library. Columns without a
-//! type and errors of the caller's own stream are dealt with here, once for every method.
+//! Arrow data passed by callers: tables, frames and streams of any library. Handles columns without
+//! a type and errors of the caller's stream in one place for all methods.
 
-use crate::error::{self, Raised};
+use crate::error::{self, CallerException};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -12,12 +12,12 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 use siltstone::Error;
 use std::sync::Arc;
 
-/// Record batches on their way in.
+/// Record batches passed by the caller.
 type IncomingBatches = Box<dyn RecordBatchReader + Send>;
 
-/// Whether the object speaks the Arrow PyCapsule interface.
+/// Whether the object supports the Arrow PyCapsule interface.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    // What it lacks costs it an exception to say; a list lacks both.
+    // Looking up a missing attribute costs an exception; a list has neither attribute.
     if object.is_exact_instance_of::<PyList>() {
         return Ok(false);
     }
@@ -27,10 +27,10 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Arrow data as record batches.
 ///
 /// # Errors
-/// TypeError for an object without columns, such as a lone array.
+/// TypeError for an object without columns, such as a single array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
     if data.hasattr("read_next_batch")? {
-        return Ok(Box::new(Pulled::new(data)?));
+        return Ok(Box::new(PyarrowReader::new(data)?));
     }
     let batches = imported(data)?;
     let schema = batches.schema();
@@ -52,10 +52,10 @@ fn imported(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
     })
 }
 
-/// One array in one or more chunks, dictionaries as their values.
+/// One array in one or more chunks, with dictionaries decoded.
 ///
 /// # Errors
-/// TypeError for an object that is no array; Invalid for indices of a dictionary that do not fit.
+/// TypeError if the object is not an array; Invalid if an index of a dictionary is out of range.
 pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
     if is_of_polars(object) && object.getattr("dtype")?.str()?.to_cow()? == "Null" {
         return Ok(vec![
@@ -68,13 +68,13 @@ pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
     chunks.map_err(|error| error::exception(object.py(), &error))
 }
 
-/// A column of keys or values: a dictionary as its values, a column without a type as nulls.
+/// A column of keys or values: a dictionary is decoded, and a column without a type becomes nulls.
 pub(crate) fn as_bytes(array: &ArrayRef) -> siltstone::Result<ArrayRef> {
     siltstone_schema::unpacked(array, &DataType::Binary)
 }
 
-/// The exception that a stream of batches ends with: an error of this package as it is, the
-/// exception of a caller's stream below an error that says so.
+/// The exception for an error of a batch stream. An error of this package is returned as it is. An
+/// exception of the caller's stream becomes the cause of an error of this package.
 pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
     let ArrowError::ExternalError(cause) = error else { return stopped(py, &error.to_string()) };
     let cause = match cause.downcast::<Error>() {
@@ -87,28 +87,28 @@ pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
     }
 }
 
-/// For a stream of another library, whose errors are texts. The first line says what happened; the
-/// others are a traceback.
+/// For a stream of another library, whose errors are text only. The first line contains the reason;
+/// the other lines are a traceback.
 fn stopped(py: Python<'_>, text: &str) -> PyErr {
     let line = text.lines().next().unwrap_or_default();
     error::invalid(py, format!("reading the data failed: {line}"))
 }
 
-/// A reader of pyarrow, read by its own method: behind the C interface its exceptions become
-/// texts, and the caller would not get the exception that a generator of batches raised.
-struct Pulled {
+/// A pyarrow reader, read by its own method. The C interface would convert its exceptions to text,
+/// and the caller would not receive the exception raised by a generator of batches.
+struct PyarrowReader {
     reader: Py<PyAny>,
     schema: SchemaRef,
 }
 
-impl Pulled {
-    fn new(reader: &Bound<'_, PyAny>) -> PyResult<Pulled> {
+impl PyarrowReader {
+    fn new(reader: &Bound<'_, PyAny>) -> PyResult<PyarrowReader> {
         let schema = reader.getattr("schema")?.extract::<PySchema>()?.into_inner();
-        Ok(Pulled { reader: reader.clone().unbind(), schema })
+        Ok(PyarrowReader { reader: reader.clone().unbind(), schema })
     }
 }
 
-impl Iterator for Pulled {
+impl Iterator for PyarrowReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -123,29 +123,30 @@ impl Iterator for Pulled {
     }
 }
 
-/// An exception is the cause of an error of ours; what ends a program stays what it is.
+/// An exception becomes the cause of an error of this package. Exceptions that end a program, such
+/// as KeyboardInterrupt, are not wrapped.
 fn external(py: Python<'_>, raised: PyErr) -> Box<dyn std::error::Error + Send + Sync> {
     if !raised.is_instance_of::<PyException>(py) {
         return Box::new(raised);
     }
     let text = format!("reading the data failed: {raised}");
-    Box::new(Error::invalid(text).caused_by(Raised::new(raised)))
+    Box::new(Error::invalid(text).caused_by(CallerException::new(raised)))
 }
 
-impl RecordBatchReader for Pulled {
+impl RecordBatchReader for PyarrowReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 }
 
-/// Polars exports a column without a type with a validity buffer, which Arrow's layout does not
-/// have, and which the import refuses.
+/// Polars exports a column without a type with a validity buffer. Arrow's null layout has no such
+/// buffer, and the import refuses it.
 fn is_of_polars(object: &Bound<'_, PyAny>) -> bool {
     let module = object.get_type().getattr("__module__");
     module.is_ok_and(|module| module.to_string().split('.').next() == Some("polars"))
 }
 
-/// Whether the column has no type, or something within it has none.
+/// Whether the column or a nested field has no type.
 fn is_untyped(field: &Field) -> bool {
     match field.data_type() {
         DataType::Null => true,
@@ -157,7 +158,7 @@ fn is_untyped(field: &Field) -> bool {
     }
 }
 
-/// A frame of polars with a column of nulls in place of each one without a type.
+/// A polars frame with each column without a type replaced by a column of nulls.
 fn without_untyped(frame: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<IncomingBatches> {
     let null = |name: &str| Field::new(name, DataType::Null, true);
     let fields = schema.fields().iter().map(|field| match is_untyped(field) {
@@ -180,7 +181,7 @@ fn without_untyped(frame: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<Incomi
     Ok(Box::new(arrow_array::RecordBatchIterator::new(batches, schema)))
 }
 
-/// `batch` with columns of nulls where only `whole` has a column.
+/// `batch` with columns of nulls for the columns that only `whole` has.
 fn filled_in(batch: &RecordBatch, whole: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let rows = batch.num_rows();
     let columns = whole.fields().iter().map(|field| {

@@ -1,4 +1,4 @@
-//! Collecting garbage without a writer.
+//! Garbage collection without a writer.
 
 use crate::duration::duration;
 use crate::error::exception;
@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::Progress;
-use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport};
+use siltstone::gc::{EndReason, GcEvent, GcOptions, GcReport};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The options' defaults, and what was given.
+/// The default options with the given values set.
 fn gc_options(
     py: Python<'_>,
     min_age: Option<&Bound<'_, PyAny>>,
@@ -34,8 +34,8 @@ fn gc_options(
     })
 }
 
-/// One round over the database at `url`; with `dry_run` it only tells. `progress` is called with
-/// objects deleted and objects that go, a few times a second.
+/// Runs one collection of the database at `url`; with `dry_run` it only reports. `progress` is
+/// called a few times a second with the number of objects deleted and the number to delete.
 #[pyfunction]
 pub(crate) fn gc<'py>(
     py: Python<'py>,
@@ -54,8 +54,9 @@ pub(crate) fn gc<'py>(
     report(py, &wait_watched(py, process, work, (&done, progress))?)
 }
 
-/// Rounds over all of `urls` until each database is gone. `tell` is called with a URL and what
-/// happened there: a report as a dict, an exception, or the reason for which the work there ended.
+/// Runs collections of all `urls` until each database is destroyed. `tell` is called with a URL and
+/// the event there: a report as a dict, an exception, or the reason why collecting this database
+/// ended.
 #[pyfunction]
 pub(crate) fn run_gc<'py>(
     py: Python<'py>,
@@ -88,7 +89,7 @@ fn tell_of(py: Python<'_>, tell: &Bound<'_, PyAny>, url: &str, event: GcEvent) -
     match event {
         GcEvent::Round(found) => tell.call1((url, report(py, &found)?))?,
         GcEvent::Failed(error) => tell.call1((url, exception(py, &error)))?,
-        GcEvent::Ended(Ended::Gone(error) | Ended::Absent(error)) => {
+        GcEvent::Ended(EndReason::Gone(error) | EndReason::Absent(error)) => {
             tell.call1((url, error.to_string()))?
         }
     };

@@ -1,4 +1,4 @@
-//! `get`: answered with the interpreter lock held as long as memory has the value.
+//! `get`: answered while the interpreter lock is held if the value is in memory.
 
 use crate::error::Raise;
 use crate::source::{Readable, Source};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use siltstone::{Answer, Value};
 
-/// The value of `key`, not copied yet.
+/// The value of `key`, without a copy.
 pub(crate) fn find<S: Source>(py: Python<'_>, source: &S, key: &[u8]) -> PyResult<Option<Value>> {
     let held = source.held(py)?;
     match held.get(py)?.get(key).raise(py)? {

@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use siltstone::{Answer, Keys, Value};
 
-/// Up to so many keys the interpreter lock is kept: their look-ups in memory take less than a
-/// contended hand-over.
+/// Maximum number of keys for which the interpreter lock is kept: looking them up in memory takes
+/// less time than handing over a contended lock.
 pub(crate) const KEYS_WITH_LOCK: usize = 16;
 
-/// The values of `keys` in their order: a list, or an Arrow array for Arrow keys.
+/// The values of `keys` in the order of `keys`: a list, or an Arrow array for Arrow keys.
 pub(crate) fn get_many<'py, S: Source>(
     py: Python<'py>,
     source: &S,
@@ -23,7 +23,7 @@ pub(crate) fn get_many<'py, S: Source>(
 ) -> PyResult<Bound<'py, PyAny>> {
     if is_arrow(keys)? {
         let column = Column::from_python(keys, "keys")?;
-        // A null key has no value; the others are asked for without it.
+        // A null key has no value; the other keys are looked up without it.
         let values = look_up(py, source, column.packed_keys())?;
         return array::answer(py, keys, column.nulls_kept(values));
     }
@@ -40,7 +40,7 @@ pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
     let mut packed = Keys::with_capacity(keys.len().unwrap_or(0));
     let mut held = Vec::with_capacity(HOLD);
     if let Ok(list) = keys.cast_exact::<PyList>() {
-        // A list is asked for its places: that is a third of what its iterator does.
+        // Indexing a list costs a third of its iterator.
         pack_from(&mut list.iter().map(Ok), &mut held, &mut packed)?;
     } else {
         pack_from(&mut keys.try_iter()?, &mut held, &mut packed)?;

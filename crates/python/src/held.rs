@@ -1,11 +1,11 @@
-//! An engine handle, and the process it belongs to.
+//! An engine handle with the process that it belongs to.
 
 use crate::error;
 use crate::process::Process;
 use pyo3::prelude::*;
 
-/// Holds a `T` of the engine. In a forked child it gives nothing out, and its drop leaks the
-/// value: the destructor could wait for a lock whose holder the fork left behind.
+/// Holds an engine value. In a forked child it returns an error instead of the value, and its drop
+/// leaks the value: the destructor could wait for a lock whose holder does not exist in the child.
 pub(crate) struct Held<T> {
     value: Option<T>,
     process: &'static Process,
@@ -13,17 +13,18 @@ pub(crate) struct Held<T> {
 
 impl<T> Held<T> {
     pub(crate) fn new(process: &'static Process, value: T) -> Self {
-        // Python allocates its objects at multiples of 16 bytes: what wants more is boxed.
+        // Python allocates objects at multiples of 16 bytes: a type with a larger alignment must be
+        // boxed.
         const { assert!(align_of::<T>() <= 16) };
         Held { value: Some(value), process }
     }
 
-    /// Holds nothing: what its user had was closed.
+    /// An empty holder, for a handle that was closed.
     pub(crate) fn empty(process: &'static Process) -> Self {
         Held { value: None, process }
     }
 
-    /// Whether it was made before a fork.
+    /// Whether it was created before a fork.
     pub(crate) fn is_stale(&self) -> bool {
         self.process.is_stale()
     }
@@ -45,7 +46,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// The value, to change it.
+    /// The value, mutably.
     ///
     /// # Errors
     /// Closed in a forked child.
@@ -56,7 +57,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// The value, out of its holder.
+    /// Takes the value out of its holder.
     ///
     /// # Errors
     /// Closed in a forked child.
@@ -67,17 +68,17 @@ impl<T> Held<T> {
         self.value.take().ok_or_else(|| stale(py))
     }
 
-    /// The value where the interpreter is not at hand; `None` in a forked child.
+    /// The value without the interpreter lock; `None` in a forked child.
     pub(crate) fn peek_mut(&mut self) -> Option<&mut T> {
         if self.is_stale() { None } else { self.value.as_mut() }
     }
 
-    /// The value, to hand it on; `None` in a forked child.
+    /// Takes the value, to pass it on; `None` in a forked child.
     pub(crate) fn take(&mut self) -> Option<T> {
         if self.is_stale() { None } else { self.value.take() }
     }
 
-    /// As [`Held::peek_mut`], to read.
+    /// As [`Held::peek_mut`], shared.
     pub(crate) fn peek(&self) -> Option<&T> {
         if self.is_stale() { None } else { self.value.as_ref() }
     }
@@ -91,7 +92,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// The Closed that a forked child gets.
+/// The Closed error of a forked child.
 pub(crate) fn stale(py: Python<'_>) -> PyErr {
     error::closed(
         py,

@@ -1,4 +1,4 @@
-//! What was when, and going back to it.
+//! The versions of a database, and restoring an earlier one.
 
 use crate::checkpoint::{name, place};
 use crate::options::options;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::{UnixMillis, admin};
 
-/// Every version that is kept: number, milliseconds since the epoch, last sequence number.
+/// Lists all retained versions: number, Unix time in milliseconds, last sequence number.
 #[pyfunction]
 pub(crate) fn versions(
     py: Python<'_>,
@@ -19,7 +19,7 @@ pub(crate) fn versions(
     Ok(found.iter().map(|one| (one.id.get(), one.at.0, one.seq.get())).collect())
 }
 
-/// The last sequence number of a moment, in milliseconds since the epoch.
+/// The last sequence number at a Unix time in milliseconds.
 #[pyfunction]
 pub(crate) fn seq_at(
     py: Python<'_>,
@@ -31,7 +31,7 @@ pub(crate) fn seq_at(
     Ok(wait(py, process, admin::seq_at(&env, UnixMillis(millis), deadline))?.get())
 }
 
-/// Makes a checkpoint the current state.
+/// Makes the state of a checkpoint the current state.
 #[pyfunction]
 pub(crate) fn restore(
     py: Python<'_>,

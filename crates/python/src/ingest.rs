@@ -1,4 +1,4 @@
-//! Ingest jobs: staged by any process, asked for, taken in by the writer (RFC 0035).
+//! Ingest jobs: staged by any process, requested, and installed by the writer (RFC 0035).
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
@@ -22,18 +22,18 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
-use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
-use siltstone::{AttemptId, DatabaseId, JobId, Kind, StagedJob, Standing, TimelineId, UnixMillis};
+use siltstone::tables::{PartOptions, PartWriter, PushResult, ReplacedRange};
+use siltstone::{AttemptId, DatabaseId, JobId, JobStatus, Kind, StagedJob, TimelineId, UnixMillis};
 
-/// A range to replace: its first key, and the first one behind it.
+/// A range to replace: its first key, and the key before which it ends.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
-/// A job as Python has it: identity, database, timeline, application and version, what it replaces,
-/// whether it comes behind, how many applications had been forgotten.
+/// A job in Python's form: id, database, timeline, application with version, replaced range,
+/// whether its rows go behind all others, number of applications forgotten so far.
 pub(crate) type PlainJob =
     (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>, bool, u64);
-/// A request: the job, what closed it, tables, rows, bytes.
+/// A request: the job, the attempt that closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
-/// How a job stands: the word, the sequence number, the reason.
+/// The status of a job: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
@@ -69,29 +69,29 @@ fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
     Ok(IngestRequest { job, attempt, tables, rows, bytes })
 }
 
-/// What a `siltstone.ingest.IngestRequest` holds.
+/// The request inside a `siltstone.ingest.IngestRequest`.
 ///
 /// # Errors
-/// TypeError for anything else.
+/// TypeError for other types.
 fn asked(request: &Bound<'_, PyAny>) -> PyResult<IngestRequest> {
     let plain = request.py().import("siltstone.ingest")?.getattr("_plain")?.call1((request,))?;
     request_of(request.py(), plain.extract()?)
 }
 
-fn plain_standing(standing: Standing) -> PlainStanding {
+fn plain_standing(standing: JobStatus) -> PlainStanding {
     match standing {
-        Standing::Open => ("open", None, None),
-        Standing::Pending => ("pending", None, None),
-        Standing::Adopted(seq) => ("adopted", Some(seq.get()), None),
-        Standing::AdoptedBefore(_) => ("adopted", None, None),
-        Standing::Refused(reason) => ("refused", None, Some(reason)),
-        Standing::Withdrawn => ("aborted", None, None),
-        Standing::Ended => ("ended", None, None),
-        Standing::Forgotten => ("forgotten", None, None),
+        JobStatus::Open => ("open", None, None),
+        JobStatus::Pending => ("pending", None, None),
+        JobStatus::Adopted(seq) => ("adopted", Some(seq.get()), None),
+        JobStatus::AdoptedBefore(_) => ("adopted", None, None),
+        JobStatus::Refused(reason) => ("refused", None, Some(reason)),
+        JobStatus::Withdrawn => ("aborted", None, None),
+        JobStatus::Ended => ("ended", None, None),
+        JobStatus::Forgotten => ("forgotten", None, None),
     }
 }
 
-/// Begins a job: as it is, and its deadline in milliseconds since the epoch.
+/// Begins a job; returns it and its deadline as Unix time in milliseconds.
 #[pyfunction]
 pub(crate) fn ingest_begin(
     py: Python<'_>,
@@ -118,7 +118,7 @@ pub(crate) fn ingest_begin(
     Ok((plain_job(&job), job.deadline().0))
 }
 
-/// Closes a job with these parts.
+/// Closes a job with the given parts.
 #[pyfunction]
 pub(crate) fn ingest_commit(
     py: Python<'_>,
@@ -136,7 +136,7 @@ pub(crate) fn ingest_commit(
     Ok((plain_job(&job), attempt.to_string(), tables, rows, bytes))
 }
 
-/// Gives a job up; what became of it.
+/// Aborts a job; returns its status.
 #[pyfunction]
 pub(crate) fn ingest_abort(
     py: Python<'_>,
@@ -149,7 +149,7 @@ pub(crate) fn ingest_abort(
     Ok(plain_standing(wait(py, process, job.abort(&env, deadline))?))
 }
 
-/// Asks for a job; with a time to wait: until it is taken in or refused.
+/// Requests a job; with a timeout, waits until it is installed or refused.
 #[pyfunction]
 pub(crate) fn ingest_submit(
     py: Python<'_>,
@@ -165,7 +165,7 @@ pub(crate) fn ingest_submit(
     Ok(plain_standing(wait(py, process, submit)?))
 }
 
-/// How a job stands.
+/// The status of a job.
 #[pyfunction]
 pub(crate) fn ingest_status(
     py: Python<'_>,
@@ -178,11 +178,11 @@ pub(crate) fn ingest_status(
     Ok(plain_standing(wait(py, process, ingest::status(&env, job, deadline))?))
 }
 
-/// A job that has staged something: id, deadline, objects, bytes, when the last was stored, and how
-/// it stands. Moments are milliseconds of Unix time.
+/// A job with staged objects: id, deadline, number of objects, bytes, time of the newest object,
+/// and status. Times are Unix time in milliseconds.
 type PlainStagedJob = (String, u64, u64, u64, Option<u64>, PlainStanding);
 
-/// Every job that has something in its folder.
+/// Lists all jobs with objects in their folder.
 #[pyfunction]
 pub(crate) fn ingest_jobs(
     py: Python<'_>,
@@ -198,7 +198,7 @@ pub(crate) fn ingest_jobs(
     Ok(jobs.into_iter().map(plain).collect())
 }
 
-/// Takes a job back by its id.
+/// Withdraws a job by its id.
 #[pyfunction]
 pub(crate) fn ingest_withdraw(
     py: Python<'_>,
@@ -215,7 +215,7 @@ fn job_named(py: Python<'_>, job: &str) -> PyResult<JobId> {
     JobId::parse(job).ok_or_else(|| error::invalid(py, "no ingest job reads like that"))
 }
 
-/// How a job stands, by who has it.
+/// The status of a job, by its id.
 #[pyfunction]
 pub(crate) fn ingest_status_of(
     py: Python<'_>,
@@ -247,7 +247,7 @@ impl RowSink for PartWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         PartWriter::push(self, kind, key, value, expires_at)
     }
 
@@ -264,9 +264,11 @@ impl RowSink for PartWriter {
     }
 }
 
-/// Stages one part of an ingest job, in any process: from `Job.writer`. One thread at a time.
+/// Stages one part of an ingest job, in any process; from `Job.writer`. Use it in one thread at
+/// a time.
 ///
-/// A context manager: leaving it completes the part, leaving it by an exception discards it.
+/// As a context manager it completes the part at the end of the block, and discards it if the block
+/// raises.
 #[pyclass(frozen, weakref, name = "PartWriter", module = "siltstone.ingest")]
 pub(crate) struct JobPartWriter {
     job: IngestJob,
@@ -280,7 +282,7 @@ enum PartState {
     Discarded,
 }
 
-/// A writer of a part.
+/// Makes a writer of a part.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what the Python function has checked")]
 pub(crate) fn ingest_writer<'py>(
@@ -325,7 +327,7 @@ impl JobPartWriter {
         work(process, held.get_mut(py)?)
     }
 
-    /// A `siltstone.ingest.Part`.
+    /// Makes a `siltstone.ingest.Part`.
     fn told<'py>(&self, py: Python<'py>, staged: &StagedPart) -> PyResult<Bound<'py, PyAny>> {
         let class = py.import("siltstone.ingest")?.getattr("Part")?;
         let bytes = staged.to_bytes(&self.job).raise(py)?;
@@ -339,12 +341,12 @@ impl JobPartWriter {
 
 #[pymethods]
 impl JobPartWriter {
-    /// Adds a row, in any order.
+    /// Adds a row. Rows can be added in any order.
     ///
-    /// :param ttl: the row is gone after this long, counted from now.
-    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-    /// :raises Invalid: an empty or oversized key or value. The writer is as before then.
-    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
+    /// :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -361,17 +363,18 @@ impl JobPartWriter {
         })
     }
 
-    /// Adds a tombstone: a row that says that `key` is gone.
+    /// Adds a tombstone: the ingest deletes `key`.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.with_writer(py, |process, writer| {
             push_row(py, process, writer, (Kind::Delete, key.as_ref(), &[]), None)
         })
     }
 
-    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-    ///     some of the rows added the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the part can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -386,11 +389,11 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Adds every key with the value beside it, and a tombstone where that is null: two Arrow
-    /// arrays of byte strings.
+    /// Adds each key with the value at the same position, and a tombstone for a null value. Keys
+    /// and values are two Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
-    ///     some of the rows added the part can only be discarded.
+    /// :raises Invalid: if the lengths differ or a key is null; as for `add`. After an error that
+    ///     was raised when some rows were added, the part can only be discarded.
     fn put_or_delete_many<'py>(
         &self,
         py: Python<'py>,
@@ -401,22 +404,23 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
     }
 
-    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
     /// `value`.
     ///
-    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-    ///     that came with some of the rows added the part can only be discarded.
-    /// :raises TypeError: no Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the part
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Completes the part: its tables are sorted, whole and durable. The answer is small, and
-    /// pickles; who closes the job needs it. Doing it twice is fine.
+    /// Completes the part: its tables are sorted, complete and durable. The result is small and
+    /// can be pickled; `Job.commit` needs it. Repeated calls return the same result.
     ///
-    /// :raises Invalid: rows with one key, naming both, counted from 0, unless `duplicates` is
-    ///     "last".
-    /// :raises Denied, Unavailable: as their texts say. There is no part then.
+    /// :raises Invalid: if rows have equal keys and `duplicates` is not "last"; the text names both
+    ///     rows, counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no part.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let Some(mut state) = self.state.try_lock() else {
             return Err(error::invalid(py, "a part's writer is used by one thread at a time"));
@@ -436,8 +440,7 @@ impl JobPartWriter {
         told
     }
 
-    /// Gives the part up, unless it is finished. What was uploaded of it is collected with the
-    /// job.
+    /// Discards the part, unless it is finished. Uploaded tables are collected with the job.
     fn discard(&self) {
         if let Some(mut state) = self.state.try_lock()
             && matches!(*state, PartState::Writing(_))
@@ -446,7 +449,7 @@ impl JobPartWriter {
         }
     }
 
-    /// How many rows were added.
+    /// Number of added rows.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match self.state.try_lock().as_deref() {
@@ -491,16 +494,18 @@ impl JobPartWriter {
 
 #[pymethods]
 impl Database {
-    /// Makes an ingest job part of the database: all of its rows at once, at one place of the
-    /// history, visible to this handle's reads when this returns and durable with the Commit.
-    /// Asked again it answers the same.
+    /// Adopts an ingest job: all of its rows in one commit, at one position in the history. The
+    /// rows are visible to this handle when the call returns, and durable with the Commit. Repeated
+    /// calls for the same job return the same result.
     ///
-    /// :param request: what `siltstone.ingest.Job.commit` gave, in whatever process.
-    /// :raises Conflict: the job is for another database or a state that a restore has undone; its
-    ///     deadline is over; it was aborted; a later version of its application was taken in.
-    /// :raises Invalid: tables of it are missing.
-    /// :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
-    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    /// :param request: the result of `siltstone.ingest.Job.commit`, from any process.
+    /// :raises Conflict: if the job is for another database or for a state that a restore has
+    ///     undone, if its deadline has passed, if it was aborted, or if a later version of its
+    ///     application was adopted.
+    /// :raises Invalid: if tables of the job are missing.
+    /// :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
+    ///     writer, or the next, adopts it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     fn ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Commit> {
         let request = asked(request)?;
         let held = self.held();
@@ -510,7 +515,7 @@ impl Database {
         Ok(Commit::new(process, commit))
     }
 
-    /// `ingest` of `siltstone.aio`.
+    /// `ingest` for `siltstone.aio`.
     fn _begin_ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let request = asked(request)?;
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
@@ -521,7 +526,7 @@ impl Database {
     }
 }
 
-/// Adds what this file and its neighbour for whole loads have to the module.
+/// Adds the items of this file and of `load` to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ingest_abort, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_begin, module)?)?;

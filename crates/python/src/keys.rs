@@ -1,5 +1,5 @@
-//! `siltstone.keys`: tuples as keys. Python's values become parts, and parts values; what they look
-//! like as bytes is the crate `siltstone-schema`'s (RFC 0032).
+//! `siltstone.keys`: tuples as keys. Converts Python values to parts of a key and back. The
+//! encoding belongs to the crate `siltstone-schema` (RFC 0032).
 
 use crate::bytes::BytesArg;
 use crate::error::{self, Raise, exception};
@@ -13,20 +13,20 @@ use pyo3::types::{
 use siltstone::{Error, Result};
 use siltstone_schema::tuple::{Decimal, Part, Parts, check_key, put_part, range_of};
 
-/// `date.toordinal` of 1970.
+/// `date.toordinal` of 1970-01-01.
 pub(crate) const ORDINAL_OF_1970: i32 = 719_163;
-/// Bits of the largest int that a key holds; a larger one is not even copied.
+/// Bits of the largest int that a key can hold; a larger int is refused before it is copied.
 const MAX_INT_BITS: u64 = 255 * 8;
-/// What a part may be.
+/// The types that a part may have.
 const TYPES: &str = "None, bool, int, float, Decimal, date, datetime, str, bytes and UUID";
 
-/// What else of Python's has to be at hand.
+/// Python types and constants that the conversion needs.
 pub(crate) struct Imported {
     pub(crate) decimal: Py<PyType>,
     uuid: Py<PyType>,
     pub(crate) date: Py<PyType>,
     pub(crate) timedelta: Py<PyType>,
-    /// 1970 in UTC, and a microsecond.
+    /// The Unix epoch in UTC, and one microsecond.
     pub(crate) epoch: Py<PyAny>,
     pub(crate) micro: Py<PyAny>,
 }
@@ -51,34 +51,36 @@ pub(crate) fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
     })
 }
 
-/// Adds what is here to the compiled module.
+/// Adds the functions of this module to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pack, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
     module.add_function(wrap_pyfunction!(prefix_range, module)?)
 }
 
-/// Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
-/// `unpack` gives the parts back.
+/// Packs `parts` into a key. Keys have the order of their tuples, part by part, and `unpack`
+/// returns the parts.
 ///
 /// =====================  ===============================================================
 /// ``None``               before everything else
 /// ``bool``               False, True
-/// ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
-/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
-/// ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+/// ``int``                by value; up to 255 bytes, so below 2 ** 2040 in magnitude
+/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are equal
+/// ``Decimal``            by value, so 1.5 equals 1.50; NaN is the largest
 /// ``date``               by day
 /// ``datetime``           by instant, to the microsecond; it must be aware
 /// ``str``                by code points
-/// ``bytes``              by their bytes; a bytearray or a memoryview will do
+/// ``bytes``              by their bytes; a bytearray or a memoryview is accepted too
 /// ``UUID``               by its bytes
 /// =====================  ===============================================================
 ///
-/// Types come before values, in this order: every int before every float. So ``1``, ``1.0``,
-/// ``True`` and ``Decimal(1)`` are four parts; give a place of your keys one type.
+/// Types are ordered before values, in the order of this table: every int sorts before every float.
+/// ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are therefore four different parts; use one type for
+/// each position of your keys.
 ///
-/// :raises Invalid: no parts, more than 65,535 bytes, a signalling NaN, an int that is too large.
-/// :raises TypeError: a part of another type; a datetime without a time zone.
+/// :raises Invalid: if there are no parts, the key is longer than 65,535 bytes, a part is a
+///     signalling NaN, or an int is too large.
+/// :raises TypeError: if a part has another type, or a datetime has no time zone.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
 fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyBytes>> {
@@ -87,11 +89,11 @@ fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py
     Ok(PyBytes::new(py, &key))
 }
 
-/// The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
-/// as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
-/// an int or a float.
+/// Returns the parts from which `pack` made `key`. They are equal to the packed parts, but not
+/// always identical: a Decimal is normalized as by `Decimal.normalize`, a datetime is in UTC, a
+/// bytearray becomes bytes, and a NumPy number becomes an int or a float.
 ///
-/// :raises Corruption: a key that `pack` never makes.
+/// :raises Corruption: if `key` was not made by `pack`.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
 fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
@@ -100,12 +102,14 @@ fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTupl
     PyTuple::new(py, values?)
 }
 
-/// Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
-/// `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
+/// Returns the first key and the exclusive end of all keys that begin with `parts`, for `start`
+/// and `end` of `scan`, `delete_range` and `approximate_size`. Without parts the range covers all
+/// keys that `pack` makes.
 ///
-/// A part is whole: ``prefix_range("DE")`` has ``("DE", 7)`` and ``("DE",)``, and not ``("DEN",)``.
+/// Only whole parts match: ``prefix_range("DE")`` covers ``("DE", 7)`` and ``("DE",)``, but not
+/// ``("DEN",)``.
 ///
-/// :raises Invalid, TypeError: as `pack`.
+/// :raises Invalid, TypeError: as for `pack`.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
 fn prefix_range<'py>(
@@ -116,7 +120,7 @@ fn prefix_range<'py>(
     Ok((PyBytes::new(py, &start), PyBytes::new(py, &end)))
 }
 
-/// The parts one behind the other.
+/// The concatenated encodings of the parts.
 fn packed(parts: &Bound<'_, PyTuple>) -> PyResult<Vec<u8>> {
     let mut key = Vec::with_capacity(64);
     for (position, part) in parts.iter().enumerate() {
@@ -131,7 +135,7 @@ fn put(key: &mut Vec<u8>, part: &Bound<'_, PyAny>, position: usize) -> PyResult<
         let put: Result<()> = put_part(key, &part).map_err(|error| error.with("part", position));
         put.raise(py)
     };
-    // A bool is an int to Python, and a datetime a date.
+    // In Python a bool is also an int, and a datetime is also a date.
     if let Ok(text) = part.cast::<PyString>() {
         return put(key, Part::Text(text.to_str()?.into()));
     }
@@ -168,7 +172,7 @@ fn put(key: &mut Vec<u8>, part: &Bound<'_, PyAny>, position: usize) -> PyResult<
         let bytes: BytesArg<'_> = part.extract()?;
         return put(key, Part::Bytes(bytes.as_ref().into()));
     }
-    // NumPy's integers are no int, and say so by this.
+    // NumPy integers are not ints, but have `__index__`.
     if part.hasattr("__index__")? {
         return put(key, int(&part.call_method0("__index__")?)?);
     }
@@ -194,16 +198,16 @@ fn int(number: &Bound<'_, PyAny>) -> PyResult<Part<'static>> {
     Ok(Part::BigInt { negative: number.lt(0)?, magnitude: magnitude.into() })
 }
 
-/// Microseconds since 1970, in integers: a float would be off by some.
+/// Microseconds since 1970, computed in integers, because a float would be imprecise.
 fn instant(at: &Bound<'_, PyAny>, position: usize) -> PyResult<i64> {
     let py = at.py();
     if at.call_method0("utcoffset")?.is_none() {
         return Err(PyTypeError::new_err(format!(
-            "parts[{position}] has no time zone, so nobody knows which moment it is: give it one, \
+            "parts[{position}] has no time zone, so its moment is unknown: give it a time zone, \
              as in datetime.now(timezone.utc); .astimezone() takes it as local time"
         )));
     }
-    // A Timestamp of pandas has more than a datetime, and is one.
+    // A pandas Timestamp is a datetime with nanoseconds.
     let finer = if at.is_exact_instance_of::<PyDateTime>() {
         0
     } else {
@@ -273,7 +277,7 @@ fn decimal_value<'py>(py: Python<'py>, number: Decimal) -> PyResult<Bound<'py, P
         Decimal::Finite { negative, digits, exponent } => {
             let digits = if digits.is_empty() { vec![0] } else { digits };
             let digits = PyTuple::new(py, digits.iter().map(|digit| u32::from(*digit)))?;
-            // Python's exponents end before 64 bits do; pack never met one beyond.
+            // Python's exponents have a range below 64 bits, so `pack` never encodes one beyond it.
             class.call1(((u8::from(negative), digits, exponent),)).map_err(|_| {
                 let text = "this key was not made of parts by pack: no Decimal has this exponent";
                 exception(py, &Error::corruption(text).with("exponent", exponent))

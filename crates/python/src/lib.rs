@@ -1,36 +1,36 @@
-//! `siltstone._native`: the Python binding (RFC 0009). It converts arguments, calls the engine,
-//! and converts results; it decides nothing. One verb or type per file.
+//! `siltstone._native`: the Python binding (RFC 0009). It converts arguments, calls the engine and
+//! converts results. It must not make decisions of its own. Each file holds one method or one type.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `process` | the runtime of this process, forks, subinterpreters, what is open |
-//! | `shared` | one handle for many openers |
+//! | `process` | the runtime of this process, forks, subinterpreters, open handles |
+//! | `shared` | one engine handle shared by several openers |
 //! | `held` | engine handles that a forked child leaks instead of touching |
-//! | `wait` | waiting without the interpreter, looking for signals |
-//! | `exit` | what happens before the interpreter goes |
-//! | `memory` | the allocator, which asks for huge pages |
-//! | `lines` | what the engine says, on its way to `logging` |
-//! | `error` | engine errors to Python exceptions |
+//! | `wait` | waiting without the interpreter lock, with checks for signals |
+//! | `exit` | the hook that runs before the interpreter exits |
+//! | `memory` | the allocator, which requests huge pages |
+//! | `lines` | log lines of the engine, forwarded to `logging` |
+//! | `error` | conversion of engine errors to Python exceptions |
 //! | `bytes`, `duration`, `expiry`, `column` | arguments: byte strings, times, Arrow columns |
-//! | `deletion`, `range` | arguments: what to delete, what to scan |
+//! | `deletion`, `range` | arguments: keys to delete, ranges to scan |
 //! | `source` | the reads that Database, Reader, Snapshot and Transaction share |
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
-//! | `operator` | merge operators of Python's |
-//! | `reached` | how far a scan has come |
+//! | `operator` | merge operators written in Python |
+//! | `reached` | the position of a scan |
 //! | `parts` | a long scan read by several threads |
-//! | `transaction` | a transaction, and its savepoints |
-//! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one verb each |
-//! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
+//! | `transaction` | transactions and their savepoints |
+//! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one method each |
+//! | `conditional`, `entry` | conditional writes and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
-//! | `units` | a compaction in units, for other processes |
-//! | `feed` | the change feed: what was committed, as Arrow |
-//! | `ingest` | ingest jobs: staged, closed, asked for, taken in |
-//! | `load` | any amount of Arrow data, on all cores |
+//! | `units` | a compaction split into units for other processes |
+//! | `feed` | the change feed: committed writes as Arrow data |
+//! | `ingest` | ingest jobs: begin, stage, close, request, abort |
+//! | `load` | bulk load of Arrow data on all cores |
 //! | `aio` | the compiled part of `siltstone.aio` |
-//! | `lsm` | the parts alone: `siltstone.lsm` |
-//! | `keys` | tuples as keys: `siltstone.keys` |
-//! | `table` | rows by columns: `siltstone.table` |
-//! | `shown` | how handles show themselves |
+//! | `lsm` | the parts of the engine, usable alone: `siltstone.lsm` |
+//! | `keys` | tuples encoded as keys: `siltstone.keys` |
+//! | `table` | rows with typed columns: `siltstone.table` |
+//! | `shown` | text representations of handles |
 
 #![forbid(unsafe_code)]
 
@@ -93,8 +93,9 @@ mod write;
 
 use pyo3::prelude::*;
 
-/// The module's content. It declares that it does not need the interpreter lock for its own
-/// consistency: every class is frozen, and what changes in it stands behind a lock of its own.
+/// The content of the module. `gil_used = false` declares that the module does not rely on the
+/// interpreter lock for its consistency: every class is frozen, and all mutable state has its own
+/// lock.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     process::refuse_subinterpreters(module.py())?;

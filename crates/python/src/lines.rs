@@ -1,5 +1,5 @@
-//! Lines of the engine on their way to Python's `logging` (RFC 0022): a bounded queue that any
-//! thread fills without asking for the interpreter, and that one thread of Python empties.
+//! Forwards log lines of the engine to Python's `logging` (RFC 0022) through a bounded queue. Any
+//! thread adds lines without the interpreter lock; one Python thread takes them out.
 
 use crate::process;
 use log::{LevelFilter, Log, Metadata, Record};
@@ -7,13 +7,13 @@ use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use std::collections::VecDeque;
 
-/// Lines that wait at most; further ones are dropped, and counted.
+/// Maximum number of queued lines; further lines are dropped and counted.
 const MOST: usize = 1024;
-/// A fork may leave a queue locked for ever in the child, which takes the next one: so many in
-/// turn.
+/// A fork may leave a queue locked for ever in the child, so the child uses the next queue. The
+/// queues are used in turn.
 const QUEUES: usize = 8;
 
-/// Logger, level as `logging` has it, text.
+/// Logger name, level as in `logging`, text.
 type LogLine = (String, u8, String);
 
 #[derive(Default)]
@@ -34,12 +34,12 @@ static LINES: [Queue; QUEUES] = [const {
     Queue { waiting, arrived: Condvar::new() }
 }; QUEUES];
 
-/// That of this process.
+/// The queue of this process.
 fn queue() -> Option<&'static Queue> {
     LINES.get(process::generation() as usize % QUEUES)
 }
 
-/// What the engine's lines are given to.
+/// The logger that receives the lines of the engine.
 struct ToPython;
 
 impl Log for ToPython {
@@ -75,29 +75,30 @@ fn level(level: log::Level) -> u8 {
     }
 }
 
-/// Has the engine speak to [`ToPython`].
+/// Installs [`ToPython`] as the logger of the engine.
 pub(crate) fn register() {
-    // Another copy of the module in this process was first: its lines serve both.
+    // Another copy of the module in this process registered first: its queue serves both.
     if log::set_logger(&ToPython).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
 }
 
-/// Has Python's thread run.
+/// Starts the Python thread that logs the lines.
 pub(crate) fn start(py: Python<'_>) {
-    // Without it nothing is lost but lines.
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("start"));
+    // If this fails, only log lines are lost.
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("start"));
 }
 
-/// No more lines come; waits until Python's thread has told those that are there.
+/// Marks the end of the queue, and waits until the Python thread has logged the queued lines.
 pub(crate) fn end(py: Python<'_>) {
     let Some(queue) = queue() else { return };
     queue.waiting.lock().over = true;
     queue.arrived.notify_all();
-    let _ = py.import("siltstone.lines").and_then(|lines| lines.call_method0("stop"));
+    let _ = py.import("siltstone._log_forwarding").and_then(|lines| lines.call_method0("stop"));
 }
 
-/// The lines that wait: those there are, or the next ones to come. `None` when there will be none.
+/// The queued lines; waits for the next ones if the queue is empty. `None` once the queue has
+/// ended.
 #[pyfunction]
 pub(crate) fn next_lines(py: Python<'_>) -> Option<Vec<LogLine>> {
     let queue = queue()?;

@@ -1,4 +1,4 @@
-//! `load`: any amount of Arrow data into a database, or into a part of an ingest job.
+//! `load`: bulk load of Arrow data into a database, or into a part of an ingest job.
 
 use crate::checkpoint::place;
 use crate::column::{check_type, needs_columns, null};
@@ -11,7 +11,7 @@ use crate::lsm::writer;
 use crate::process::Process;
 use crate::range::count;
 use crate::table::{TableBatches, TableStream};
-use crate::wait::{Paced, wait, wait_watched};
+use crate::wait::{PacedSignals, wait, wait_watched};
 use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, LargeBinaryArray,
@@ -26,15 +26,15 @@ use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartO
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory of a load unless the caller says otherwise.
+/// Default memory of a load.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// Bytes of rows from which on another table is begun.
+/// Bytes of rows at which a table ends and the next one begins.
 const TABLE_BYTES: u64 = 64 << 20;
-/// Rows and bytes that are taken at a time, at most: between two of them signals are looked for.
+/// Maximum rows and bytes of a piece: signals are checked between two pieces.
 const PIECE_ROWS: usize = 1 << 16;
 const PIECE_BYTES: usize = 8 << 20;
 
-/// A column of byte strings, read where it lies.
+/// A column of byte strings, read in place.
 enum Cells {
     Binary(BinaryArray),
     Large(LargeBinaryArray),
@@ -43,7 +43,7 @@ enum Cells {
 }
 
 impl Cells {
-    /// Types were checked; any other has no rows.
+    /// The type was checked before; a column of any other type has no rows.
     fn of(array: &ArrayRef) -> Cells {
         match array.data_type() {
             DataType::LargeBinary => Cells::Large(array.as_binary::<i64>().clone()),
@@ -110,25 +110,25 @@ impl RowBatch for ArrowRows {
     }
 }
 
-/// The columns of some rows.
+/// The columns `key` and `value` of some rows.
 type Columns = (ArrayRef, ArrayRef);
 
-/// Where rows come from.
-enum Incoming<'py> {
+/// The source of the rows.
+enum IncomingRows<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
     /// Rows of a table, encoded.
     Own(TableBatches),
-    /// Whatever gives batches, tables, or pairs of columns; and what was given last.
+    /// An iterable of batches, tables, or pairs of columns, and its current item.
     Items(Bound<'py, PyIterator>, Item),
 }
 
-/// What is being read of several.
+/// The current item of an iterable.
 enum Item {
     Stream(Box<dyn RecordBatchReader + Send>),
-    /// Rows of a table, encoded.
+    /// Encoded rows of a table.
     Own(TableBatches),
-    /// Parts of a pair, the last one first.
+    /// The remaining parts of a pair, in reverse order.
     Pair(Vec<Columns>),
 }
 
@@ -138,7 +138,7 @@ fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>
     Ok(reader)
 }
 
-/// The next batch; the interpreter lock is given up meanwhile, for whoever takes long to bring it.
+/// The next batch. The interpreter lock is released meanwhile, because the producer may take long.
 fn next_batch(
     py: Python<'_>,
     reader: &mut (dyn RecordBatchReader + Send),
@@ -156,7 +156,7 @@ fn next_batch(
     next.transpose().map_err(|error| ended(py, error))
 }
 
-/// As [`next_batch`], of rows that were columns of a table.
+/// As [`next_batch`], for encoded rows of a table.
 fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<Columns>> {
     let next = py.detach(|| batches.next().transpose()).map_err(|error| ended(py, error))?;
     let Some(rows) = next else { return Ok(None) };
@@ -169,25 +169,25 @@ fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<C
     }
 }
 
-impl<'py> Incoming<'py> {
+impl<'py> IncomingRows<'py> {
     /// # Errors
-    /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
-    fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+    /// TypeError if `data` is neither Arrow data nor iterable; Invalid for missing columns.
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<IncomingRows<'py>> {
         if let Some(own) = TableStream::encoded(data) {
-            return Ok(Incoming::Own(own?));
+            return Ok(IncomingRows::Own(own?));
         }
         if is_arrow(data)? {
-            return Ok(Incoming::Stream(reader(data)?));
+            return Ok(IncomingRows::Stream(reader(data)?));
         }
         let items = data.try_iter().map_err(|_| not_rows(data))?;
-        Ok(Incoming::Items(items, Item::Pair(Vec::new())))
+        Ok(IncomingRows::Items(items, Item::Pair(Vec::new())))
     }
 
     fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
         let (items, open) = match self {
-            Incoming::Stream(reader) => return next_batch(py, &mut **reader),
-            Incoming::Own(batches) => return next_encoded(py, batches),
-            Incoming::Items(items, open) => (items, open),
+            IncomingRows::Stream(reader) => return next_batch(py, &mut **reader),
+            IncomingRows::Own(batches) => return next_encoded(py, batches),
+            IncomingRows::Items(items, open) => (items, open),
         };
         loop {
             let columns = match open {
@@ -212,10 +212,10 @@ impl<'py> Incoming<'py> {
     }
 }
 
-/// Two Arrow arrays, cut where either has a chunk's end; the last part first.
+/// Two Arrow arrays, split at the chunk boundaries of both, in reverse order.
 ///
 /// # Errors
-/// TypeError for anything else; Invalid where they differ in length.
+/// TypeError for other types; Invalid if the lengths differ.
 fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
     let (Ok(keys), Ok(values), 2) = (pair.get_item(0), pair.get_item(1), pair.len()) else {
         return Err(not_rows(pair));
@@ -229,7 +229,7 @@ fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
         let text = format!("there are {} keys and {} values", rows(&keys), rows(&values));
         return Err(error::invalid(pair.py(), text));
     }
-    // From the end: what is left of a chunk goes back.
+    // From the end: the rest of a chunk is pushed back.
     while let (Some(key), Some(value)) = (keys.pop(), values.pop()) {
         let rows = key.len().min(value.len());
         let end = |chunk: ArrayRef, chunks: &mut Vec<ArrayRef>| {
@@ -255,7 +255,7 @@ fn not_rows(data: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// The rows of two columns, in pieces; `first` is the number of the first row.
+/// The rows of two columns in pieces; `first` is the number of the first row.
 fn pieces(
     py: Python<'_>,
     (keys, values): &Columns,
@@ -282,17 +282,17 @@ fn pieces(
     }))
 }
 
-/// Who is told how far it is.
+/// The progress callback.
 type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// Hands all rows over.
+/// Passes all rows to the load.
 fn pump<'py>(
     py: Python<'py>,
     process: &'static Process,
-    mut feed: Incoming<'py>,
+    mut feed: IncomingRows<'py>,
     (loader, told): (&mut Loader, Told<'_, 'py>),
 ) -> PyResult<()> {
-    let (mut rows, mut paced) = (0, Paced::new());
+    let (mut rows, mut paced) = (0, PacedSignals::new());
     let progress = Arc::clone(loader.progress());
     while let Some(columns) = feed.next(py)? {
         for piece in pieces(py, &columns, rows)? {
@@ -307,7 +307,7 @@ fn pump<'py>(
     Ok(())
 }
 
-/// Says once that all is done. What is raised by that changes nothing any more.
+/// Reports completion once. An exception raised by this call is ignored.
 fn tell_the_end(py: Python<'_>, progress: &siltstone::Progress, told: Told<'_, '_>) {
     let (_, all) = progress.so_far();
     if let Some(told) = told
@@ -317,7 +317,7 @@ fn tell_the_end(py: Python<'_>, progress: &siltstone::Progress, told: Told<'_, '
     }
 }
 
-/// What the caller says of a load.
+/// The options of a load, from the arguments of the caller.
 fn load_options(
     py: Python<'_>,
     (sorted, duplicates): (bool, &str),
@@ -337,7 +337,7 @@ fn load_options(
     })
 }
 
-/// Seconds by phase.
+/// Seconds of each phase.
 fn seconds<'py>(
     py: Python<'py>,
     phases: LoadPhases,
@@ -352,7 +352,7 @@ fn seconds<'py>(
     Ok(seconds)
 }
 
-/// Rows, bytes and tables of a part, what travels of it, and seconds by phase.
+/// Rows, bytes and tables of a part, its pickled form, and the seconds of each phase.
 type LoadedPart<'py> = (u64, u64, u64, Bound<'py, PyBytes>, Bound<'py, PyDict>);
 
 /// Loads Arrow data into a part of a job.
@@ -381,7 +381,7 @@ pub(crate) fn ingest_load<'py>(
         table_bytes: load.table_bytes,
     };
     let (process, env, _) = place(py, url, store_options)?;
-    let feed = Incoming::of(data)?;
+    let feed = IncomingRows::of(data)?;
     let mut loader = job.loader(&env, how, load);
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
@@ -394,28 +394,32 @@ pub(crate) fn ingest_load<'py>(
 
 #[pymethods]
 impl Database {
-    /// Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
-    /// once, at one place of the history. When this returns it is durable.
+    /// Loads any amount of Arrow data: sorts it, builds tables on all cores, and makes all rows
+    /// visible and durable in one commit, at one position in the history.
     ///
-    /// :param data: what has `__arrow_c_stream__` or `__arrow_c_array__`, with the columns `key`
-    ///     and `value` of binary or text: a pyarrow table or reader, a data frame of polars or
-    ///     pandas, a relation of duckdb; or an iterable of such data, or of pairs of Arrow arrays.
-    /// :param sorted: rows come in ascending order of their keys. Otherwise they are sorted.
-    /// :param duplicates: "error", or "last": of rows with one key the one that came last counts.
-    /// :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
-    ///     holds itself; what is more is sorted through files in `scratch`.
+    /// :param data: an object with `__arrow_c_stream__` or `__arrow_c_array__` and the columns
+    ///     `key` and `value` of binary or text, such as a pyarrow table or reader, a data frame of
+    ///     polars or pandas, or a relation of duckdb; or an iterable of such data, or of pairs of
+    ///     Arrow arrays.
+    /// :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
+    /// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+    ///     them.
+    /// :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
+    ///     memory of `data` itself. Larger data is sorted through files in `scratch`.
     /// :param scratch: an existing local folder (by default that of `tempfile`).
-    /// :param progress: called a few times a second with bytes done and bytes to do, as far as is
-    ///     known: each row counts when it is read, and when it is in a table; and at the end,
-    ///     when all is done. What it raises before that ends the load.
-    /// :return: `LoadResult`. What was there before stays where the rows have other keys.
-    /// :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
-    ///     rows with one key, naming the key and both rows. Nothing is loaded then.
-    /// :raises TypeError: data or columns of another kind.
-    /// :raises Timeout: all is uploaded; this writer, or the next, makes it visible.
-    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    /// :param on_progress: called a few times a second, and at the end, with the bytes done and the
+    ///     bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
+    ///     a table. An exception that it raises before the end ends the load.
+    /// :return: `LoadResult`. Existing rows with other keys are kept.
+    /// :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
+    ///     names the row, counted from 0), or rows have equal keys (the text names the key and both
+    ///     rows). No row is loaded.
+    /// :raises TypeError: if the data or a column has an unsupported type.
+    /// :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
+    ///     or the next, completes it.
+    /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     #[pyo3(signature = (data, *, sorted=false, duplicates="error", memory_bytes=None,
-        scratch=None, progress=None))]
+        scratch=None, on_progress=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     fn load<'py>(
         &self,
@@ -425,22 +429,22 @@ impl Database {
         duplicates: &str,
         memory_bytes: Option<Bound<'py, PyAny>>,
         scratch: Option<Bound<'py, PyAny>>,
-        progress: Option<&Bound<'py, PyAny>>,
+        on_progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         let engine = held.get(py)?.clone();
         let process = held.process();
         let how = load_options(py, (sorted, duplicates), memory_bytes, scratch)?;
-        let feed = Incoming::of(data)?;
+        let feed = IncomingRows::of(data)?;
         let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
         let loader = error::Raise::raise(load.loader(), py)?;
         let done = Arc::clone(loader.progress());
-        pump(py, process, feed, (loader, progress))?;
-        let report = wait_watched(py, process, load.finish(), (&done, progress))?;
-        tell_the_end(py, &done, progress);
+        pump(py, process, feed, (loader, on_progress))?;
+        let report = wait_watched(py, process, load.finish(), (&done, on_progress))?;
+        tell_the_end(py, &done, on_progress);
         let seconds = seconds(py, report.phases, Some(report.commit))?;
         let seq = report.seq.map(siltstone::Seq::get);
-        let class = py.import("siltstone.loading")?.getattr("LoadResult")?;
+        let class = py.import("siltstone._load_result")?.getattr("LoadResult")?;
         class.call1((report.rows, report.bytes, report.tables, seq, seconds))
     }
 }

@@ -1,11 +1,12 @@
-//! Where the extension's memory comes from.
+//! The memory allocator of the extension.
 //!
-//! A warm read waits for memory: for the row's cache line, and before that for the address's
-//! translation. Half a gigabyte of blocks on pages of 4 KiB has 131,072 translations, far more than
-//! a core keeps; on pages of 2 MiB it has 256. The system's allocator asks for those only if the
-//! environment said so before the process began. So on Linux the extension has jemalloc, told to
-//! ask for them; the interpreter and other extensions keep the system's. `.cargo/config.toml` holds
-//! what it is told, RFC 0016 why, with the figures of the allocators that were compared.
+//! A warm read waits for memory: for the cache line of the row, and before that for the translation
+//! of its address. Half a gigabyte of blocks needs 131,072 translations with pages of 4 KiB, far
+//! more than a core caches, but only 256 with pages of 2 MiB. The system allocator requests such
+//! pages only if the environment said so before the process started. So on Linux the extension uses
+//! jemalloc, configured to request them; the interpreter and other extensions keep the system
+//! allocator. The configuration is in `.cargo/config.toml`; RFC 0016 gives the reasons and a
+//! comparison of allocators.
 
 use pyo3::prelude::*;
 
@@ -13,15 +14,16 @@ use pyo3::prelude::*;
 #[global_allocator]
 static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Bytes that the extension's allocator has given out, which the system's count lacks; 0 where the
-/// system's is the one. For tests: what threads keep for later counts as given out.
+/// Bytes allocated by the allocator of the extension, which the count of the system does not
+/// include; 0 if the extension uses the system allocator. For tests: memory cached by threads
+/// counts as allocated.
 #[pyfunction]
 pub(crate) fn memory_in_use() -> usize {
     #[cfg(target_os = "linux")]
     {
         use tikv_jemalloc_ctl::{epoch, stats};
-        // Its figures stand still between two turns of its epoch. Neither can fail in a build with
-        // statistics, which the dependency's feature asks for.
+        // The figures change only when the epoch advances. Neither call can fail in a build with
+        // statistics, which the feature of the dependency enables.
         let turned = epoch::advance().is_ok();
         if turned { stats::allocated::read().unwrap_or(0) } else { 0 }
     }

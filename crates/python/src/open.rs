@@ -1,4 +1,5 @@
-//! Opening: from a URL and options to a handle.
+//! Opening: from a URL and options to a handle. The conversion of the arguments opens nothing, so
+//! an invalid argument has no effect.
 
 use crate::checkpoint::read_at;
 use crate::database::Database;
@@ -7,7 +8,7 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
-use crate::shared::{self, Meeting, Opening};
+use crate::shared::{self, Opening, SharedPlace};
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -17,29 +18,30 @@ use siltstone::store::url;
 use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, Transient, task};
 use std::sync::Arc;
 
-/// What opening for writing takes, from Python's arguments.
+/// The arguments of an open for writing, converted from Python.
 pub(crate) struct Arguments {
     pub(crate) process: &'static Process,
     pub(crate) env: Env,
     pub(crate) opening: Opening,
-    /// Where those meet who share the handle.
-    pub(crate) meeting: Option<Arc<Meeting>>,
+    /// The registry entry through which openers share the handle.
+    pub(crate) meeting: Option<Arc<SharedPlace>>,
     pub(crate) place: String,
 }
 
-/// What may be done about a database that is there, or not, who opens it with whom, and whether it
-/// is one that ingest jobs may come behind; last, of one that is opened for a moment, whether it
-/// ends others of its kind.
+/// How to open: whether to create the database if it does not exist (`create`), what to do about
+/// the previous writer (`take_over`, see [`OpenOptions`]), whether the handle is shared, whether
+/// the database accepts ingest jobs behind all other data, and, for a handle that is opened only
+/// briefly, whether it fences other handles of its kind.
 #[derive(FromPyObject)]
-pub(crate) struct Manner(bool, Option<bool>, bool, bool, Option<bool>);
+pub(crate) struct OpenMode(bool, Option<bool>, bool, bool, Option<bool>);
 
 impl Arguments {
     /// # Errors
-    /// TypeError, Invalid, Unsupported, as opening; nothing was opened then.
+    /// TypeError, Invalid, Unsupported, as for opening. Nothing is opened then.
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        Manner(create, take_over, shared, allow_ingest_behind, transient): Manner,
+        OpenMode(create, take_over, shared, allow_ingest_behind, transient): OpenMode,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
@@ -67,21 +69,22 @@ impl Arguments {
         Ok(Arguments { process, env, opening, meeting, place: shown(url) })
     }
 
-    /// Of a table of these columns: made so, or refused where there is another.
+    /// For a table with these columns: the table is created with them, and an existing table with
+    /// other columns is refused.
     pub(crate) fn of_table(mut self, schema: OwnSchema) -> Arguments {
         self.opening.how.schema = Some(schema);
         self
     }
 
-    /// Whether others may have the same handle.
+    /// Whether other openers may share the handle.
     pub(crate) fn is_shared(&self) -> bool {
         self.meeting.is_some()
     }
 
-    /// Opens it; `occupancy` ends an opening that nobody waits for, where nobody shares it.
+    /// Opens the database. `occupancy` ends an unshared open that the caller no longer waits for.
     ///
     /// # Errors
-    /// As the engine's opening; Invalid where a shared one was opened otherwise.
+    /// As the open of the engine; Invalid if a shared handle is open with other options.
     pub(crate) async fn open(self, occupancy: Occupancy) -> Result<Database> {
         let Arguments { process, env, opening, meeting, place } = self;
         match meeting {
@@ -100,7 +103,7 @@ impl Arguments {
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
@@ -109,8 +112,9 @@ pub(crate) fn open(
     wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
 
-/// Opens a reader. `provider` names the function that `store_options` came from; it travels with
-/// a pickle, where they do not; `described` is the merge operator as the caller gave it.
+/// Opens a reader. `provider` is the name of the function that returned `store_options`; a pickle
+/// contains the name but not the options. `described` is the merge operator as the caller passed
+/// it.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
 #[pyo3(signature = (url, named, store_options, provider, at, operator, described))]
@@ -136,10 +140,10 @@ pub(crate) fn open_reader(
     Reader::open(py, place, named)
 }
 
-/// The effects for a database at `place`, a URL or a path.
+/// The environment (store, clock, randomness) for a database at `place`, a URL or a path.
 ///
 /// # Errors
-/// Invalid for a URL or store options that name no store; what the store's set-up gives.
+/// Invalid for a URL or store options that do not describe a store; errors of setting up the store.
 pub(crate) fn env(
     py: Python<'_>,
     process: &'static Process,
@@ -148,17 +152,20 @@ pub(crate) fn env(
 ) -> PyResult<Env> {
     let _entered = process.handle().enter();
     let effects = task::tokio_effects(process.handle().clone());
-    let store = url::parse(place, store_options, environment(), &effects).raise(py)?;
+    // Without the interpreter lock: an AWS profile may run a process to get credentials.
+    let parse = || url::parse(place, store_options, environment(), &effects);
+    let store = py.detach(parse).raise(py)?;
     Ok(effects.with_store(store))
 }
 
-/// The variables of this process, for stores. What is not Unicode configures none.
+/// The environment variables of this process, for stores. Variables that are not Unicode are
+/// ignored.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// A function of the caller's that gives store options.
+/// A function of the caller that returns store options.
 struct PythonSource(Py<PyAny>);
 
 impl OptionsSource for PythonSource {
@@ -176,11 +183,11 @@ impl OptionsSource for PythonSource {
     }
 }
 
-/// Store options as text. A dict with the attribute `renewed` came from a function, which gives
-/// newer ones.
+/// Store options as text. A dict with the attribute `renewed` was returned by a function, which can
+/// be called again for newer options.
 ///
 /// # Errors
-/// TypeError that names the option, never its value.
+/// TypeError that contains the name of the option, never its value.
 pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
     let options = plain_text_of(named)?;
     Ok(match named.getattr_opt("renewed")? {
@@ -210,17 +217,17 @@ fn plain_text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
     pairs.collect()
 }
 
-/// The option that may be a moment.
+/// The only option that may be a point in time.
 const EXPIRES_AT: &str = "expires_at";
 
-/// Seconds since 1970, of a number or a datetime.
+/// Seconds since the Unix epoch, from a number or a datetime.
 fn moment_of(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().or_else(|_| value.call_method0("timestamp")?.extract())
 }
 
-/// The URL without what may be secret: user and password before the host, and everything from
-/// the first question mark on (signatures of shared links). A path of a local folder is shown
-/// whole: there, these are letters like others.
+/// The URL without possible secrets: without user and password before the host, and without
+/// everything from the first question mark on (signatures of shared links). A path of a local
+/// folder is shown in full, because these characters have no special meaning in a path.
 pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let rest = rest.split('?').next().unwrap_or_default();

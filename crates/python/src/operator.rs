@@ -1,20 +1,21 @@
-//! Merge operators: the built-in ones by name, and functions of Python's.
+//! Merge operators: built-in ones by name, and functions written in Python.
 
-use crate::error::{Raise, Raised};
+use crate::error::{CallerException, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use siltstone::{Error, ErrorKind, MergeOperator, Result, built_in_operator, built_in_operators};
 use std::fmt;
 use std::sync::Arc;
 
-/// What `siltstone.merging.described` makes of the argument: nothing, a name, or a name with one or
-/// two functions.
+/// The result of `siltstone.merging.described` for the argument: nothing, a name, or a name with
+/// one or two functions.
 type Described = (String, Py<PyAny>, Option<Py<PyAny>>);
 
 /// The operator that the argument describes.
 ///
 /// # Errors
-/// Invalid for a name that is not built in; TypeError for anything that describes none.
+/// Invalid if no built-in operator has the name; TypeError if the argument does not describe an
+/// operator.
 pub(crate) fn operator(
     described: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<Arc<dyn MergeOperator>>> {
@@ -40,8 +41,8 @@ pub(crate) fn operator_names() -> Vec<&'static str> {
     built_in_operators().collect()
 }
 
-/// An operator of Python functions. They are called by whatever thread reads or compacts, with
-/// the interpreter lock taken for the call.
+/// A merge operator made of Python functions. The threads that read or compact call them, with the
+/// interpreter lock taken for the call.
 struct Functions {
     name: String,
     fold: Py<PyAny>,
@@ -55,11 +56,12 @@ impl fmt::Debug for Functions {
 }
 
 impl Functions {
-    /// Calls with the interpreter, if there still is one.
+    /// Calls the function with the interpreter lock, unless the interpreter has exited.
     fn call<T>(&self, work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
         let called = Python::try_attach(|py| {
             let called = work(py);
-            // Before anybody else sees it: the exception of a signal is the main thread's.
+            // Converted before other code sees the exception: an exception of a signal handler
+            // belongs to the main thread.
             called.map_err(|raised| (raised.to_string(), raised))
         });
         match called {
@@ -67,7 +69,7 @@ impl Functions {
             Some(Err((text, raised))) => {
                 Err(Error::invalid(format!("the merge operator failed with {text}"))
                     .with("merge_operator", &self.name)
-                    .caused_by(Raised::new(raised)))
+                    .caused_by(CallerException::new(raised)))
             }
             None => Err(Error::new(ErrorKind::Closed, "the interpreter is exiting")),
         }

@@ -1,4 +1,4 @@
-//! Options: named values to the engine's table and back.
+//! Options: from named values to the option table of the engine and back.
 
 use crate::duration::seconds;
 use crate::error::{self, Raise};
@@ -9,8 +9,8 @@ use siltstone::{Error, OptionKind, OptionValue, Options};
 /// The engine's options with `named` set.
 ///
 /// # Errors
-/// Invalid for an unknown name, a wrong type or a value out of range, naming the option and its
-/// range; Unsupported for options of parts not built yet.
+/// Invalid for an unknown name, a wrong type or a value out of range, with the option and its
+/// range; Unsupported for options of features that are not built yet.
 pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut options = Options::default();
     for (name, value) in flat(named)? {
@@ -20,7 +20,7 @@ pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(options)
 }
 
-/// What was named, with the options of groups one by one: the group's name, a dot, their own.
+/// The named options, with options of groups flattened to `group.option`.
 fn flat<'py>(named: &Bound<'py, PyDict>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
     let mut flat = Vec::new();
     for (name, value) in named.iter() {
@@ -54,7 +54,7 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
         return Ok(OptionValue::Text(text.to_string()));
     }
     let is_real = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyDelta>();
-    // Whatever counts as an integer, numpy's among it.
+    // Any type that counts as an integer, including NumPy integers.
     if !is_real && let Ok(number) = value.call_method0("__index__") {
         return match number.extract::<u64>() {
             Ok(number) => Ok(OptionValue::Int(number)),
@@ -67,7 +67,7 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     }
 }
 
-/// The engine's refusal for values that its [`OptionValue`] cannot even hold.
+/// The error of the engine for values that [`OptionValue`] cannot hold.
 fn refused(name: &str, value: &Bound<'_, PyAny>, text: &str) -> PyResult<PyErr> {
     let py = value.py();
     let info = Options::info(name).raise(py)?;
@@ -86,7 +86,8 @@ fn to_python<'py>(py: Python<'py>, value: OptionValue) -> PyResult<Bound<'py, Py
     })
 }
 
-/// `named`, checked and in plain types: seconds as floats, counts as integers, groups as dicts.
+/// Checks `named` and returns it in plain types: seconds as floats, counts as integers, groups as
+/// dicts.
 #[pyfunction]
 pub(crate) fn check_options<'py>(named: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
     let py = named.py();
@@ -109,8 +110,8 @@ pub(crate) fn check_options<'py>(named: &Bound<'py, PyDict>) -> PyResult<Bound<'
     Ok(checked)
 }
 
-/// The options `named` of a group, each checked and in plain types. Whether they fit the others is
-/// known only once all are together.
+/// Checks the options `named` of a group one by one and returns them in plain types. Whether they
+/// are consistent with the other options is checked when all options are combined.
 #[pyfunction]
 pub(crate) fn check_group<'py>(
     group: &str,
@@ -128,7 +129,8 @@ pub(crate) fn check_group<'py>(
     Ok(checked)
 }
 
-/// One tuple an option, those of groups included: name, kind, default, range in words, meaning.
+/// One tuple for each option, including those of groups: name, kind, default, range in words,
+/// meaning.
 #[pyfunction]
 #[expect(clippy::type_complexity, reason = "a row of a table, taken apart on the Python side")]
 pub(crate) fn option_table<'py>(

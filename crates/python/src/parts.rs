@@ -1,55 +1,56 @@
-//! A long scan read by several threads: each reads every n-th part of the range and puts batches
-//! of rows into a queue of its own; whoever consumes them takes the queues in turn, so that rows
-//! come in order.
+//! Reads a long scan by several threads. With n threads, each thread reads every n-th part of the
+//! range and puts batches of rows into its own queue. The consumer takes from the queues in turn,
+//! so rows arrive in order.
 //!
 //! ```text
 //! parts:     0 1 2 3 4 5      thread 0 reads 0 2 4, thread 1 reads 1 3 5
 //! consumer:  queue 0 until part 0 ends, queue 1 until part 1 ends, queue 0 …
 //! ```
 //! A queue holds [`QUEUE`] batches and then blocks its thread, so memory is bounded by six batches
-//! a thread however slow the consumer is.
+//! per thread, however slow the consumer is.
 
 use crate::process::Process;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use siltstone::{Error, ErrorKind, Fill, Result, Rows, Scan};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
-/// Stored bytes of a part: enough that its start, a seek in every table, costs nothing a row.
+/// Stored bytes per part: large enough that the start of a part, a seek in every table, adds no
+/// noticeable cost per row.
 pub(crate) const PART_BYTES: u64 = 8 << 20;
-/// Batches a queue holds.
+/// Capacity of a queue in batches.
 const QUEUE: usize = 4;
-/// Bytes of a batch at most: few enough that allocators hand the memory of batches that were
-/// consumed out again, in place of fresh pages that must be cleared.
+/// Maximum bytes of a batch: small enough that the allocator reuses the memory of consumed batches
+/// instead of fresh pages that must be zeroed.
 const BATCH_BYTES: usize = 1 << 20;
-/// Threads at most; reading is bound by memory before that many.
+/// Maximum number of threads; memory bandwidth limits reading below that number.
 const MAX_THREADS: usize = 4;
 
-/// What a thread says.
+/// A message from a reading thread.
 enum Message {
-    /// Rows of the part at hand.
+    /// Rows of the current part.
     Rows(Rows),
-    /// The part at hand has no more.
+    /// The current part has no more rows.
     PartEnd,
-    /// The scan is over.
+    /// The scan has failed.
     Failed(Error),
 }
 
-/// What waiting for rows came to.
-pub(crate) enum Waited {
+/// The result of waiting for rows.
+pub(crate) enum RowWait {
     /// The next rows.
     Rows(Rows),
     /// There are no more.
     End,
-    /// Nothing yet: look for signals, then ask again.
+    /// No rows yet: check for signals, then call again.
     Later,
 }
 
-/// The consumer's end.
+/// The consuming side of the scan.
 pub(crate) struct Parts {
     queues: Vec<Receiver<Message>>,
-    /// Whose part is consumed.
+    /// The queue that is consumed now.
     turn: usize,
-    /// Parts that have not ended.
+    /// Parts that have not ended yet.
     left: usize,
     /// Rows that are still wanted.
     rows_left: u64,
@@ -61,10 +62,10 @@ pub(crate) fn threads() -> usize {
 }
 
 impl Parts {
-    /// Starts threads that read `parts`, of which `rows` rows are wanted.
+    /// Starts threads that read `parts`, up to `rows` rows in total.
     ///
     /// # Errors
-    /// Unavailable when threads cannot be started.
+    /// Unavailable if threads cannot be started.
     pub(crate) fn start(
         process: &'static Process,
         parts: Vec<Scan>,
@@ -91,30 +92,31 @@ impl Parts {
         Ok(Parts { queues, turn: 0, left, rows_left: rows })
     }
 
-    /// Waits for the next rows, for a while.
+    /// Waits a limited time for the next rows.
     ///
     /// # Errors
-    /// What reading gave; Closed when the interpreter exits. The scan is over then.
-    pub(crate) fn next(&mut self) -> Result<Waited> {
+    /// The errors of reading; Closed if the interpreter is exiting. After an error the scan is
+    /// over.
+    pub(crate) fn next(&mut self) -> Result<RowWait> {
         while self.left > 0 {
             let Some(queue) = self.queues.get(self.turn) else { break };
             match queue.recv_timeout(SIGNAL_INTERVAL) {
-                Ok(Message::Rows(rows)) => return Ok(Waited::Rows(self.take(rows))),
+                Ok(Message::Rows(rows)) => return Ok(RowWait::Rows(self.take(rows))),
                 Ok(Message::PartEnd) => {
                     self.left -= 1;
                     self.turn = (self.turn + 1) % self.queues.len();
                 }
                 Ok(Message::Failed(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => return Ok(Waited::Later),
+                Err(RecvTimeoutError::Timeout) => return Ok(RowWait::Later),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::new(ErrorKind::Closed, "the interpreter is exiting"));
                 }
             }
         }
-        Ok(Waited::End)
+        Ok(RowWait::End)
     }
 
-    /// As many of `rows` as are wanted. With the last one the threads are let go.
+    /// Returns as many of `rows` as are wanted. After the last wanted row the threads are released.
     fn take(&mut self, mut rows: Rows) -> Rows {
         if rows.len() as u64 >= self.rows_left {
             rows.truncate(self.rows_left as usize);
@@ -126,7 +128,7 @@ impl Parts {
     }
 }
 
-/// Reads a thread's parts one after another. Ends early when nobody listens any more.
+/// Reads the parts of one thread one after another. Ends early if the consumer has gone.
 fn read_share(
     process: &'static Process,
     share: Vec<Scan>,
@@ -153,7 +155,7 @@ fn read_share(
     }
 }
 
-/// The next rows of a part, none at its end; `None` when the runtime has ended.
+/// The next rows of a part, no rows at its end; `None` if the runtime has ended.
 fn read_batch(
     process: &'static Process,
     part: &mut Scan,
@@ -168,9 +170,9 @@ fn read_batch(
                 let mut fetch = part.fetch();
                 loop {
                     match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
-                        Polled::Done(done) => break done?,
-                        Polled::Later => {}
-                        Polled::Over => return Ok(None),
+                        PollOutcome::Done(done) => break done?,
+                        PollOutcome::Later => {}
+                        PollOutcome::Over => return Ok(None),
                     }
                 }
             }
@@ -180,7 +182,7 @@ fn read_batch(
     Ok(Some(rows))
 }
 
-/// The size of the largest batch so far: the next one is likely as large.
+/// The size of the largest batch so far, as an estimate for the next one.
 #[derive(Default)]
 pub(crate) struct BatchSize {
     rows: usize,
@@ -189,12 +191,12 @@ pub(crate) struct BatchSize {
 }
 
 impl BatchSize {
-    /// No rows, with room for a batch of this size.
+    /// An empty row buffer with capacity for a batch of this size.
     pub(crate) fn empty_rows(&self) -> Rows {
         Rows::with_capacity(self.rows, self.key_bytes, self.value_bytes)
     }
 
-    /// Takes `rows` for the next batch's measure.
+    /// Includes the size of `rows` in the estimate.
     pub(crate) fn note(&mut self, rows: &Rows) {
         self.rows = self.rows.max(rows.len());
         self.key_bytes = self.key_bytes.max(rows.keys.bytes.len());

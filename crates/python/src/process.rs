@@ -1,14 +1,14 @@
-//! What this process has: one runtime, and the databases that are open.
+//! State of this process: one runtime and the list of open databases.
 //!
-//! A fork leaves a child with one thread. Any lock that another thread held stays taken for ever,
-//! and the runtime has no workers. So a child never touches what its parent made: a hook counts a
-//! generation up, everything made before is recognised by its generation and leaked, and the
-//! child makes its own on first use.
+//! A fork leaves the child with one thread. A lock held by another thread stays locked for ever,
+//! and the runtime has no workers. So a child must never touch objects of its parent: a fork hook
+//! increments a generation, objects of an earlier generation are recognised and leaked, and the
+//! child creates its own on first use.
 
 use crate::database::Opened;
 use crate::error;
 use crate::lines;
-use crate::shared::Meeting;
+use crate::shared::SharedPlace;
 use crate::stats;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
@@ -24,44 +24,46 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// Threads that drive requests. Two, because a node runs dozens of such processes.
+/// Threads that drive requests. Two, because one machine may run dozens of such processes.
 const WORKERS: usize = 2;
-/// Ceiling of the threads that do blocking file work.
+/// Maximum number of threads for blocking file operations.
 const MAX_BLOCKING_THREADS: usize = 16;
-/// How long the end of the process waits for blocking file work that is under way.
+/// How long the exit of the process waits for running file operations.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// How many forks lie between the first process and this one.
+/// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// How many forks lie between the first process and this one.
+/// Number of forks between the first process and this one.
 pub(crate) fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// This process's, or that of the process it was forked from. Taken only by threads that hold the
-/// interpreter lock and never across giving it up; `os.fork` is called with the interpreter lock
-/// held, so no other thread can have it at that moment.
+/// The state of this process, or of the process that it was forked from. The lock is taken only by
+/// threads that hold the interpreter lock, and is released before the interpreter lock is released.
+/// `os.fork` is called with the interpreter lock held, so no other thread can hold this lock at a
+/// fork.
 static CURRENT: Mutex<Option<&'static Process>> = Mutex::new(None);
 
-/// What one process has. Leaked: a fork may not drop it, and there is one per process.
+/// The state of one process. Leaked, because a forked child may not drop it, and there is only one
+/// per process.
 pub(crate) struct Process {
     generation: u64,
     handle: Handle,
     runtime: Mutex<Option<Runtime>>,
-    /// Held for reading while a future is polled, for writing while the runtime goes. `true` once
-    /// it is gone: then nothing may be polled.
+    /// Locked for reading while a future is polled, for writing while the runtime ends. `true` once
+    /// the runtime has ended: after that no future may be polled.
     over: RwLock<bool>,
     open: Mutex<Vec<Weak<Opened>>>,
     closing: Mutex<Vec<JoinHandle<()>>>,
-    /// Handles that openers share, by place. Taken as [`CURRENT`] is.
-    shared: Mutex<HashMap<String, Weak<Meeting>>>,
+    /// Shared handles, by location. Locked by the same rule as [`CURRENT`].
+    shared: Mutex<HashMap<String, Weak<SharedPlace>>>,
 }
 
 impl Process {
-    /// This process's, made on first use.
+    /// The state of this process, created on first use.
     ///
     /// # Errors
-    /// Unavailable when threads cannot be started; Closed when the interpreter is exiting.
+    /// Unavailable if threads cannot be started; Closed if the interpreter is exiting.
     pub(crate) fn current(py: Python<'_>) -> PyResult<&'static Process> {
         let mut current = CURRENT.lock();
         if let Some(process) = *current
@@ -84,7 +86,7 @@ impl Process {
         Ok(process)
     }
 
-    /// This process's, if there is one.
+    /// The state of this process, if it has been created.
     pub(crate) fn existing(_py: Python<'_>) -> Option<&'static Process> {
         CURRENT.lock().filter(|process| !process.is_stale())
     }
@@ -107,7 +109,7 @@ impl Process {
         })
     }
 
-    /// Whether a fork lies between making this and now.
+    /// Whether the process has forked since this state was created.
     pub(crate) fn is_stale(&self) -> bool {
         self.generation != GENERATION.load(Ordering::Relaxed)
     }
@@ -117,10 +119,10 @@ impl Process {
         &self.handle
     }
 
-    /// Runs `work` on a thread of its own, which must end when nobody waits for it any more.
+    /// Runs `work` on its own thread. `work` must end when its result is no longer awaited.
     ///
     /// # Errors
-    /// Unavailable when the thread cannot be started.
+    /// Unavailable if the thread cannot be started.
     pub(crate) fn start_thread(
         &self,
         name: &str,
@@ -132,8 +134,8 @@ impl Process {
         })
     }
 
-    /// Has the runtime do `work`, of any number of steps. Whoever polls is woken once, when it is
-    /// complete. Dropping it stops the work.
+    /// Runs `work`, which may have any number of steps, on the runtime. The poller is woken once,
+    /// when `work` is complete. Dropping the returned future stops `work`.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = siltstone::Result<T>> + Send + 'static,
@@ -141,8 +143,8 @@ impl Process {
         Running { task: self.handle.spawn(work), goes_on: false }
     }
 
-    /// As [`Process::run`], for work that goes on when nobody waits for it any more: half of it
-    /// would help nobody.
+    /// As [`Process::run`], but `work` continues if the returned future is dropped, because it must
+    /// not stop half-way.
     pub(crate) fn run_to_its_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = siltstone::Result<T>> + Send + 'static,
@@ -150,52 +152,55 @@ impl Process {
         Running { task: self.handle.spawn(work), goes_on: true }
     }
 
-    /// Whether the runtime is gone.
+    /// Whether the runtime has ended.
     pub(crate) fn is_over(&self) -> bool {
-        // Recursive: somebody who polls may be waiting for the interpreter lock, held here, and
-        // the one who ends the runtime for that somebody.
+        // Recursive: another thread may hold the read lock in a poll and wait for the interpreter
+        // lock, which this thread holds, while a third thread waits for the write lock to end the
+        // runtime. A plain read would queue behind that writer and deadlock.
         *self.over.read_recursive()
     }
 
-    /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
+    /// Runs `poll` while the runtime is kept alive; `None` if it has ended: after that no future
+    /// may be polled.
     pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         // Recursive, as in `is_over`.
         let over = self.over.read_recursive();
         if *over { None } else { Some(poll()) }
     }
 
-    /// Notes a database that must be closed at exit.
+    /// Registers a database that must be closed at exit.
     pub(crate) fn note_open(&self, opened: Weak<Opened>) {
         let mut open = self.open.lock();
         open.retain(|other| other.strong_count() > 0);
         open.push(opened);
     }
 
-    /// Where the openers of `place` meet that share its handle.
-    pub(crate) fn meeting(&self, place: String) -> Arc<Meeting> {
+    /// The registry entry through which openers of `place` share one handle.
+    pub(crate) fn meeting(&self, place: String) -> Arc<SharedPlace> {
         let mut shared = self.shared.lock();
         if let Some(meeting) = shared.get(&place).and_then(Weak::upgrade) {
             return meeting;
         }
         shared.retain(|_, meeting| meeting.strong_count() > 0);
-        let meeting = Arc::new(Meeting::default());
+        let meeting = Arc::new(SharedPlace::default());
         shared.insert(place, Arc::downgrade(&meeting));
         meeting
     }
 
-    /// Notes a close that runs in the background.
+    /// Registers a close that runs in the background.
     pub(crate) fn note_closing(&self, task: JoinHandle<()>) {
         let mut closing = self.closing.lock();
         closing.retain(|other| !other.is_finished());
         closing.push(task);
     }
 
-    /// What is open, and what is being closed in the background; both lists are empty after.
+    /// Takes the open databases and the closes that run in the background; both lists are empty
+    /// afterwards.
     pub(crate) fn take_open(&self) -> (Vec<Weak<Opened>>, Vec<JoinHandle<()>>) {
         (std::mem::take(&mut self.open.lock()), std::mem::take(&mut self.closing.lock()))
     }
 
-    /// Ends the runtime. Whoever waits is told that it is over.
+    /// Ends the runtime. Waiting callers receive an error that says so.
     pub(crate) fn end(&self) {
         *self.over.write() = true;
         if let Some(runtime) = self.runtime.lock().take() {
@@ -204,19 +209,19 @@ impl Process {
     }
 }
 
-/// The modules by which the interpreter tells which one of several it is: of Python 3.13 and newer,
-/// and of those before.
+/// The modules that identify the current interpreter: of Python 3.13 and newer, and of older
+/// versions.
 const INTERPRETERS: [&str; 2] = ["_interpreters", "_xxsubinterpreters"];
 
-/// Refuses every interpreter of the process but the first. What this module keeps it keeps for the
-/// process; and the end of a second interpreter, which runs hooks of its own, would close what
-/// the first has open.
+/// Refuses every interpreter of the process except the first. The state of this module belongs to
+/// the whole process, and the exit hook of a second interpreter would close the handles of the
+/// first.
 ///
 /// # Errors
-/// ImportError that says so, and the way out.
+/// ImportError with the reason and the alternative.
 pub(crate) fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
     let module = INTERPRETERS.iter().find_map(|name| py.import(*name).ok());
-    // A Python without such a module has no way to make a second interpreter either.
+    // A Python without such a module cannot create a second interpreter either.
     let Some(module) = module else { return Ok(()) };
     let current = module.call_method0("get_current")?;
     if current.eq(module.call_method0("get_main")?)? {
@@ -230,7 +235,7 @@ pub(crate) fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
     ))
 }
 
-/// Work of [`Process::run`].
+/// A task started by [`Process::run`].
 pub(crate) struct Running<T> {
     task: JoinHandle<siltstone::Result<T>>,
     goes_on: bool,
@@ -256,12 +261,12 @@ impl<T> Drop for Running<T> {
     }
 }
 
-/// The exception for calls that come after the end.
+/// The exception for calls after the runtime has ended.
 pub(crate) fn over(py: Python<'_>) -> PyErr {
     error::closed(py, "the interpreter is exiting: what was open has been closed")
 }
 
-/// Has the interpreter count forks.
+/// Registers the fork hook with the interpreter.
 pub(crate) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let hooks = PyDict::new(py);

@@ -1,5 +1,5 @@
-//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted with the
-//! interpreter lock held.
+//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted while
+//! the interpreter lock is held.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
@@ -7,24 +7,26 @@ use crate::conditional::condition;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::Raise;
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::Accept;
 
 #[pymethods]
 impl Database {
-    /// Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
-    /// or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
+    /// Sets `key` to `value`. The write is visible to this handle at once. It is durable within
+    /// `flush_interval`, or as soon as a caller waits for the Commit. The call waits only while
+    /// `max_memtable_bytes` are unflushed.
     ///
-    /// :param ttl: the key is gone after this long, rounded up to milliseconds.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :param if_absent: only where the key is absent.
-    /// :param if_value: only where the key has this value.
-    /// :raises Conflict: it is not so; `context["key"]` names the key.
-    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    /// :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :param if_absent: write only if the key is absent.
+    /// :param if_value: write only if the key has this value.
+    /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    ///     finite.
+    /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=None))]
     fn put(
@@ -37,7 +39,7 @@ impl Database {
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
             return self.on_condition(py, |database| {
                 database.put_if(key.as_ref(), value.as_ref(), life.end(database)?, condition)
@@ -48,10 +50,10 @@ impl Database {
         })
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     ///
-    /// :param if_value: only where the key has this value.
-    /// :raises Conflict: it has not; `context["key"]` names the key.
+    /// :param if_value: delete only if the key has this value.
+    /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
     #[pyo3(signature = (key, *, if_value=None))]
     fn delete(
         &self,
@@ -65,12 +67,14 @@ impl Database {
         self.accept(py, |database| database.delete(key.as_ref()))
     }
 
-    /// Adds a merge operand to `key`: reads fold it into the value by the merge operator that
+    /// Adds a merge operand to `key`. Reads fold it into the value with the merge operator that
     /// the database was opened with.
     ///
-    /// :param ttl: after this long the operand is gone, and with it what it was added to.
+    /// :param ttl: time to live. After it the operand expires, together with the value that it was
+    ///     added to.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+    /// :raises Invalid: if the database was opened without a merge operator, or the operator does
+    ///     not accept the operand; as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -80,18 +84,19 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         self.accept(py, |database| {
             database.merge_until(key.as_ref(), operand.as_ref(), life.end(database)?)
         })
     }
 
-    /// Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
-    /// many there are: what is written later stays. Without a start it begins with the first key,
-    /// without an end it goes on to the last. Compactions leave tables that it covers unread.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`, with one entry,
+    /// independent of their number. Later writes are not affected. Without `start` the range begins
+    /// at the first key; without `end` it ends after the last. Compactions do not read tables that
+    /// the range covers completely.
     ///
-    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-    ///     prefix, a start that is not below the end.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -114,7 +119,7 @@ impl Database {
 }
 
 impl Database {
-    /// Makes the write until it is accepted; waits where the engine answers with pressure.
+    /// Repeats the write until the engine accepts it; waits while the engine reports pressure.
     pub(crate) fn accept(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! The arguments of a scan as a range.
+//! Conversion of the arguments of a scan to a range.
 
 use crate::bytes::BytesArg;
 use crate::error;
@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use siltstone::ScanRange;
 
-/// The half-open range `[start, end)`, or every key with `prefix`.
+/// The half-open range `[start, end)`, or all keys with `prefix`.
 ///
 /// # Errors
-/// Invalid for a prefix together with a bound, and for a limit that is no count.
+/// Invalid if a prefix is given together with a bound, or if a limit is not a count.
 pub(crate) fn range(
     py: Python<'_>,
     start: Option<BytesArg<'_>>,
@@ -34,10 +34,10 @@ pub(crate) fn range(
     Ok(ScanRange { reverse, limit, ..range })
 }
 
-/// The count that the argument `name` says.
+/// The argument `name` as a count.
 ///
 /// # Errors
-/// TypeError for what is no integer; Invalid below `min`.
+/// TypeError if it is not an integer; Invalid below `min`.
 pub(crate) fn count(object: &Bound<'_, PyAny>, name: &str, min: u64) -> PyResult<u64> {
     let number = match object.cast::<PyInt>() {
         Ok(number) => number.as_any().clone(),

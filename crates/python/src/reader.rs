@@ -1,4 +1,4 @@
-//! `Reader`: follows a database that another process may be writing.
+//! `Reader`: a read-only handle that follows a database while another process may write it.
 
 use crate::checkpoint::{self, settled, travelling, words};
 use crate::error::closed;
@@ -7,7 +7,7 @@ use crate::open::{env, shown};
 use crate::process::Process;
 use crate::shown::quoted;
 use crate::source::{Source, reads};
-use crate::stats::{self, BesideFigures};
+use crate::stats::{self, StatsExtras};
 use crate::wait::wait;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -16,22 +16,22 @@ use siltstone::store::options::StoreOptions;
 use siltstone::{Answer, MergeOperator, Options, ReadAt, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
-/// What it takes to open the reader again in another process.
+/// Everything needed to open the reader again in another process.
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) options: Options,
     pub(crate) store_options: StoreOptions,
-    /// Name of the function that gave the store options, if one did.
+    /// Name of the function that returned the store options, if a function did.
     pub(crate) provider: Option<String>,
-    /// Where it stays.
+    /// The fixed version that the reader stays at, if it does not follow.
     pub(crate) at: Option<ReadAt>,
-    /// The merge operator, and what the caller described it by.
+    /// The merge operator, and the description of it that the caller passed.
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) described: Option<Py<PyAny>>,
 }
 
 impl Place {
-    /// How the engine opens it.
+    /// The options with which the engine opens the reader.
     pub(crate) fn how(&self) -> ReaderOptions {
         ReaderOptions {
             options: self.options.clone(),
@@ -41,18 +41,20 @@ impl Place {
     }
 }
 
-/// A reader, from `siltstone.open_reader`: sees whole writes in commit order, as far as they are
-/// durable.
+/// A reader, from `siltstone.open_reader`. It sees whole writes in commit order, as soon as they
+/// are durable.
 ///
-/// It pickles, and opens itself anew after a fork. URL and options travel; store options come from
-/// the environment at the other end, or from the provider that it was opened with.
+/// A reader can be pickled, and reopens itself after a fork. The pickle carries the URL and the
+/// options. Store options come from the environment where it is unpickled, or from the provider
+/// that the reader was opened with.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Reader {
     place: Place,
-    /// The options as the caller named them, for pickling.
+    /// The options as the caller passed them, for pickling.
     named: Py<PyDict>,
-    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
-    /// never across giving it up, so a forked child finds it free.
+    /// Replaced after a fork; `None` once closed. The lock is taken only while the interpreter lock
+    /// is held, and is released before the interpreter lock is released, so a forked child finds it
+    /// unlocked.
     held: Mutex<Option<Arc<Held<siltstone::Reader>>>>,
 }
 
@@ -71,7 +73,7 @@ impl Reader {
         Reader { place, named, held: Mutex::new(Some(Arc::new(held))) }
     }
 
-    /// Takes the handle out, for good.
+    /// Takes the handle out for closing.
     pub(crate) fn take(&self) -> Option<Arc<Held<siltstone::Reader>>> {
         self.held.lock().take()
     }
@@ -117,14 +119,14 @@ reads!(Reader);
 
 #[pymethods]
 impl Reader {
-    /// Looks for newer data now, rather than at the next `manifest_poll_interval`.
+    /// Looks for newer data now, without waiting for the next `manifest_poll_interval`.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held(py)?;
         wait(py, held.process(), held.get(py)?.refresh())
     }
 
-    /// The checkpoint that it was opened at; None for one that follows, or stays at a
-    /// version.
+    /// The checkpoint that the reader was opened at; None for a following reader and for a
+    /// reader at a version.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match &self.place.at {
@@ -133,28 +135,29 @@ impl Reader {
         }
     }
 
-    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
-    /// store; cheap enough for every second.
+    /// Returns `Stats`: the state of the handle, and counts since it was opened. The call makes
+    /// no request to the store, and is cheap enough for once a second.
     ///
-    /// :raises Closed: in a forked child (a reader: when it was closed).
+    /// :raises Closed: in a forked child, and from a reader after it was closed.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held(py)?;
         let engine = held.get(py)?;
         let (refresh_error, ended) = (engine.refresh_error(), engine.ended());
-        let beside = BesideFigures { refresh_error, ended, ..BesideFigures::default() };
+        let beside = StatsExtras { refresh_error, ended, ..StatsExtras::default() };
         stats::stats(py, &engine.stats(), &beside)
     }
 
-    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
-    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
+    /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`
+    /// documents the units; the name endings `_bytes`, `_seconds`, `_requests` and `_rows` name
+    /// them too.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held(py)?.get(py)?.stats())
     }
 
-    /// Ends the handle. Doing it twice is fine.
+    /// Closes the handle. `close()` is idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
-            // What is not given back after the exit hook expires by itself.
+            // After the exit hook no request can be sent; an unreleased lease expires by itself.
             Some(held) if !held.is_stale() && !held.process().is_over() => {
                 wait(py, held.process(), held.get(py)?.close())
             }
@@ -183,10 +186,11 @@ impl Reader {
         Ok(format!("<siltstone.Reader {}, {state}>", quoted(py, &shown(&self.place.url))?))
     }
 
-    /// URL, options, the checkpoint and the name of a provider travel; store options do not: they
-    /// come from the environment where the reader is opened again, or from the provider there.
+    /// Pickles the URL, the options, the checkpoint and the name of the provider. Store options are
+    /// not pickled: they come from the environment of the process that reopens the reader, or from
+    /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
+        let reduced = py.import("siltstone._open")?.getattr("reduced_reader")?;
         let Place { url, provider, at, described, .. } = &self.place;
         let at = travelling(py, at.as_ref())?;
         reduced.call1((shown(url), self.named.bind(py), provider, at, described))

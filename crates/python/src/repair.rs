@@ -1,4 +1,4 @@
-//! Making a database that does not open openable again.
+//! Repair of a database that cannot be opened.
 
 use crate::checkpoint::place;
 use crate::error::Raise;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use siltstone::repair::{GiveUpReport, RepairOptions, RepairReport, collect_after, table_named};
 
-/// Tells what bars opening, and goes on without it unless that is a dry run.
+/// Reports the objects that prevent opening; repairs the database unless this is a dry run.
 #[pyfunction]
 pub(crate) fn repair<'py>(
     py: Python<'py>,
@@ -23,7 +23,7 @@ pub(crate) fn repair<'py>(
     report(py, &wait(py, process, siltstone::repair::repair(&env, how, &options))?)
 }
 
-/// Tells what would be lost with a table that cannot be read, and gives it up unless that is a dry
+/// Reports the data that is lost with an unreadable table; gives the table up unless this is a dry
 /// run.
 #[pyfunction]
 pub(crate) fn give_up_table<'py>(
@@ -62,7 +62,7 @@ fn given_up<'py>(py: Python<'py>, found: &GiveUpReport) -> PyResult<Bound<'py, P
     Ok(fields)
 }
 
-/// Lets the collector take what a repair let it leave alone.
+/// Allows the collector to delete the objects that a repair made it retain.
 #[pyfunction]
 pub(crate) fn collect_after_repair(
     py: Python<'_>,

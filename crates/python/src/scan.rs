@@ -5,7 +5,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::reached::Reached;
+use crate::reached::ScanPosition;
 use crate::shown;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
@@ -18,40 +18,40 @@ use siltstone::tables::Merged;
 use siltstone::{Answer, Fill, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
-/// Rows of the first refill, where no limit says more: most scans by hand are short.
+/// Rows of the first refill, unless a higher limit is given: most interactive scans are short.
 const FIRST_ROWS: usize = 16;
-/// Rows of a refill at most: enough that refilling costs a row nothing.
+/// Maximum rows of a refill: enough to make the cost of a refill per row negligible.
 const MAX_ROWS: usize = 1024;
-/// Bytes of a refill at most.
+/// Maximum bytes of a refill.
 const MAX_BYTES: usize = 1 << 20;
 /// Refills up to this many rows keep the interpreter lock.
 const ROWS_WITH_LOCK: usize = 64;
 
-/// Why a scan with a limit does not seek. What is read ahead counts for the limit, and once its
-/// last rows are at hand it holds nothing to read others from.
+/// The error text for `seek` on a scan with a limit. Rows read ahead count towards the limit, and
+/// once its last rows are buffered the scan has released its source.
 pub(crate) const NO_SEEK: &str =
     "a scan with a limit cannot seek: begin one without, and take as many rows as are wanted";
 
-/// What iterating gives.
+/// The items that a scan yields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Yields {
+pub(crate) enum ScanItems {
     Items,
     Keys,
     Values,
 }
 
-impl Yields {
-    /// In words.
+impl ScanItems {
+    /// The name for error texts.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Yields::Items => "keys and values",
-            Yields::Keys => "keys",
-            Yields::Values => "values",
+            ScanItems::Items => "keys and values",
+            ScanItems::Keys => "keys",
+            ScanItems::Values => "values",
         }
     }
 }
 
-/// Where rows come from.
+/// The source of the rows.
 #[expect(clippy::large_enum_variant, reason = "nearly all are scans, and each row asks one")]
 pub(crate) enum Pull {
     /// A scan of a database or a part.
@@ -61,7 +61,7 @@ pub(crate) enum Pull {
 }
 
 impl Pull {
-    /// How many rows it gives at most; 2^64 - 1 where nothing bounds them.
+    /// The maximum number of rows that it gives; 2^64 - 1 if there is no limit.
     fn rows_left(&self) -> u64 {
         match self {
             Pull::Scan(scan) => scan.rows_left(),
@@ -69,12 +69,13 @@ impl Pull {
         }
     }
 
-    /// Whether what is read counts for a transaction: then little is read ahead.
+    /// Whether reads are recorded for the conflict check of a transaction: then little is read
+    /// ahead.
     fn is_noted(&self) -> bool {
         matches!(self, Pull::Scan(scan) if scan.is_noted())
     }
 
-    /// Appends rows, as far as memory has them.
+    /// Appends rows that are in memory.
     pub(crate) fn fill(
         &mut self,
         rows: &mut Rows,
@@ -87,7 +88,7 @@ impl Pull {
         }
     }
 
-    /// Brings what the last fill lacked.
+    /// Fetches the blocks that the last fill needed.
     pub(crate) fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         match self {
             Pull::Scan(scan) => scan.fetch(),
@@ -95,8 +96,8 @@ impl Pull {
         }
     }
 
-    /// Of the rows filled since the last call, one by one: whether it has no value. Empty where
-    /// every row has one.
+    /// For each row filled since the last call, whether it has no value. Empty if every row has
+    /// one.
     pub(crate) fn take_deleted(&mut self) -> Vec<bool> {
         match self {
             Pull::Scan(_) => Vec::new(),
@@ -105,29 +106,30 @@ impl Pull {
     }
 }
 
-/// A one-shot iteration, pinned when it was made. One thread at a time.
+/// An iterator that can be used once, over the state at the time of its creation. Use it in one
+/// thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
-    yields: Yields,
+    yields: ScanItems,
     state: Mutex<ScanState>,
 }
 
 struct ScanState {
-    /// `None` once it is over: ended, closed, or handed to Arrow.
+    /// `None` once the scan is over: exhausted, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
-    /// What it was of, once it is over.
+    /// The range, once the scan is over.
     was: Option<ScanRange>,
-    /// What comes next, made already: a short refill makes the objects straight from the blocks.
+    /// The next rows as Python objects: a short refill makes the objects directly from the blocks.
     made: VecDeque<Py<PyAny>>,
-    /// What comes after that. Long refills leave the interpreter alone and fill columns; `None`
-    /// until there is one.
+    /// The rows after `made`. Long refills fill columns without the interpreter lock; `None` until
+    /// the first such refill.
     rows: Option<Box<Rows>>,
-    /// Which of the rows have no value; empty where all have one.
+    /// Which of `rows` have no value; empty if all have one.
     deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
-    reached: Reached,
-    /// Whether it has a limit.
+    reached: ScanPosition,
+    /// Whether the scan has a limit.
     limited: bool,
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn open<S: Source>(
     py: Python<'_>,
     source: &S,
     range: ScanRange,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Scan> {
     let held = source.held(py)?;
     if let Answer::Pending(looks) = S::fresh(held.get(py)?).raise(py)? {
@@ -147,9 +149,9 @@ pub(crate) fn open<S: Source>(
 }
 
 impl Scan {
-    pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
+    pub(crate) fn new(process: &'static Process, scan: Pull, yields: ScanItems) -> Self {
         let reverse = matches!(&scan, Pull::Scan(scan) if scan.range().reverse);
-        let reached = Reached::new(reverse);
+        let reached = ScanPosition::new(reverse);
         let limited = scan.rows_left() != u64::MAX;
         let refill_rows = match scan.rows_left() {
             _ if scan.is_noted() => 1,
@@ -192,7 +194,7 @@ impl Scan {
 }
 
 impl ScanState {
-    /// Lets go of what is read.
+    /// Releases the source.
     fn let_go(&mut self) {
         if let Some(mut held) = self.scan.take()
             && let Some(Pull::Scan(scan)) = held.take()
@@ -201,7 +203,7 @@ impl ScanState {
         }
     }
 
-    /// What it is of, in words.
+    /// The range in words.
     fn range(&self) -> String {
         match (self.scan.as_ref().and_then(Held::peek), &self.was) {
             (Some(Pull::Scan(scan)), _) => shown::range(scan.range()),
@@ -210,7 +212,7 @@ impl ScanState {
         }
     }
 
-    /// Lets go of everything.
+    /// Releases the source and the buffered rows.
     fn end(&mut self) {
         self.let_go();
         self.made = VecDeque::new();
@@ -218,27 +220,27 @@ impl ScanState {
         self.next = 0;
     }
 
-    /// Whether a row is at hand.
+    /// Whether a row is buffered.
     fn has_rows(&self) -> bool {
         !self.made.is_empty() || self.rows.as_ref().is_some_and(|rows| self.next < rows.len())
     }
 
-    /// Makes sure that a row is at hand; `false` at the end.
-    fn refill(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    /// Makes sure that a row is buffered; `false` at the end.
+    fn refill(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         if self.has_rows() {
             return Ok(true);
         }
-        // Loops in C never look for signals between two rows.
+        // A loop in C, such as `list(scan)`, never checks for signals between two rows.
         py.check_signals()?;
         let refilled = self.read(py, yields);
         if !matches!(refilled, Ok(true)) {
-            // Nothing is given after an error.
+            // After an error the scan yields no more rows.
             self.end();
         }
         refilled
     }
 
-    fn read(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+    fn read(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<bool> {
         let Some(held) = &mut self.scan else { return Ok(false) };
         let process = held.process();
         let pull = held.get_mut(py)?;
@@ -258,7 +260,7 @@ impl ScanState {
                     (filled, rows.is_empty())
                 }
             };
-            // Rows that are there are given before more is waited for.
+            // Buffered rows are returned before waiting for blocks.
             if filled != Fill::NeedsBlocks || !none {
                 break filled;
             }
@@ -271,14 +273,14 @@ impl ScanState {
             (None, None) => {}
         }
         if filled == Fill::End {
-            // What it reads is let go of; the rows at hand are copies.
+            // The source is released; the buffered rows are copies.
             self.let_go();
         }
         Ok(self.has_rows())
     }
 
-    /// Passes over the rows that come before `key`.
-    fn seek(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) -> PyResult<()> {
+    /// Skips the rows before `key`.
+    fn seek(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) -> PyResult<()> {
         if self.limited {
             return Err(error::invalid(py, NO_SEEK));
         }
@@ -290,19 +292,19 @@ impl ScanState {
             let Some(held) = &mut self.scan else { return Ok(()) };
             if let Pull::Scan(scan) = held.get_mut(py)? {
                 scan.seek(key);
-                // Who seeks may seek again.
+                // A caller that seeks is likely to seek again, so the next refill is short.
                 self.refill_rows = FIRST_ROWS;
                 return Ok(());
             }
-            // The inputs of a merge are read forward, once.
+            // The inputs of a merge can only be read forward.
             if !self.refill(py, yields)? {
                 return Ok(());
             }
         }
     }
 
-    /// Passes over the rows at hand that come before `key`.
-    fn pass(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) {
+    /// Skips the buffered rows before `key`.
+    fn pass(&mut self, py: Python<'_>, yields: ScanItems, key: &[u8]) {
         let (reached, made) = (&self.reached, &self.made);
         let passed = made.iter().enumerate().take_while(|(at, row)| {
             let row = reached.key_of(row.bind(py), yields, made.len() - at - 1);
@@ -316,11 +318,11 @@ impl ScanState {
         }
     }
 
-    /// The row at hand, taken.
+    /// Takes the next buffered row.
     fn take<'py>(
         &mut self,
         py: Python<'py>,
-        yields: Yields,
+        yields: ScanItems,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let Some(made) = self.made.pop_front() {
             return Ok(Some(made.into_bound(py)));
@@ -333,13 +335,13 @@ impl ScanState {
     }
 }
 
-/// Makes the objects of the next `wanted` rows, or of [`MAX_BYTES`], as far as memory has them.
+/// Makes the objects of the next `wanted` rows, up to [`MAX_BYTES`], from rows that are in memory.
 fn make(
     py: Python<'_>,
     scan: &mut siltstone::Scan,
     made: &mut VecDeque<Py<PyAny>>,
-    (wanted, yields): (usize, Yields),
-    reached: &mut Reached,
+    (wanted, yields): (usize, ScanItems),
+    reached: &mut ScanPosition,
 ) -> PyResult<Fill> {
     let (mut bytes, mut failed) = (0, None);
     made.reserve(wanted);
@@ -347,7 +349,7 @@ fn make(
     let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
         Ok(object) => {
             made.push_back(object.unbind());
-            if yields == Yields::Values {
+            if yields == ScanItems::Values {
                 reached.note_key(key);
             }
             bytes += key.len() + value.len();
@@ -364,20 +366,22 @@ fn make(
     }
 }
 
-/// What iterating gives for a row; `None` as value where it has none.
+/// The Python object for a row; the value is `None` if the row has none.
 fn object<'py>(
     py: Python<'py>,
     key: &[u8],
     value: Option<&[u8]>,
-    yields: Yields,
+    yields: ScanItems,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match (yields, value) {
-        (Yields::Items, None) => (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any(),
-        (Yields::Items, Some(value)) => {
+        (ScanItems::Items, None) => {
+            (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
+        }
+        (ScanItems::Items, Some(value)) => {
             (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
         }
-        (Yields::Keys, _) => PyBytes::new(py, key).into_any(),
-        (Yields::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
+        (ScanItems::Keys, _) => PyBytes::new(py, key).into_any(),
+        (ScanItems::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
     })
 }
 
@@ -395,20 +399,21 @@ impl Scan {
         state.take(py, self.yields)
     }
 
-    /// Passes over the rows that come before `key` in the scan's direction: the next row is the
-    /// first at or behind it that was not given yet. A scan never goes back, so a key that it has
-    /// passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
-    /// but for what was read ahead.
+    /// Skips the rows before `key` in the direction of the scan: the next row is the first
+    /// remaining row at or after it. A scan never goes back: a key that it has passed has no
+    /// effect, and a key beyond its range ends the scan. Skipped rows are not read, except those
+    /// that were read ahead.
     ///
-    /// :raises Invalid: a scan with a limit.
+    /// :raises Invalid: if the scan has a limit.
     fn seek(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.lock(py)?.seek(py, self.yields, key.as_ref())
     }
 
-    /// The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.
+    /// Returns the remaining rows as Arrow record batches with the columns `key` and `value`.
     ///
-    /// :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
-    /// :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
+    /// :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
+    ///     at 64 MiB.
+    /// :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
     #[pyo3(signature = (batch_rows=None))]
     pub(crate) fn to_arrow(
         &self,
@@ -431,7 +436,7 @@ impl Scan {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of what the scan holds; it yields nothing more.
+    /// Releases the data that the scan keeps. The scan yields no more rows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         state.end();
@@ -452,7 +457,7 @@ impl Scan {
         self.close(py)
     }
 
-    /// `Scan[bytes]` in annotations.
+    /// Supports `Scan[bytes]` in annotations.
     #[classmethod]
     fn __class_getitem__<'py>(
         class: &Bound<'py, PyType>,

@@ -1,6 +1,7 @@
-//! `open(…, shared=True)`: one handle for all openers of a place in this process (RFC 0026).
+//! `open(…, shared=True)`: one engine handle for all openers of a location in this process (RFC
+//! 0026).
 
-use crate::database::{Database, Opened, Unasked};
+use crate::database::{CloseReason, Database, Opened};
 use crate::held::Held;
 use crate::process::Process;
 use futures::FutureExt;
@@ -13,32 +14,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Mutex;
 
-/// A place that openers share: nobody opens or closes it while somebody else does.
+/// A location whose openers share a handle. The lock serialises opening and closing the handle.
 #[derive(Default)]
-pub(crate) struct Meeting {
-    joint: Mutex<Weak<Joint>>,
+pub(crate) struct SharedPlace {
+    joint: Mutex<Weak<SharedHandle>>,
 }
 
-/// The one handle, and how many have it.
-struct Joint {
+/// The shared handle and the number of its users.
+struct SharedHandle {
     opened: Arc<Opened>,
     opening: Opening,
     users: AtomicUsize,
 }
 
-/// What an opener brings.
+/// The arguments of one opener.
 pub(crate) struct Opening {
     pub(crate) how: OpenOptions,
-    /// The options that were named.
+    /// The options that the opener named.
     pub(crate) named: Vec<String>,
     pub(crate) store_options: StoreOptions,
 }
 
 impl Opening {
-    /// Whether whoever opens so may have the handle that was opened as `other`.
+    /// Checks that this opener may use the handle that was opened with `other`.
     ///
     /// # Errors
-    /// Invalid, naming the first of what is named here and is otherwise there.
+    /// Invalid, with the first named option that the handle has with another value.
     fn check(&self, other: &Opening) -> Result<()> {
         let unlike = |what: &'static str, name: &str| {
             let text = "this process shares the database already, and with another setting: give \
@@ -66,7 +67,7 @@ impl Opening {
     }
 }
 
-/// An option's value for people.
+/// The value of an option for an error text.
 fn shown(value: Option<OptionValue>) -> String {
     match value {
         Some(OptionValue::Seconds(seconds)) => seconds.to_string(),
@@ -77,24 +78,24 @@ fn shown(value: Option<OptionValue>) -> String {
     }
 }
 
-/// What one opener has of the handle.
+/// One opener's share of the handle.
 pub(crate) struct Share {
-    meeting: Arc<Meeting>,
-    joint: Arc<Joint>,
-    /// Set once it was given back: how that ends.
+    meeting: Arc<SharedPlace>,
+    joint: Arc<SharedHandle>,
+    /// Set once the share was returned: the result of returning it.
     ended: OnceLock<Held<Ended>>,
-    /// What its calls find then.
+    /// An empty holder for calls after that.
     nothing: Held<siltstone::Database>,
 }
 
-/// The end of a share, for every one who waits for it.
+/// The result of returning a share, which several callers can await.
 type Ended = Shared<BoxFuture<'static, Result<()>>>;
 
-/// Where the handles of this process are found that serve `env`'s store: by what names it, and a
-/// folder by where it really is.
+/// The location by which the handles of this process are found: the identity of the store of `env`,
+/// and for a local folder its canonical path.
 ///
 /// # Errors
-/// What the look at a folder raises.
+/// Errors of reading the folder.
 pub(crate) fn place(py: Python<'_>, env: &Env) -> PyResult<String> {
     let place = format!("{:?}", env.store);
     match place.strip_prefix("file://") {
@@ -103,13 +104,13 @@ pub(crate) fn place(py: Python<'_>, env: &Env) -> PyResult<String> {
     }
 }
 
-/// Opens the database, or joins those who have it open.
+/// Opens the database, or shares the handle of the openers that have it open.
 ///
 /// # Errors
-/// As opening; Invalid for an opener who brings what the handle has otherwise.
+/// As opening; Invalid if an option differs from the open handle.
 pub(crate) async fn open(
     process: &'static Process,
-    meeting: Arc<Meeting>,
+    meeting: Arc<SharedPlace>,
     env: Env,
     opening: Opening,
     place: String,
@@ -124,7 +125,7 @@ pub(crate) async fn open(
         None => {
             let engine = siltstone::Database::open(env, opening.how.clone()).await?;
             let opened = Opened::new(process, engine, place);
-            let joint = Arc::new(Joint { opened, opening, users: AtomicUsize::new(1) });
+            let joint = Arc::new(SharedHandle { opened, opening, users: AtomicUsize::new(1) });
             *current = Arc::downgrade(&joint);
             joint
         }
@@ -135,27 +136,29 @@ pub(crate) async fn open(
     Ok(Database::shared(opened, Share { meeting, joint, ended, nothing }))
 }
 
-impl Joint {
-    /// Whether the handle serves anybody.
+impl SharedHandle {
+    /// Whether the handle is still usable.
     fn is_alive(&self) -> bool {
         self.opened.held().peek().is_some_and(|engine| engine.ended().is_none())
     }
 }
 
-impl Meeting {
-    /// Gives one share back: what was written is durable then, and after the last one the handle is
-    /// closed.
-    async fn give_back(&self, joint: &Joint, unasked: Option<Unasked>) -> Result<()> {
+impl SharedPlace {
+    /// Returns one share: its writes are durable afterwards, and the last share closes the handle.
+    async fn give_back(&self, joint: &SharedHandle, unasked: Option<CloseReason>) -> Result<()> {
         let mut flushed = None;
-        // Nobody joins while this is held, and nobody opens before it is closed.
+        // While this lock is held no opener can join, and no opener can open before the close has
+        // ended.
         let _current = loop {
             let engine = joint.opened.held().peek().filter(|_| flushed.is_none());
             if let Some(engine) = engine.filter(|_| joint.users.load(Ordering::Acquire) > 1) {
-                // Still counted, so that nobody closes it meanwhile.
+                // This share still counts as a user, so that no other share closes the handle
+                // during the flush.
                 flushed = Some(engine.flush().await);
             }
             let current = self.joint.lock().await;
-            // Somebody may have joined since: no close writes then what this one has written.
+            // Another opener may have joined since the check. Then this share does not close the
+            // handle, so the loop repeats and flushes its writes first.
             let closes = joint.users.load(Ordering::Acquire) == 1;
             if closes || flushed.is_some() || joint.opened.held().peek().is_none() {
                 break current;
@@ -175,26 +178,26 @@ impl Meeting {
 }
 
 impl Share {
-    /// The handle; nothing once the share was given back.
+    /// The handle; an empty holder once the share was returned.
     pub(crate) fn held(&self) -> &Held<siltstone::Database> {
         if self.ended.get().is_some() { &self.nothing } else { self.joint.opened.held() }
     }
 
-    /// Whether it was given back.
+    /// Whether the share was returned.
     pub(crate) fn is_over(&self) -> bool {
         self.ended.get().is_some()
     }
 
-    /// How giving it back ended; `None` while it has not.
+    /// The result of returning the share; `None` until then.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         match self.ended.get() {
             Some(ended) => ended.peek()?.peek().cloned(),
-            // The interpreter's end closes the handle under everybody.
+            // The exit hook of the interpreter closes the handle for all its users.
             None => self.joint.opened.closed(),
         }
     }
 
-    /// Gives it back, for somebody who waits: it goes on when the future is dropped.
+    /// Returns the share, for a caller that waits. It continues if the future is dropped.
     pub(crate) fn close(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let process = self.nothing.process();
         let ended = self.ended.get_or_init(|| Held::new(process, self.begin(None)));
@@ -207,7 +210,7 @@ impl Share {
         }
     }
 
-    fn begin(&self, unasked: Option<Unasked>) -> Ended {
+    fn begin(&self, unasked: Option<CloseReason>) -> Ended {
         let (meeting, joint) = (Arc::clone(&self.meeting), Arc::clone(&self.joint));
         let task = async move { meeting.give_back(&joint, unasked).await };
         let task = self.nothing.process().handle().spawn(task);
@@ -221,13 +224,13 @@ impl Share {
 }
 
 impl Drop for Share {
-    /// Forgotten: given back in the background.
+    /// A share that is dropped while open is returned in the background.
     fn drop(&mut self) {
         let process = self.nothing.process();
         if self.is_over() || process.is_stale() || process.is_over() {
             return;
         }
-        let ended = self.begin(Some(Unasked::Forgotten));
+        let ended = self.begin(Some(CloseReason::Forgotten));
         process.note_closing(process.handle().spawn(ended.map(drop)));
     }
 }

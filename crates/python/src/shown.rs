@@ -1,18 +1,18 @@
-//! How handles show themselves: texts as Python quotes them, ranges of keys in a few words.
+//! Text representations of handles: quoted strings and short descriptions of key ranges.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use siltstone::ScanRange;
 
-/// Bytes of a key that are shown: a line holds two such keys.
+/// Maximum bytes of a key that are shown: two such keys fit on one line.
 const KEY_BYTES: usize = 32;
 
-/// The text as Python would quote it.
+/// The text as quoted by Python.
 pub(crate) fn quoted(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(PyString::new(py, text).repr()?.to_string())
 }
 
-/// A key as Python would write it, cut where it is long.
+/// A key as written by Python, truncated if it is long.
 fn key(key: &[u8]) -> String {
     let shown = key.get(..KEY_BYTES).unwrap_or(key);
     let more = if shown.len() < key.len() { "…" } else { "" };

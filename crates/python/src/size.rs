@@ -1,4 +1,4 @@
-//! `approximate_size`: about how much a range holds, by metadata alone.
+//! `approximate_size`: the approximate size of a range, from metadata alone.
 
 use crate::aio::pending::Pending;
 use crate::database::Database;
@@ -11,13 +11,13 @@ use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::{Answer, Result, ScanRange, Size};
 
-/// What knows about how much it holds.
+/// A handle that can estimate sizes.
 trait Measured {
-    /// About how much `range` holds.
+    /// The approximate size of `range`.
     fn size(&self, range: ScanRange) -> Result<Answer<Size>>;
 }
 
-/// `siltstone.Size`.
+/// Makes a `siltstone.Size`.
 fn object(py: Python<'_>, size: Size) -> PyResult<Py<PyAny>> {
     let class = py.import("siltstone.stats")?.getattr("Size")?;
     Ok(class.call1((size.bytes, size.rows))?.unbind())
@@ -60,19 +60,19 @@ macro_rules! measured {
 
         #[pymethods]
         impl $class {
-            /// About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
-            /// block is read. A table at an edge of the range costs one request where its index is
-            /// not in memory.
+            /// Estimates the stored size of `[start, end)`, or of the keys with `prefix`, from
+            /// metadata alone: no block is read. A table at an edge of the range costs one request
+            /// if its index is not in memory.
             ///
-            /// It is what is stored that counts: older versions, what was deleted or has expired,
-            /// until a compaction drops them, and in memory what came after a snapshot. Bytes are
-            /// those of blocks, as they are compressed, and of memtables: at most two blocks a
-            /// layer (`read_amplification` of `stats()` counts layers) too many, never too few.
-            /// Rows of a table at an edge are taken as spread evenly over its bytes; all others are
-            /// exact.
+            /// The estimate counts stored data: it includes older versions and deleted or expired
+            /// rows until a compaction drops them and, in memory, writes after a snapshot. Bytes
+            /// are the compressed bytes of blocks, and the bytes of memtables. The estimate is
+            /// never too low, and too high by at most two blocks for each layer
+            /// (`read_amplification` of `stats()` is the number of layers). The rows of a table at
+            /// an edge are estimated in proportion to its bytes; all other rows are exact.
             ///
-            /// :raises Invalid: `prefix` together with a bound.
-            /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+            /// :raises Invalid: if `prefix` is given together with a bound.
+            /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
             #[pyo3(signature = (start=None, end=None, *, prefix=None))]
             fn approximate_size(
                 &self,

@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use siltstone::{Result, ScanRange};
 use std::sync::Arc;
 
-/// A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
+/// A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
 /// after the database is closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,
-    /// `None` once closed. The lock is never held while anything waits.
+    /// `None` once closed. The lock is never held across a wait.
     held: Mutex<Option<Arc<Held<siltstone::Snapshot>>>>,
 }
 
@@ -42,13 +42,13 @@ reads!(Snapshot);
 
 #[pymethods]
 impl Snapshot {
-    /// The last sequence number it sees.
+    /// The last sequence number that the snapshot sees.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Lets go of what it holds. Scans that it made go on.
+    /// Releases the data that the snapshot keeps. Open scans of the snapshot continue.
     fn close(&self) {
         let held = self.held.lock().take();
         drop(held);

@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use siltstone::{Answer, Keys, Result, ScanRange, Value};
 use std::ops::Deref;
 
-/// What the engine's readable handles have in common.
+/// The interface shared by the readable handles of the engine.
 pub(crate) trait Readable: Send + Sync + 'static {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
-    /// The values of `keys`, in their order.
+    /// The values of `keys`, in the order of `keys`.
     fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>>;
 }
 
@@ -30,11 +30,11 @@ macro_rules! readable {
 
 readable!(Database, Reader, Snapshot, Transaction);
 
-/// A Python class that reads.
+/// A Python class with read methods.
 pub(crate) trait Source {
-    /// The engine's handle behind it.
+    /// The engine handle behind it.
     type Engine: Readable;
-    /// Access to it: a plain reference where the handle never changes.
+    /// Access to the engine handle: a plain reference if the handle never changes.
     type Guard<'a>: Deref<Target = Held<Self::Engine>>
     where
         Self: 'a;
@@ -42,13 +42,13 @@ pub(crate) trait Source {
     /// The handle.
     ///
     /// # Errors
-    /// Closed; for a reader in a forked child, what opening it anew gives.
+    /// Closed; for a reader in a forked child, the errors of reopening it.
     fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>>;
 
-    /// What comes before a scan: a reader may be older than it is to be.
+    /// Refreshes the handle before a scan, if it is older than its maximum staleness.
     ///
     /// # Errors
-    /// Closed; those of a look.
+    /// Closed; the errors of a refresh.
     fn fresh(_engine: &Self::Engine) -> Result<Answer<()>> {
         Ok(Answer::Ready(()))
     }
@@ -59,7 +59,7 @@ pub(crate) trait Source {
     /// Closed, Fenced.
     fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
 
-    /// The same behind [`Source::fresh`].
+    /// Begins a scan after [`Source::fresh`].
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -68,16 +68,16 @@ pub(crate) trait Source {
     }
 }
 
-/// The read methods of one class, but for its length.
+/// The read methods of one class, without `__len__`.
 macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
         impl $class {
-            /// The value of `key`, or `default`.
+            /// Returns the value of `key`, or `default` if the key is absent.
             ///
-            /// :raises Invalid: an empty or oversized key.
-            /// :raises Closed, Fenced: the handle is of no use any more.
-            /// :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
+            /// :raises Invalid: if the key is empty or too long.
+            /// :raises Closed, Fenced: if the handle can no longer be used.
+            /// :raises Unavailable, Timeout, Denied, Corruption: see `siltstone.exceptions`.
             #[pyo3(signature = (key, default=None))]
             fn get<'py>(
                 &self,
@@ -105,13 +105,14 @@ macro_rules! lookups {
                 $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
             }
 
-            /// The values of `keys`, in their order, all of one moment; None where a key is
-            /// absent.
+            /// Returns the values of `keys`, in the order of `keys`, all from one state of the
+            /// database; None for an absent key.
             ///
-            /// An Arrow array of binary or text gives an Arrow array of binary, of the same
-            /// library where that is pyarrow or arro3. A null key gives a null.
+            /// For an Arrow array of binary or text the result is an Arrow array of binary, of the
+            /// same library if that is pyarrow or arro3. A null key gives a null.
             ///
-            /// :raises TypeError: one key in place of a list; what is no key, naming its row.
+            /// :raises TypeError: if `keys` is a single key, or an element is not a key; the text
+            ///     names its row.
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
@@ -120,12 +121,12 @@ macro_rules! lookups {
                 $crate::get_many::get_many(py, self, keys)
             }
 
-            /// Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
-            /// as they are now.
+            /// Iterates over the keys and values of `[start, end)`, or of the keys with `prefix`,
+            /// in the state at the time of the call.
             ///
-            /// :param reverse: from the greatest key down.
-            /// :param limit: at most so many rows.
-            /// :raises Invalid: `prefix` together with a bound; a negative limit.
+            /// :param reverse: iterate from the greatest key to the smallest.
+            /// :param limit: maximum number of rows.
+            /// :raises Invalid: if `prefix` is given together with a bound, or `limit` is negative.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn scan(
                 &self,
@@ -137,7 +138,7 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
             /// As `scan`.
@@ -152,10 +153,10 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Items)
             }
 
-            /// As `scan`, of the keys alone.
+            /// As `scan`, but yields only the keys.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn keys(
                 &self,
@@ -167,10 +168,10 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Keys)
             }
 
-            /// As `scan`, of the values alone.
+            /// As `scan`, but yields only the values.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn values(
                 &self,
@@ -182,12 +183,12 @@ macro_rules! lookups {
                 limit: Option<Bound<'_, PyAny>>,
             ) -> PyResult<$crate::scan::Scan> {
                 let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
-                $crate::scan::open(py, self, range, $crate::scan::Yields::Values)
+                $crate::scan::open(py, self, range, $crate::scan::ScanItems::Values)
             }
 
             fn __iter__(&self, py: Python<'_>) -> PyResult<$crate::scan::Scan> {
                 let everything = siltstone::ScanRange::default();
-                $crate::scan::open(py, self, everything, $crate::scan::Yields::Keys)
+                $crate::scan::open(py, self, everything, $crate::scan::ScanItems::Keys)
             }
 
             fn __bool__(&self) -> bool {
@@ -198,7 +199,7 @@ macro_rules! lookups {
 }
 pub(crate) use lookups;
 
-/// The read methods of a class that has no length.
+/// The read methods of a class without a length.
 macro_rules! reads {
     ($class:ident) => {
         $crate::source::lookups!($class);
@@ -213,7 +214,7 @@ macro_rules! reads {
 }
 pub(crate) use reads;
 
-/// Why there is no `len`.
+/// The error text for `len()`.
 pub(crate) const NO_LENGTH: &str = "a database has no len(): counting means reading every key, \
      since older versions and deletions lie in several layers; use sum(1 for _ in db), or the \
      estimate in stats().table_rows";

@@ -1,15 +1,15 @@
-//! Figures of a handle.
+//! The figures of a handle.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use siltstone::{CompactionEntry, Stats};
 
-/// What stands beside the figures: the last compactions of a writer, and errors. Of a writer: why
-/// it does not compact, why not collect. Of a reader: what its last look failed with. Of both: why
-/// the handle has ended by itself.
+/// The fields of `Stats` that are not figures. A writer has its last compactions, the error that
+/// stops its compactor and the error that stops its collector. A reader has the error of its last
+/// refresh. Both have the error that ended the handle.
 #[derive(Default)]
-pub(crate) struct BesideFigures {
+pub(crate) struct StatsExtras {
     pub(crate) entries: Vec<CompactionEntry>,
     pub(crate) error: Option<siltstone::Error>,
     pub(crate) gc_error: Option<siltstone::Error>,
@@ -20,17 +20,17 @@ pub(crate) struct BesideFigures {
 static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static COMPACTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Has the classes at hand from here on: late in an interpreter's end nothing can be imported.
+/// Imports the classes in advance: late in the exit of the interpreter nothing can be imported.
 pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
     STATS.import(py, "siltstone.stats", "Stats")?;
     COMPACTION.import(py, "siltstone.stats", "Compaction").map(drop)
 }
 
-/// The figures as a `siltstone.Stats`.
+/// Makes a `siltstone.Stats`.
 pub(crate) fn stats<'py>(
     py: Python<'py>,
     stats: &Stats,
-    beside: &BesideFigures,
+    beside: &StatsExtras,
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = STATS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);
@@ -54,7 +54,7 @@ pub(crate) fn stats<'py>(
     class.call((), Some(&named))
 }
 
-/// One entry of the log as a `siltstone.stats.Compaction`.
+/// Makes a `siltstone.stats.Compaction` from an entry of the compaction log.
 pub(crate) fn compaction<'py>(
     py: Python<'py>,
     entry: &CompactionEntry,
@@ -87,10 +87,10 @@ pub(crate) fn metrics<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
     Ok(named.into_any())
 }
 
-/// What is known of a figure: name, group, unit, meaning, whether it only grows.
+/// The description of a figure: name, group, unit, meaning, whether it is a counter.
 type FigureInfo = (&'static str, &'static str, &'static str, &'static str, bool);
 
-/// One tuple a figure, each a field of `siltstone.Stats`.
+/// One tuple for each figure, which is a field of `siltstone.Stats`.
 #[pyfunction]
 pub(crate) fn stat_table() -> Vec<FigureInfo> {
     let line =

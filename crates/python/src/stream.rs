@@ -1,12 +1,12 @@
-//! `ArrowStream`: a scan as a stream of Arrow record batches. The columns that a scan fills have
-//! Arrow's layout already; their buffers move into arrays.
+//! `ArrowStream`: a scan as a stream of Arrow record batches. The columns filled by a scan have
+//! Arrow's layout, so their buffers move into arrays without a copy.
 
 use crate::error;
 use crate::held::Held;
-use crate::parts::{self, BatchSize, PART_BYTES, Parts, Waited};
+use crate::parts::{self, BatchSize, PART_BYTES, Parts, RowWait};
 use crate::process::Process;
 use crate::scan::Pull;
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
@@ -20,21 +20,21 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-/// Rows of a record batch unless the caller says otherwise.
+/// Default rows of a record batch.
 pub(crate) const DEFAULT_BATCH_ROWS: u64 = 65_536;
-/// Bytes at which a record batch ends: far below the 2 GiB that 32-bit offsets reach, and few
-/// enough that a batch stays in memory with room for others.
+/// Bytes at which a record batch ends: far below the 2 GiB reachable by 32-bit offsets, and small
+/// enough to keep several batches in memory.
 pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
-/// The rows of a scan as a stream of Arrow record batches. It can be read once, by whatever
-/// understands the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
+/// The rows of a scan as a stream of Arrow record batches. It can be read once, by any library
+/// with the Arrow PyCapsule interface: pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct ArrowStream {
     batches: Mutex<Option<Batches>>,
 }
 
 impl ArrowStream {
-    /// A stream of what `scan` has left; an empty one for `None`.
+    /// A stream of the remaining rows of `scan`; an empty stream for `None`.
     pub(crate) fn new(scan: Option<Held<Pull>>, batch_rows: usize) -> Self {
         let maker = std::thread::current().id();
         let input = scan.map(Input::Whole);
@@ -42,7 +42,7 @@ impl ArrowStream {
         ArrowStream { batches: Mutex::new(Some(batches)) }
     }
 
-    /// The batches, for whoever makes others of them. They can be taken once.
+    /// Takes the batches, for conversion to other batches. They can be taken once.
     pub(crate) fn take(
         &self,
         py: Python<'_>,
@@ -51,7 +51,7 @@ impl ArrowStream {
         batches.ok_or_else(|| error::invalid(py, "an Arrow stream of a scan can be read once"))
     }
 
-    /// The stream's capsule. It can be taken once.
+    /// Takes the capsule of the stream. It can be taken once.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -92,29 +92,29 @@ pub(crate) fn row_field() -> FieldRef {
     Arc::new(Field::new("", DataType::Struct(row_fields()), false))
 }
 
-/// The scan as record batches. Pulled by a foreign library, on any thread, with the interpreter
-/// lock or without it.
+/// The scan as record batches. A foreign library pulls them, on any thread, with or without the
+/// interpreter lock.
 struct Batches {
-    /// `None` once it is over.
+    /// `None` once the stream is over.
     input: Option<Input>,
     batch_rows: usize,
     size: BatchSize,
-    /// The thread that made the stream: the only one where taking the interpreter lock is known
-    /// not to wait for somebody who waits for us.
+    /// The thread that created the stream. Only on this thread is it certain that acquiring the
+    /// interpreter lock does not wait for a thread that waits for this one.
     maker: ThreadId,
 }
 
-/// Where rows come from.
+/// The source of the rows.
 enum Input {
-    /// A scan of which nothing was read yet.
+    /// A scan that was not read yet.
     Whole(Held<Pull>),
-    /// A short one, or a merge, read here.
+    /// A short scan or a merge, read on this thread.
     Here(Held<Pull>),
-    /// A long one, read by threads.
+    /// A long scan, read by several threads.
     Threads(Held<Parts>),
 }
 
-/// Rows, and which of them have no value; empty where all have one.
+/// Rows, and which of them have no value; empty if all have one.
 type Batch = (Rows, Vec<bool>);
 
 impl Batches {
@@ -132,9 +132,9 @@ impl Batches {
                 let parts = parts.peek_mut().ok_or_else(forked)?;
                 loop {
                     match parts.next().map_err(external)? {
-                        Waited::Rows(rows) => return Ok(Some((rows, Vec::new()))),
-                        Waited::End => return Ok(None),
-                        Waited::Later => check_signals(self.maker)?,
+                        RowWait::Rows(rows) => return Ok(Some((rows, Vec::new()))),
+                        RowWait::End => return Ok(None),
+                        RowWait::Later => check_signals(self.maker)?,
                     }
                 }
             }
@@ -142,7 +142,7 @@ impl Batches {
         }
     }
 
-    /// Decides how the scan is read: a long one in parts, by threads.
+    /// Decides how to read the scan: a long one is read in parts by several threads.
     fn begin(&self, mut scan: Held<Pull>) -> Result<Input, ArrowError> {
         let process = scan.process();
         if parts::threads() == 1 {
@@ -196,9 +196,9 @@ fn wait_here<T>(
 ) -> Result<T, ArrowError> {
     loop {
         match poll_for(process, work.as_mut(), SIGNAL_INTERVAL) {
-            Polled::Done(done) => return done.map_err(external),
-            Polled::Later => check_signals(maker)?,
-            Polled::Over => return Err(refused("the interpreter is exiting")),
+            PollOutcome::Done(done) => return done.map_err(external),
+            PollOutcome::Later => check_signals(maker)?,
+            PollOutcome::Over => return Err(refused("the interpreter is exiting")),
         }
     }
 }
@@ -228,7 +228,7 @@ pub(crate) fn into_array((rows, deleted): Batch) -> Result<ArrayRef, ArrowError>
     Ok(Arc::new(StructArray::try_new(row_fields(), vec![keys, values], None)?))
 }
 
-/// Moves a column's buffers into an array.
+/// Moves the buffers of a column into an array.
 fn into_binary(column: Column, valid: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
     Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), valid)?))
@@ -242,8 +242,8 @@ fn refused(text: &'static str) -> ArrowError {
     ArrowError::ExternalError(text.into())
 }
 
-/// An error when somebody wants the program to stop. The exception cannot cross the foreign
-/// library; for Ctrl-C the interpreter is asked, last of all, to raise it again.
+/// An error if a signal handler has raised. The exception cannot pass through the foreign library;
+/// for Ctrl-C the interpreter is asked to raise it again afterwards.
 fn check_signals(maker: ThreadId) -> Result<(), ArrowError> {
     if std::thread::current().id() != maker {
         return Ok(());

@@ -1,11 +1,11 @@
-//! `Transaction`: reads at one moment and writes of one batch, committed together or not at all.
+//! `Transaction`: reads from one snapshot and writes of one batch, committed atomically.
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::held::Held;
 use crate::process::Process;
 use crate::source::{Source, reads};
@@ -15,19 +15,20 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use siltstone::{Accept, Isolation, Result, ScanRange};
 
-/// A transaction, from `Database.transaction`. Its reads see the database as it was when it
-/// began, under its own writes; nobody else sees these until it commits, all at once. It waits for
-/// nobody: where another commit came between it raises Conflict, and is over. As a context manager
-/// it commits when the block ends well, and rolls back on an exception.
+/// A transaction, from `Database.transaction`. Its reads see the database as of its begin,
+/// together with its own writes. Other handles see its writes only after the commit, all at once. A
+/// transaction takes no locks: if another commit conflicts, its commit raises Conflict, and the
+/// transaction is over. As a context manager it commits at the end of the block, and rolls back if
+/// the block raises.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Transaction {
     held: Held<siltstone::Transaction>,
     committed: Mutex<Option<Py<Commit>>>,
-    /// What would be closed if nobody held it.
+    /// Keeps the database open: an unreferenced database is closed.
     _database: Py<Database>,
 }
 
-/// A moment of a transaction that `rollback_to` goes back to.
+/// A position in a transaction, for `rollback_to`.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Savepoint(siltstone::Savepoint);
 
@@ -59,10 +60,10 @@ impl Source for Transaction {
 
 reads!(Transaction);
 
-/// One try of a commit; gives the interpreter lock up where it may take long.
+/// Tries to commit once; releases the interpreter lock if this may take long.
 ///
 /// # Errors
-/// Conflict, and what a write raises.
+/// Conflict, and the errors of a write.
 pub(crate) fn try_commit(
     py: Python<'_>,
     engine: &siltstone::Transaction,
@@ -75,19 +76,19 @@ pub(crate) fn try_commit(
 
 #[pymethods]
 impl Transaction {
-    /// The last sequence number of others that it sees.
+    /// The last sequence number of other writes that the transaction sees.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.seq().get())
     }
 
-    /// What its commit depends on: "serializable" or "snapshot".
+    /// The isolation level: "serializable" or "snapshot".
     #[getter]
     fn isolation(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(name(self.held.get(py)?.isolation()))
     }
 
-    /// The Commit, once it was committed and had written something.
+    /// The Commit, after a commit with at least one write; otherwise None.
     #[getter]
     fn committed(&self, py: Python<'_>) -> Option<Py<Commit>> {
         self.committed.lock().as_ref().map(|commit| commit.clone_ref(py))
@@ -95,11 +96,12 @@ impl Transaction {
 
     /// Sets `key` to `value`.
     ///
-    /// :param ttl: the key is gone after this long, counted from now.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-    /// :raises Closed: the transaction is over.
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    ///     finite.
+    /// :raises Closed: if the transaction is over.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
@@ -109,7 +111,7 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
@@ -118,7 +120,8 @@ impl Transaction {
     ///
     /// :param ttl: as for `put`.
     /// :param expire_at: as for `put`.
-    /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+    /// :raises Invalid: if the database was opened without a merge operator, or the operator does
+    ///     not accept the operand; as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
@@ -128,22 +131,22 @@ impl Transaction {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let (engine, life) = (self.held.get(py)?, LifetimeArguments::of(ttl, expire_at)?);
         let expires_at = life.end_in(engine).raise(py)?;
         engine.merge(key.as_ref(), operand.as_ref(), expires_at).raise(py)
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Deletes `key`. Deleting an absent key succeeds.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.held.get(py)?.delete(key.as_ref()).raise(py)
     }
 
-    /// Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
-    /// does after it stays. Without a start it begins with the first key, without an end it goes
-    /// on to the last, and counts as two operations.
+    /// Deletes all keys of `[start, end)`, or all keys with `prefix`. Later writes of the
+    /// transaction are not affected. Without `start` the range begins at the first key. Without
+    /// `end` it ends after the last key, and counts as two operations.
     ///
-    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
-    ///     prefix, a start that is not below the end.
+    /// :raises Invalid: if no argument is given, `prefix` is given together with a bound, a bound
+    ///     or the prefix is empty or too long, or `start` is not below `end`.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
@@ -164,31 +167,32 @@ impl Transaction {
         self.delete(py, key)
     }
 
-    /// A moment that `rollback_to` can go back to.
+    /// Returns a savepoint for `rollback_to`.
     ///
-    /// :raises Closed: the transaction is over.
+    /// :raises Closed: if the transaction is over.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
         self.held.get(py)?.savepoint().raise(py).map(Savepoint)
     }
 
-    /// Forgets what was written since the savepoint. What was read since still counts: it may
-    /// have decided what is written now. The savepoint stays, later ones go.
+    /// Discards all writes since the savepoint. Reads since the savepoint still count for
+    /// conflicts, because later writes may depend on them. The savepoint can be used again; later
+    /// savepoints are discarded.
     ///
-    /// :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+    /// :raises Invalid: if the savepoint belongs to another transaction, or was discarded.
     fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
         self.held.get(py)?.rollback_to(&savepoint.0).raise(py)
     }
 
-    /// Commits: everything that was written becomes visible at once, and durable as after a put.
-    /// None where nothing was written. Waits only while `max_memtable_bytes` are unflushed; a wait
-    /// that is interrupted has committed nothing, and leaves the transaction open.
+    /// Commits all writes: they become visible at once, and durable like those of a put. Returns
+    /// None if the transaction has no writes. The call waits only while `max_memtable_bytes` are
+    /// unflushed. An interrupted wait commits nothing and leaves the transaction open.
     ///
-    /// :raises Conflict: another commit changed what it depends on; `context["key"]` names the key
-    ///     (escaped as in a bytes literal). The transaction is over: run it again, or have
-    ///     `siltstone.retry` do it.
-    /// :raises Invalid: more than `max_batch_bytes` were written.
-    /// :raises Closed: the transaction is over, or the database was closed.
-    /// :raises Fenced, Timeout, Unavailable: as their texts say.
+    /// :raises Conflict: if another commit changed data that the transaction depends on;
+    ///     `context["key"]` names the key (escaped as in a bytes literal). The transaction is over:
+    ///     run it again, or use `siltstone.retry`.
+    /// :raises Invalid: if the writes are larger than `max_batch_bytes`.
+    /// :raises Closed: if the transaction is over, or the database was closed.
+    /// :raises Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         let (engine, process) = self.engine(py)?;
         loop {
@@ -204,8 +208,8 @@ impl Transaction {
         }
     }
 
-    /// Forgets everything that was written, and ends the transaction. Doing it twice, or after a
-    /// commit, changes nothing.
+    /// Discards all writes and ends the transaction. A second call, or a call after the commit,
+    /// has no effect.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.held.get(py)?.rollback();
         Ok(())
@@ -221,7 +225,7 @@ impl Transaction {
         Ok(slf)
     }
 
-    /// Commits when the block ended well, rolls back otherwise.
+    /// Commits if the block ended normally, rolls back otherwise.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -237,7 +241,7 @@ impl Transaction {
         if engine.ended().is_some() {
             return Ok(());
         }
-        // Open after a commit that failed: nobody will try again.
+        // After a failed commit the transaction is still open, and no caller will retry it.
         self.commit(py).map(drop).inspect_err(|_| engine.rollback())
     }
 
@@ -272,14 +276,15 @@ impl Savepoint {
 
 #[pymethods]
 impl Database {
-    /// Begins a transaction: for a `with` block, which commits it when it ends well.
+    /// Begins a transaction. Use it in a `with` block, which commits at the end.
     ///
-    /// :param isolation: "serializable": its commit is Conflict where anything that it has read was
-    ///     changed meanwhile, what it looked for and did not find included. "snapshot": where a key
-    ///     that it writes was written meanwhile; two transactions may each change what the other
-    ///     one has read (write skew).
-    /// :raises Invalid: another isolation.
-    /// :raises Closed, Fenced: the handle is of no use any more.
+    /// :param isolation: "serializable": the commit raises Conflict if another commit changed any
+    ///     data that the transaction has read, including keys that it looked for and did not find.
+    ///     "snapshot": the commit raises Conflict if another commit wrote a key that the
+    ///     transaction writes. Two transactions may then each change data that the other has read
+    ///     (write skew).
+    /// :raises Invalid: if `isolation` has another value.
+    /// :raises Closed, Fenced: if the handle can no longer be used.
     #[pyo3(signature = (isolation="serializable"))]
     fn transaction(slf: Bound<'_, Self>, isolation: &str) -> PyResult<Transaction> {
         let py = slf.py();

@@ -1,4 +1,4 @@
-//! Units of a compaction: planned and committed here, merged in whatever process.
+//! Units of a compaction: planned and committed here, merged in any process.
 
 use crate::compactor::{Heard, drive, how, open};
 use crate::error::Raise;
@@ -9,13 +9,13 @@ use pyo3::types::{PyBytes, PyDict};
 use siltstone::{CompactionPlan, CompactionUnit, CompactorProcess, JobId, SstId, UnitResult};
 use std::sync::Arc;
 
-/// A unit as Python has it: the job, the place of its range, the table behind which it goes on.
+/// A unit in Python's form: the job, the index of its range, the table after which it continues.
 type PlainUnit = (String, usize, Option<String>);
-/// A unit, the first key of its range, and the first one behind it.
+/// A unit, the first key of its range, and the key before which the range ends.
 type PlainOpenUnit<'py> = (PlainUnit, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
-/// What a unit made, beside it.
+/// A unit with its result, if it has one.
 type PlainResult<'py> = (PlainUnit, Option<Bound<'py, PyBytes>>);
-/// What a unit made: for the plan, and its tables, rows and bytes.
+/// A finished unit: the result for the plan, and the number of tables, rows and bytes.
 type PlainMade<'py> = (Option<Bound<'py, PyBytes>>, usize, u64, u64);
 
 fn unit_of(py: Python<'_>, (job, range, after): PlainUnit) -> PyResult<CompactionUnit> {
@@ -29,14 +29,15 @@ fn unit_of(py: Python<'_>, (job, range, after): PlainUnit) -> PyResult<Compactio
     }
 }
 
-/// A compaction whose units other processes merge.
+/// A compaction whose units are merged by other processes.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct UnitPlan {
     held: Held<Box<(CompactorProcess, Arc<CompactionPlan>, Heard)>>,
     told: Py<PyAny>,
 }
 
-/// Plans to merge everything into one sorted run, in units of about so many bytes.
+/// Plans a merge of everything into one sorted run, in units of approximately the given number of
+/// bytes.
 #[pyfunction]
 pub(crate) fn plan_compaction<'py>(
     py: Python<'py>,
@@ -81,7 +82,7 @@ pub(crate) fn run_unit<'py>(
 
 #[pymethods]
 impl UnitPlan {
-    /// What is left, each with the first key of its range and the first one behind it.
+    /// The remaining units, each with the first key of its range and its exclusive end.
     fn units<'py>(&self, py: Python<'py>) -> PyResult<Vec<PlainOpenUnit<'py>>> {
         let units = self.call(py, |plan| async move { plan.units().await })?;
         let plain = |unit: CompactionUnit| {
@@ -93,13 +94,13 @@ impl UnitPlan {
         Ok(units.into_iter().map(plain).collect())
     }
 
-    /// Whether it goes on with what another compactor had begun.
+    /// Whether it continues a compaction that another compactor began.
     #[getter]
     fn resumed(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.held.get(py)?.1.is_resumed())
     }
 
-    /// Records results; whether all is committed.
+    /// Records results. Returns whether all units are committed.
     fn commit(&self, py: Python<'_>, results: Vec<PlainResult<'_>>) -> PyResult<bool> {
         let read = |(unit, data): PlainResult<'_>| {
             let unit = unit_of(py, unit)?;
@@ -110,7 +111,7 @@ impl UnitPlan {
         self.call(py, |plan| async move { plan.commit(&results).await })
     }
 
-    /// Gives the epoch up.
+    /// Releases the epoch of the compactor.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, |plan| async move {
             plan.close().await;
@@ -120,7 +121,7 @@ impl UnitPlan {
 }
 
 impl UnitPlan {
-    /// Waits for `work`, and tells what was heard meanwhile. A signal stops the plan.
+    /// Waits for `work` and forwards events meanwhile. A signal stops the plan.
     fn call<T, F>(&self, py: Python<'_>, work: impl FnOnce(Arc<CompactionPlan>) -> F) -> PyResult<T>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Waiting for the engine: without the interpreter, and looking for signals.
+//! Waiting for the engine without the interpreter lock, with checks for signals.
 
 use crate::error::Raise;
 use crate::process::{Process, over};
@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks for signals: Ctrl-C must end it within a second.
+/// Interval of the checks for signals: Ctrl-C must end a call within a second.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Wakes the thread that polls.
+/// A waker for the thread that polls.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -23,11 +23,11 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for `work` with the interpreter given up.
+/// Waits for `work` while the interpreter lock is released.
 ///
 /// # Errors
-/// Those of `work`; what a signal handler raised (KeyboardInterrupt), and Closed once the runtime
-/// has ended: then `work` is dropped.
+/// The errors of `work`; an exception raised by a signal handler (KeyboardInterrupt), and Closed
+/// once the runtime has ended: in these two cases `work` is dropped.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -36,10 +36,10 @@ pub(crate) fn wait<T: Send>(
     wait_telling(py, process, work, || Ok(()))
 }
 
-/// As [`wait`]; `tell` is called a few times a second, as long as it takes.
+/// As [`wait`], and calls `tell` a few times a second while `work` runs.
 ///
 /// # Errors
-/// As [`wait`]; those of `tell`, by which `work` is dropped.
+/// As [`wait`]; an error of `tell` drops `work`.
 pub(crate) fn wait_telling<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -49,17 +49,17 @@ pub(crate) fn wait_telling<T: Send>(
     let mut work = pin!(work);
     loop {
         match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
-            Polled::Done(done) => return done.raise(py),
-            Polled::Later => py.check_signals().and_then(|()| tell())?,
-            Polled::Over => return Err(over(py)),
+            PollOutcome::Done(done) => return done.raise(py),
+            PollOutcome::Later => py.check_signals().and_then(|()| tell())?,
+            PollOutcome::Over => return Err(over(py)),
         }
     }
 }
 
-/// As [`wait`]; `told` is called with how far `work` is, a few times a second.
+/// As [`wait`], and calls `told` with the progress of `work` a few times a second.
 ///
 /// # Errors
-/// As [`wait`]; those of `told`.
+/// As [`wait`]; the errors of `told`.
 pub(crate) fn wait_watched<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -70,13 +70,13 @@ pub(crate) fn wait_watched<T: Send>(
     wait_telling(py, process, work, tell)
 }
 
-/// What polling for a while came to.
-pub(crate) enum Polled<T> {
+/// The result of polling for a limited time.
+pub(crate) enum PollOutcome<T> {
     /// The output.
     Done(T),
-    /// Nothing yet.
+    /// Not complete yet.
     Later,
-    /// The runtime has ended: there will be nothing.
+    /// The runtime has ended: the output will never come.
     Over,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
     process: &Process,
     mut work: Pin<&mut F>,
     limit: Duration,
-) -> Polled<F::Output> {
+) -> PollOutcome<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let until = now() + limit;
@@ -95,27 +95,27 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
             work.as_mut().poll(&mut context)
         });
         match polled {
-            Some(Poll::Ready(done)) => return Polled::Done(done),
+            Some(Poll::Ready(done)) => return PollOutcome::Done(done),
             Some(Poll::Pending) => {}
-            None => return Polled::Over,
+            None => return PollOutcome::Over,
         }
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
-            return Polled::Later;
+            return PollOutcome::Later;
         }
         std::thread::park_timeout(left);
     }
 }
 
-/// A few times a second, for loops that hardly ever wait.
-pub(crate) struct Paced(Instant);
+/// Limits signal checks to a few per second, for loops that hardly ever wait.
+pub(crate) struct PacedSignals(Instant);
 
-impl Paced {
-    pub(crate) fn new() -> Paced {
-        Paced(now())
+impl PacedSignals {
+    pub(crate) fn new() -> PacedSignals {
+        PacedSignals(now())
     }
 
-    /// Whether it is time again.
+    /// Whether the next check is due.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = now().saturating_duration_since(self.0) >= SIGNAL_INTERVAL;
         if due {

@@ -6,7 +6,7 @@ use crate::column::{Column, each_row, null};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::frames::is_arrow;
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
@@ -18,21 +18,24 @@ pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
-    /// Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
-    /// one atomic batch.
+    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and
+    /// `value`, as one atomic batch.
     ///
-    /// :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+    /// :raises Invalid: if a column is missing, a column has nulls, or the batch is larger than
+    ///     `max_batch_bytes`.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
         with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
-    /// Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
-    /// Arrow arrays of binary or text.
+    /// Sets each key to the value at the same position, in one atomic batch. Keys and values are
+    /// sequences of bytes, or two Arrow arrays of binary or text.
     ///
-    /// :param ttl: as for `put`, of all of them.
-    /// :param expire_at: as for `put`.
-    /// :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
-    /// :raises TypeError: one key or value in place of a list; what is none, naming its row.
+    /// :param ttl: as for `put`, for all rows.
+    /// :param expire_at: as for `put`, for all rows.
+    /// :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
+    ///     `max_batch_bytes`; as for `put`.
+    /// :raises TypeError: if an argument is a single key or value, or an element has the wrong
+    ///     type; the text names its row.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,
@@ -42,7 +45,7 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         accept_batch(py, self, &beside(py, self, (keys, values), life)?)
     }
 }
@@ -66,7 +69,7 @@ pub(crate) fn with_rows<T>(
             "batch: expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
-    let mut growing = Growing::for_database(py, database, Life::Endless)?;
+    let mut growing = GrowingBatch::for_database(py, database, LifetimeArguments::Endless)?;
     each_row(data, |position, row| growing.put(py, position, row))?;
     work(&growing.batch)
 }
@@ -80,9 +83,9 @@ pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
     (keys, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
-    life: Life,
+    life: LifetimeArguments,
 ) -> PyResult<Batch> {
-    let mut growing = Growing::for_database(py, database, life)?;
+    let mut growing = GrowingBatch::for_database(py, database, life)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
             let keys = Column::from_python(keys, "keys")?;
@@ -99,19 +102,23 @@ pub(crate) fn beside(
 }
 
 /// A batch under construction that refuses to outgrow what the database takes.
-struct Growing {
+struct GrowingBatch {
     batch: Batch,
     max_bytes: usize,
     /// When what is put expires.
     expires_at: Option<UnixMillis>,
 }
 
-impl Growing {
-    fn for_database(py: Python<'_>, database: &Database, life: Life) -> PyResult<Growing> {
+impl GrowingBatch {
+    fn for_database(
+        py: Python<'_>,
+        database: &Database,
+        life: LifetimeArguments,
+    ) -> PyResult<GrowingBatch> {
         let engine = database.held().get(py)?;
         let expires_at = life.end(engine).raise(py)?;
         let max_bytes = engine.options().max_batch_bytes;
-        Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
+        Ok(GrowingBatch { batch: Batch::new(), max_bytes, expires_at })
     }
 
     fn put(

@@ -1,4 +1,4 @@
-//! An Arrow column as its values lie, and columns made of values.
+//! Reading the values of an Arrow column in place, and building columns from values.
 
 use crate::types::ColumnType;
 use arrow_array::cast::AsArray;
@@ -17,7 +17,7 @@ use siltstone_base::{Error, Result};
 use std::sync::Arc;
 
 /// Values without their nulls.
-pub(crate) enum Lying<'a> {
+pub(crate) enum PresentValues<'a> {
     Boolean(&'a BooleanBuffer),
     I8(&'a [i8]),
     I16(&'a [i16]),
@@ -81,8 +81,8 @@ macro_rules! with_strings {
 pub(crate) use with_strings;
 
 /// What of a column is encoded.
-pub(crate) struct Given<'a> {
-    pub(crate) values: Lying<'a>,
+pub(crate) struct EncodedCells<'a> {
+    pub(crate) values: PresentValues<'a>,
     pub(crate) nulls: Option<&'a NullBuffer>,
     /// Bytes of a value that has always as many.
     pub(crate) width: Option<usize>,
@@ -98,13 +98,13 @@ pub(crate) struct Place<'a> {
     pub(crate) rows: usize,
 }
 
-impl<'a> Given<'a> {
+impl<'a> EncodedCells<'a> {
     /// The values of `array`, which is to be put at `place`.
     ///
     /// # Errors
     /// Invalid for another type or length, for nulls where there may be none, and for decimals
     /// with more digits than their type has. Unsupported for types that no column has.
-    pub(crate) fn of(array: &'a ArrayRef, place: &Place<'_>) -> Result<Given<'a>> {
+    pub(crate) fn of(array: &'a ArrayRef, place: &Place<'_>) -> Result<EncodedCells<'a>> {
         let invalid = |text: &str| Err(Error::invalid(text).with("column", place.name));
         let given = ColumnType::of(array.data_type())?;
         if !place.column_type.takes(&given) {
@@ -127,7 +127,7 @@ impl<'a> Given<'a> {
             _ => None,
         };
         let width = place.column_type.width();
-        let given = Given { values: lying(array), nulls, width, bound };
+        let given = EncodedCells { values: lying(array), nulls, width, bound };
         given.check_bound().map_err(|error| error.with("column", place.name))?;
         if *place.column_type == ColumnType::String {
             given.check_text().map_err(|error| error.with("column", place.name))?;
@@ -137,7 +137,9 @@ impl<'a> Given<'a> {
 
     /// Arrow lets a decimal have more digits than its type says.
     fn check_bound(&self) -> Result<()> {
-        let (Lying::I128(values), Some(bound)) = (&self.values, self.bound) else { return Ok(()) };
+        let (PresentValues::I128(values), Some(bound)) = (&self.values, self.bound) else {
+            return Ok(());
+        };
         let beyond = |(row, value): (usize, &i128)| {
             (value.unsigned_abs() >= bound.unsigned_abs()) && self.is_valid(row)
         };
@@ -150,10 +152,10 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// What says that it is text need not be: a cast that looks at nothing makes such columns, and
-    /// what was stored of them could be read by nobody.
+    /// A column of type text may hold other bytes, after a cast without checks. Such rows could be
+    /// stored and never read.
     fn check_text(&self) -> Result<()> {
-        let Lying::Bytes(strings) = &self.values else { return Ok(()) };
+        let PresentValues::Bytes(strings) = &self.values else { return Ok(()) };
         let is_sound = match strings {
             Strings::Small(ends, bytes) => are_texts(ends, bytes),
             Strings::Large(ends, bytes) => are_texts(ends, bytes),
@@ -207,52 +209,52 @@ fn are_texts<O: Copy + TryInto<usize>>(ends: &[O], bytes: &[u8]) -> bool {
 }
 
 /// The values of an array whose type was checked.
-fn lying(array: &ArrayRef) -> Lying<'_> {
+fn lying(array: &ArrayRef) -> PresentValues<'_> {
     fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef) -> &[T::Native] {
         array.as_primitive::<T>().values()
     }
     match array.data_type() {
-        DataType::Boolean => Lying::Boolean(array.as_boolean().values()),
-        DataType::Int8 => Lying::I8(primitive::<Int8Type>(array)),
-        DataType::Int16 => Lying::I16(primitive::<Int16Type>(array)),
-        DataType::Int32 => Lying::I32(primitive::<Int32Type>(array)),
-        DataType::Date32 => Lying::I32(primitive::<Date32Type>(array)),
-        DataType::Int64 => Lying::I64(primitive::<Int64Type>(array)),
-        DataType::Timestamp(unit, _) => Lying::I64(match unit {
+        DataType::Boolean => PresentValues::Boolean(array.as_boolean().values()),
+        DataType::Int8 => PresentValues::I8(primitive::<Int8Type>(array)),
+        DataType::Int16 => PresentValues::I16(primitive::<Int16Type>(array)),
+        DataType::Int32 => PresentValues::I32(primitive::<Int32Type>(array)),
+        DataType::Date32 => PresentValues::I32(primitive::<Date32Type>(array)),
+        DataType::Int64 => PresentValues::I64(primitive::<Int64Type>(array)),
+        DataType::Timestamp(unit, _) => PresentValues::I64(match unit {
             TimeUnit::Second => primitive::<TimestampSecondType>(array),
             TimeUnit::Millisecond => primitive::<TimestampMillisecondType>(array),
             TimeUnit::Microsecond => primitive::<TimestampMicrosecondType>(array),
             TimeUnit::Nanosecond => primitive::<TimestampNanosecondType>(array),
         }),
-        DataType::UInt8 => Lying::U8(primitive::<UInt8Type>(array)),
-        DataType::UInt16 => Lying::U16(primitive::<UInt16Type>(array)),
-        DataType::UInt32 => Lying::U32(primitive::<UInt32Type>(array)),
-        DataType::UInt64 => Lying::U64(primitive::<UInt64Type>(array)),
-        DataType::Float32 => Lying::F32(primitive::<Float32Type>(array)),
-        DataType::Float64 => Lying::F64(primitive::<Float64Type>(array)),
-        DataType::Decimal128(..) => Lying::I128(primitive::<Decimal128Type>(array)),
+        DataType::UInt8 => PresentValues::U8(primitive::<UInt8Type>(array)),
+        DataType::UInt16 => PresentValues::U16(primitive::<UInt16Type>(array)),
+        DataType::UInt32 => PresentValues::U32(primitive::<UInt32Type>(array)),
+        DataType::UInt64 => PresentValues::U64(primitive::<UInt64Type>(array)),
+        DataType::Float32 => PresentValues::F32(primitive::<Float32Type>(array)),
+        DataType::Float64 => PresentValues::F64(primitive::<Float64Type>(array)),
+        DataType::Decimal128(..) => PresentValues::I128(primitive::<Decimal128Type>(array)),
         DataType::FixedSizeBinary(bytes) => {
             let array = array.as_fixed_size_binary();
-            Lying::Fixed(usize::try_from(*bytes).unwrap_or_default(), array.value_data())
+            PresentValues::Fixed(usize::try_from(*bytes).unwrap_or_default(), array.value_data())
         }
         DataType::Utf8 => {
             let array = array.as_string::<i32>();
-            Lying::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
+            PresentValues::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
         }
         DataType::Binary => {
             let array = array.as_binary::<i32>();
-            Lying::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
+            PresentValues::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
         }
         DataType::LargeUtf8 => {
             let array = array.as_string::<i64>();
-            Lying::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
+            PresentValues::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
         }
         DataType::LargeBinary => {
             let array = array.as_binary::<i64>();
-            Lying::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
+            PresentValues::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
         }
-        DataType::Utf8View => Lying::Bytes(Strings::Texts(array.as_string_view())),
-        _ => Lying::Bytes(Strings::Views(array.as_binary_view())),
+        DataType::Utf8View => PresentValues::Bytes(Strings::Texts(array.as_string_view())),
+        _ => PresentValues::Bytes(Strings::Views(array.as_binary_view())),
     }
 }
 
@@ -301,16 +303,16 @@ pub(crate) fn fixed(bytes: i32, values: Vec<u8>, nulls: Option<NullBuffer>) -> R
 }
 
 /// Strings on their way into a column.
-pub(crate) struct Growing {
+pub(crate) struct StringBuilder {
     pub(crate) bytes: Vec<u8>,
     ends: Vec<i32>,
 }
 
-impl Growing {
+impl StringBuilder {
     pub(crate) fn new(rows: usize) -> Self {
         let mut ends = Vec::with_capacity(rows + 1);
         ends.push(0);
-        Growing { bytes: Vec::new(), ends }
+        StringBuilder { bytes: Vec::new(), ends }
     }
 
     /// Ends a row with what was appended to `bytes`.

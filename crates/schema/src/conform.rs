@@ -1,9 +1,9 @@
-//! Columns as callers have them, as the type that a schema asks for: dictionaries become their
-//! values, columns of nulls take any type, and numbers, moments, decimals and bytes change their
-//! representation where every value stays what it is.
+//! Converts the columns of a caller to the types of a schema: dictionaries are decoded, columns of
+//! nulls take any type, and numbers, timestamps, decimals and bytes change their representation if
+//! every value stays the same.
 //!
-//! It never rounds, truncates or wraps: a value that the wanted type cannot hold is an error that
-//! names the column and the row.
+//! It must never round, truncate or wrap: a value that the target type cannot hold is an error with
+//! the column and the row.
 
 use crate::types::ColumnType;
 use arrow_array::cast::AsArray;

@@ -1,5 +1,6 @@
-//! Strings of any bytes that end somewhere: a zero becomes `00 ff`, the end is `00 00`. It is below
-//! every continuation, so the order is that of the strings, a prefix first.
+//! Order-preserving encoding of byte strings with an end: a zero byte becomes `00 ff`, the end is
+//! `00 00`. The end sorts below every continuation, so the encodings are ordered as the strings, a
+//! prefix first.
 
 use std::mem::take;
 
@@ -86,7 +87,7 @@ mod tests {
         let strings: [&[u8]; 8] =
             [b"", b"\0", b"\0\0", b"\0\x01", b"a", b"a\0", b"a\x01", b"a\xff"];
         for pair in strings.windows(2) {
-            // Whatever follows.
+            // The greatest bytes that may follow.
             let lower = [escaped(pair[0], 0), vec![0xff; 4]].concat();
             assert!(lower < escaped(pair[1], 0), "{pair:?}");
             let upper = [escaped(pair[1], 0xff), vec![0xff; 4]].concat();

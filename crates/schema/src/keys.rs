@@ -1,4 +1,4 @@
-//! Typed keys: columns one behind the other, in the order of their values.
+//! Typed keys: the encoded columns concatenated, ordered as their values.
 //!
 //! ```text
 //! mark, if nullable   00 null, first    01 a value follows    02 null, last
@@ -15,7 +15,7 @@
 mod decode;
 mod encode;
 
-use crate::text::{Quoted, Words, canonical};
+use crate::text::{QuotedName, TextScanner, canonical};
 use crate::types::ColumnType;
 use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ impl KeyColumn {
 
 impl fmt::Display for KeyColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", Quoted(&self.name), self.column_type)?;
+        write!(f, "{} {}", QuotedName(&self.name), self.column_type)?;
         if !self.nullable {
             f.write_str(" not null")?;
         }
@@ -148,7 +148,7 @@ impl KeySchema {
     /// # Errors
     /// Corruption for another text than its `Display` writes; Unsupported for a later version.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut words = Words::new(text);
+        let mut words = TextScanner::new(text);
         if !words.passes(HEAD) {
             let wrong = "this key schema has a version that is not known; update siltstone";
             return Err(Error::unsupported(wrong).with("known", HEAD.trim()));

@@ -1,14 +1,15 @@
-//! Typed keys and values (RFC 0032): what has columns or parts becomes bytes whose order is the
-//! order of the values, and comes back.
+//! Typed keys and values (RFC 0032): encodes columns or parts of a tuple to bytes that are ordered
+//! as the values, and decodes them.
 //!
-//! Pure: values in, bytes out. It is internal to Siltstone and may change with any release; the
-//! encodings are frozen. Every decoder answers Corruption for what no encoder makes.
+//! This crate is pure: it has no I/O and no state. It is internal to Siltstone and may change with
+//! any release; the encodings are frozen. Every decoder returns Corruption for bytes that no
+//! encoder makes.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`tuple`] | keys of parts that say what they are: `siltstone.keys` |
-//! | [`keys`] | keys made of columns |
-//! | [`values`] | values made of columns, and their generations |
+//! | [`tuple`] | keys of self-describing parts: `siltstone.keys` |
+//! | [`keys`] | keys of typed columns |
+//! | [`values`] | values of typed columns, and their generations |
 //! | [`table`] | keys and values under one schema: `siltstone.table` |
 //! | [`types`] | what columns may hold |
 //! | [`rows`] | what encoding makes |

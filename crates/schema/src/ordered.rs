@@ -1,5 +1,5 @@
-//! Numbers as bytes of a fixed width, in the order of the numbers: big-endian, with the sign where
-//! it belongs.
+//! Numbers as bytes of a fixed width that are ordered as the numbers: big-endian, with the sign
+//! encoded in order.
 
 /// A number of `N` bytes.
 pub(crate) trait Ordered<const N: usize>: Copy {

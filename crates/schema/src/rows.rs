@@ -1,4 +1,4 @@
-//! Rows of bytes, one behind the other in one buffer.
+//! Byte rows concatenated in one buffer.
 
 use arrow_array::BinaryArray;
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};

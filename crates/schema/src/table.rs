@@ -1,4 +1,4 @@
-//! Tables: the columns of a key and those of a value, under one schema and one text.
+//! Tables: the columns of keys and values under one schema, with one text form.
 //!
 //! ```text
 //! keys 1 (country string not null, day date desc)
@@ -142,7 +142,7 @@ impl TableSchema {
     }
 
     /// Whether a table that was made by `self` is the one that `other` describes: the same key, and
-    /// values of the same columns, whatever generations they went through.
+    /// values of the same columns. Their generations may differ.
     ///
     /// # Errors
     /// Invalid, with both.

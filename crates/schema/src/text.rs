@@ -1,5 +1,5 @@
-//! The words of a schema's text: names, numbers, types. Whoever parses writes what came out again
-//! and compares, so that only the canonical form is taken.
+//! The tokens of the text of a schema: names, numbers, types. A parser must format its result and
+//! compare it with the text, so that only the canonical form is accepted.
 
 use crate::types::ColumnType;
 use arrow_schema::TimeUnit;
@@ -10,9 +10,9 @@ use std::fmt;
 pub(crate) const MAX_COLUMNS: usize = 4096;
 
 /// A name as it stands in a text.
-pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+pub(crate) struct QuotedName<'a>(pub(crate) &'a str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for QuotedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |(at, each): (usize, char)| {
             each.is_ascii_lowercase() || each == '_' || (at > 0 && each.is_ascii_digit())
@@ -26,13 +26,13 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// Reads words from the front of a text.
-pub(crate) struct Words<'a> {
+pub(crate) struct TextScanner<'a> {
     rest: &'a str,
 }
 
-impl<'a> Words<'a> {
+impl<'a> TextScanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Words { rest: text }
+        TextScanner { rest: text }
     }
 
     /// Passes over `word` if it is what comes next.

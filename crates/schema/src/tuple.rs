@@ -1,4 +1,4 @@
-//! Tuples as keys: every part is a tag and a payload, so that a key comes apart without a schema.
+//! Tuples as keys: every part is a tag and a payload, so a key can be decoded without a schema.
 //!
 //! ```text
 //! 01        None                   30   float: 8 bytes, ordered

@@ -1,4 +1,4 @@
-//! The types that columns may have, and Arrow's name for each.
+//! The types of columns, and the corresponding Arrow types.
 
 use arrow_schema::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
 use siltstone_base::{Error, Result};

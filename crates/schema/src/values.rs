@@ -1,4 +1,4 @@
-//! Values: rows of columns at fixed places, read column by column.
+//! Values: rows of columns at fixed offsets, decoded column by column.
 //!
 //! ```text
 //! 0  1   low 4 bits: form, 1; next 2: bytes of an end, 1, 2 or 4 (as 0, 1, 2); else 0
@@ -13,7 +13,7 @@ mod decode;
 mod encode;
 mod layout;
 
-use crate::text::{MAX_COLUMNS, Quoted, Words, canonical};
+use crate::text::{MAX_COLUMNS, QuotedName, TextScanner, canonical};
 use crate::types::ColumnType;
 use layout::Layout;
 use siltstone_base::{Error, Result};
@@ -80,7 +80,7 @@ impl ValueColumn {
 
 impl fmt::Display for ValueColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", Quoted(&self.name), self.column_type)?;
+        write!(f, "{} {}", QuotedName(&self.name), self.column_type)?;
         if !self.nullable {
             f.write_str(" not null")?;
         }
@@ -156,7 +156,7 @@ impl ValueSchema {
     /// # Errors
     /// Corruption for another text than its `Display` writes; Unsupported for a later version.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut words = Words::new(text);
+        let mut words = TextScanner::new(text);
         if !words.passes(HEAD) {
             let wrong = "this schema of values has a version that is not known; update siltstone";
             return Err(Error::unsupported(wrong).with("known", "values 1"));

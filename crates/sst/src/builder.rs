@@ -1,4 +1,4 @@
-//! Builds a table from entries in internal order, and gives its bytes away while it grows.
+//! Builds a table from entries in internal order, and returns its bytes while it grows.
 
 use crate::block::{BlockBuilder, BlockWriter, MAX_BLOCK_TARGET};
 use crate::footer::Footer;
@@ -130,8 +130,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds range deletes, in any order. They hide nothing of this table by themselves: whoever
-    /// reads it asks for them first.
+    /// Adds range deletes, in any order. They hide nothing of this table by themselves:
+    /// readers apply them first.
     ///
     /// # Errors
     /// Invalid, with the table unchanged, when bounds or sequence number of one break a bound, or

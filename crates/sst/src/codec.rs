@@ -1,4 +1,4 @@
-//! How the bytes of a block are compressed, and the limits that make reading them back safe.
+//! Compression of blocks, with the limits that make decompression safe.
 
 use bytes::Bytes;
 use siltstone_base::{Error, Result};

@@ -1,4 +1,4 @@
-//! A cursor over one table, as far as its blocks are in memory.
+//! A cursor over one table, limited to the blocks in memory.
 
 use crate::block::Block;
 use crate::table::Table;
@@ -82,8 +82,8 @@ impl<S: BlockSource> TableCursor<S> {
         TableCursor { name, ..self }
     }
 
-    /// The block it stands in and the position there, for whoever hands out a value as a slice of
-    /// the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
+    /// The block it stands in and the position there, for callers that return a value as a slice
+    /// of the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
     #[must_use]
     pub fn standing(&self) -> Option<(&Arc<Block>, usize)> {
         let position = self.position.filter(|_| !self.pending)?;

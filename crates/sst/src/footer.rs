@@ -1,4 +1,4 @@
-//! The footer: the last bytes of a table, of fixed length, by which it can be read alone.
+//! The footer: the last bytes of a table, of fixed length, with the offsets of all other sections.
 //!
 //! ```text
 //! offset size field
@@ -13,8 +13,8 @@
 //!    128   12 zero: room
 //!    140    4 masked CRC32C of bytes 0..140, bound to (object id, offset of the footer)
 //! ```
-//! What this version writes as zero and does not know otherwise is Unsupported where it is not. The
-//! copy of the envelope lets one request of the tail check version, feature bits and identity.
+//! A reader returns Unsupported if a field that this version writes as zero is not zero. The copy
+//! of the envelope allows a single request of the tail to check version, feature bits and identity.
 
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use siltstone_base::bytes_io::Reader;

@@ -1,4 +1,4 @@
-//! The index of a table: where each block lies, and one separator per block.
+//! The index of a table: the location of each block, and one separator per block.
 //!
 //! ```text
 //! index  := blocks prefix_len prefix block*
@@ -10,11 +10,11 @@
 //!              last entry
 //! suffix     : the separator without the prefix, its length a varint before it
 //! ```
-//! A separator says where its block ends. Shortened, it is the shortest prefix of the next block's
-//! first user key that is above every user key of this block: keys from it on lie further on. Where
-//! one user key's versions straddle two blocks no user key lies between them, and the separator is
-//! exact: the internal key of the block's last entry, which is still in this block. The last
-//! block's separator is exact too.
+//! A separator marks the end of its block. A shortened separator is the shortest prefix of the next
+//! block's first user key that is above every user key of this block: keys from it on are in later
+//! blocks. If the versions of one user key are in two blocks, no user key is between the blocks,
+//! and the separator is exact: the internal key of the block's last entry, which is still in this
+//! block. The separator of the last block is exact too.
 
 use siltstone_base::bytes_io::{Reader, put_varint};
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -28,7 +28,7 @@ use std::ops::Range;
 /// Fewest bytes a block takes in the index: three varints.
 const MIN_BLOCK_ENTRY_BYTES: usize = 3;
 /// In memory, the bound of a shortened separator: above every sequence number, so that a key equal
-/// to the separator lies further on whatever its sequence number.
+/// to the separator lies further on at every sequence number.
 const SHORTENED: u64 = u64::MAX;
 
 /// Where a block ends.

@@ -1,20 +1,21 @@
-//! Tables and WAL objects: bytes in, bytes out.
+//! Encoding and decoding of tables and WAL objects.
 //!
 //! This crate has no clock, no randomness, no I/O and no async. It says which bytes of an object
-//! are needed and what is in them; somebody else fetches them. Anything that was not written here
-//! is answered with Corruption or Unsupported, never with a panic, and nothing is allocated on the
-//! word of a length that was not checked.
+//! are needed and decodes them; the caller fetches them. Bytes that were not written by this crate
+//! give Corruption or Unsupported, never a panic, and no allocation is based on an unchecked
+//! length.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`builder`] | [`TableBuilder`]: sorted entries in, an object out, streamed while it grows |
-//! | [`table`] | [`Table`]: index, filter and properties of one table, opened by one request |
-//! | [`block`] | [`Block`]: decoded entries, searched by key alone |
-//! | [`cursor`] | [`TableCursor`] over the blocks that a [`BlockSource`] has |
+//! | [`builder`] | [`TableBuilder`]: writes an object from sorted entries, streamed while it grows
+//! |
+//! | [`table`] | [`Table`]: index, filter and properties of a table, opened with one request |
+//! | [`block`] | [`Block`]: decoded entries, searched by key |
+//! | [`cursor`] | [`TableCursor`] over the blocks in a [`BlockSource`] |
 //! | [`wal`] | the WAL object: batches in commit order, and fences |
-//! | [`codec`] | [`Codec`]: how blocks are compressed |
+//! | [`codec`] | [`Codec`]: compression of blocks |
 //!
-//! The rest of this page is the format, byte by byte.
+//! The rest of this page is the byte format.
 #![doc = include_str!("../FORMAT.md")]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! How tables are made.
+//! Options for building tables.
 
 use crate::codec::Codec;
 

@@ -1,9 +1,10 @@
-//! Columns of unsigned numbers: a base and, per row, the same number of bytes for what goes on top.
+//! Columns of unsigned numbers: a base, and for each row the difference to it in a fixed number of
+//! bytes.
 //!
 //! ```text
 //! row n := base + (width bytes, little-endian, at start + n * width)
 //! ```
-//! A width of 0 is a column whose rows are all the base: it takes no bytes at all.
+//! A width of 0 means that all rows are equal to the base; the column takes no bytes.
 
 /// Bytes that hold `value`: 0 for 0, at most 8.
 pub(crate) fn width_of(value: u64) -> u8 {

@@ -1,4 +1,5 @@
-//! Properties of a table: counts and bounds, enough to rebuild what a manifest says of it.
+//! The properties of a table: counts and bounds, sufficient to rebuild its descriptor in a
+//! manifest.
 //!
 //! ```text
 //! offset size field

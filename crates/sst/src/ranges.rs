@@ -1,10 +1,10 @@
-//! The range deletes' section of a table.
+//! The section of a table with its range deletes.
 //!
 //! ```text
 //! count (4) | per range delete: start length (varint) end length (varint) number (8) start end
 //! ```
-//! By start, and of one start the newest first. The section lies between index and properties, and
-//! there is none where there are no range deletes.
+//! Ordered by start; range deletes with the same start are ordered newest first. The section is
+//! between index and properties, and is omitted if there are no range deletes.
 
 use siltstone_base::bytes_io::{Reader, put_varint};
 use siltstone_base::range_delete::check_range;

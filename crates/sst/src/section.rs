@@ -1,10 +1,10 @@
-//! Sealing: bytes, then a checksum that is bound to (object id, offset of the bytes).
+//! Sealing: bytes followed by a checksum that is bound to (object id, offset of the bytes).
 //!
 //! A stored checksum is *masked*: rotated, and a constant added. The CRC of bytes followed by their
-//! own CRC does not depend on the bytes, however the CRC was started: so the checksum of a whole
-//! object would be blind to every part that was exchanged for another sealed part of that length.
-//! Adding is not linear over single bits, which breaks the cancellation. (Rotation and constant are
-//! those of LevelDB's log format, where the reason is the same.)
+//! own CRC does not depend on the bytes, for any initial value. So without the mask the checksum of
+//! a whole object could not detect that one sealed part was replaced by another of the same length.
+//! Addition is not linear over single bits, which breaks the cancellation. (Rotation and constant
+//! are those of LevelDB's log format, for the same reason.)
 
 use siltstone_base::checksum::bound;
 use siltstone_base::{Error, ObjectId, Result};

@@ -1,4 +1,4 @@
-//! An open table: its tail in memory, and the arithmetic of which block to read for what.
+//! An open table: its tail in memory, and the computation of which block to read for a key.
 
 use crate::block::{self, Block};
 use crate::builder::describe;
@@ -14,8 +14,8 @@ use siltstone_bloom::{Bloom, DecodeError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A table whose index, filter and properties are in memory. Data blocks are read one by one, by
-/// whoever holds it: it only says where they lie and decodes them.
+/// A table whose index, filter and properties are in memory. The caller reads data blocks one by
+/// one; the table only says where they lie and decodes them.
 #[derive(Debug)]
 pub struct Table {
     descriptor: SstDescriptor,
@@ -70,7 +70,7 @@ impl Table {
         Ok(Footer::decode(footer, object_bytes)?.filter..object_bytes)
     }
 
-    /// Opens a table that nobody described, from the bytes at [`Table::tail_range_of_footer`]. The
+    /// Opens a table without a descriptor, from the bytes at [`Table::tail_range_of_footer`]. The
     /// descriptor is rebuilt from what the table says of itself.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Table {
     }
 
     /// Its range deletes, as far as they are visible. They hide entries that are older than they,
-    /// here and in whatever is older than the table.
+    /// here and in older tables and memtables.
     #[must_use]
     #[inline]
     pub fn range_deletes(&self) -> &Arc<Cover> {

@@ -241,7 +241,7 @@ fn one_block() -> (Table, Vec<u8>, Vec<Owned>) {
     (table, stored[9..stored.len() - 4].to_vec(), entries)
 }
 
-/// A block that was sealed by somebody who meant harm: checksums hold, the content need not.
+/// A block that was sealed by an attacker: checksums hold, the content need not.
 fn check_hostile(table: &Table, raw: &[u8]) -> Option<Vec<Owned>> {
     let stored = seal_block(0, raw.len() as u64, raw);
     match table.decode_block(0, Bytes::from(stored)) {

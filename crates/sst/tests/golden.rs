@@ -19,7 +19,7 @@ use siltstone_base::{
     AttemptId, Batch, Cover, DatabaseId, Envelope, Epoch, Kind, ObjectId, ObjectKind, RangeDelete,
     Seq, UnixMillis, WalId,
 };
-use siltstone_sst::wal::{Sent, WalBody, WalBuilder, decode, encode_fence};
+use siltstone_sst::wal::{CutInfo, WalBody, WalBuilder, decode, encode_fence};
 use siltstone_sst::{Codec, Table, TableBuilder, TableOptions};
 use std::path::PathBuf;
 use support::{Owned, build, read_all, slice};
@@ -142,7 +142,7 @@ fn compressed_tables_are_read_as_what_they_were() {
 fn wal_objects_are_what_they_were() {
     let envelope =
         Envelope::new(ObjectKind::Wal, DatabaseId(0xdb), ObjectId(0x0b), AttemptId(0xa7));
-    let sent = Sent { durable: WalId(8), at: UnixMillis(1_800_000_000_000) };
+    let sent = CutInfo { durable: WalId(8), at: UnixMillis(1_800_000_000_000) };
     let mut builder = WalBuilder::new();
     for n in 0u64..3 {
         let mut batch = Batch::new();

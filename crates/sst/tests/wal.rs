@@ -17,12 +17,12 @@ use siltstone_base::{
     UnixMillis, WalId,
 };
 use siltstone_sst::wal::{
-    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBrings, WalBuilder, WalIngest,
+    CutInfo, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBrings, WalBuilder, WalIngest,
     WalRecord, decode, encode_fence,
 };
 
 const OBJECT: ObjectId = ObjectId(0x0b);
-const SENT: Sent = Sent { durable: WalId(15), at: UnixMillis(1_700_000_000_000) };
+const SENT: CutInfo = CutInfo { durable: WalId(15), at: UnixMillis(1_700_000_000_000) };
 
 fn envelope() -> Envelope {
     Envelope::new(ObjectKind::Wal, DatabaseId(0xdb), OBJECT, AttemptId(0xa7))
@@ -101,7 +101,8 @@ fn an_object_without_records_is_one() {
     builder.push_batch(Seq(5), 0, &[]);
     assert!(builder.is_empty(), "a batch without operations leaves no trace");
     let object =
-        decode(builder.finish(envelope(), Epoch(1), WalId(1), Sent::default()), WalId(1)).unwrap();
+        decode(builder.finish(envelope(), Epoch(1), WalId(1), CutInfo::default()), WalId(1))
+            .unwrap();
     assert_eq!((object.first_seq, object.last_seq), (Seq::NONE, Seq::NONE));
     assert_eq!(object.records().count(), 0);
 }
@@ -161,7 +162,7 @@ fn the_head_says_what_was_committed_and_when() {
     let object = decode(sample(), WalId(17)).unwrap();
     assert_eq!(object.sent, SENT);
     let fence = decode(encode_fence(envelope(), Epoch(4), WalId(17), WalId(21)), WalId(17));
-    assert_eq!(fence.unwrap().sent, Sent { durable: WalId(16), at: UnixMillis(0) });
+    assert_eq!(fence.unwrap().sent, CutInfo { durable: WalId(16), at: UnixMillis(0) });
     for wrong in [17u64, 18, u64::MAX] {
         let mut raw = open_sample();
         raw[128..136].copy_from_slice(&wrong.to_le_bytes());
@@ -281,7 +282,7 @@ proptest! {
             }
             seq = seq.plus(u64::from(batch.ops()));
         }
-        let bytes = builder.finish(envelope(), Epoch(1), WalId(2), Sent::default());
+        let bytes = builder.finish(envelope(), Epoch(1), WalId(2), CutInfo::default());
         let object = decode(bytes, WalId(2)).unwrap();
         let records: Vec<_> = object.records().map(Result::unwrap).collect();
         prop_assert_eq!(records, expected);
@@ -300,7 +301,7 @@ fn an_ingest_comes_back_and_ends_its_object() {
     let ingest = WalIngest { first_seq: Seq(10), numbers: 3, brings };
     builder.push_ingest(&ingest);
     assert_eq!((builder.first_seq(), builder.last_seq()), (Seq(9), Seq(12)));
-    let sent = Sent { durable: WalId(4), ..Sent::default() };
+    let sent = CutInfo { durable: WalId(4), ..CutInfo::default() };
     let object = decode(builder.finish(envelope, Epoch(1), WalId(5), sent), WalId(5)).unwrap();
     let records: Vec<_> = object.records().map(Result::unwrap).collect();
     assert_eq!((records.len(), object.last_seq, ingest.last_seq()), (2, Seq(12), Seq(12)));

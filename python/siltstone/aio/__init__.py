@@ -1,4 +1,4 @@
-"""Siltstone for asyncio: the surface of `siltstone`, awaited.
+"""Siltstone for asyncio: the counterpart of `siltstone` with awaitable calls.
 
     import asyncio
     import siltstone.aio
@@ -13,26 +13,26 @@
 
     asyncio.run(main())
 
-A call that memory can answer completes where it is awaited: no future, no thread, no turn of the
-event loop. A call that waits wakes the loop once. Nothing runs in an executor. Cancelling a wait
-never cancels a write that was accepted.
+A call that needs only data in memory completes without a future, a thread or a turn of the event
+loop. A call that waits wakes the loop once. No call runs in an executor. Cancelling a wait never
+cancels an accepted write.
 
-Handles are used from any number of event loops, each in its thread. There are no item operators,
-since `db[key]` cannot be awaited; a forked child opens its own.
+A handle can be used from any number of event loops, each in its own thread. There are no item
+operators, because `db[key]` cannot be awaited. A forked child must open its own handles.
 """
 
 from __future__ import annotations
 
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Savepoint
-from siltstone.aio.batch import WriteBatch
-from siltstone.aio.changes import Changes
-from siltstone.aio.exporting import export, import_
-from siltstone.aio.handles import Database, Reader, Snapshot, Transaction
-from siltstone.aio.opening import clone, destroy, open, open_reader
-from siltstone.aio.retrying import retry
-from siltstone.aio.scan import RecordBatches, Scan
-from siltstone.aio.soon import Opening
+from siltstone.aio._batch import WriteBatch
+from siltstone.aio._changes import Changes
+from siltstone.aio._export import export, import_
+from siltstone.aio._handles import Database, Reader, Snapshot, Transaction
+from siltstone.aio._open import clone, destroy, open, open_reader
+from siltstone.aio._pending_handle import Opening
+from siltstone.aio._scan import RecordBatches, Scan
+from siltstone.aio._transaction_retry import retry
 
 __all__ = [
     "Changes",

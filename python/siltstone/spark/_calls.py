@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siltstone._open import Url, place_of
 from siltstone.exceptions import Invalid
-from siltstone.opening import Url, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

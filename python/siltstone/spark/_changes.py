@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import changes as feed
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments
 from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
 from siltstone.spark._estimates import UNKNOWN, numbers
 from siltstone.spark._matching import table_at

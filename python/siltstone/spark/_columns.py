@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid, NotFound, Unsupported
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.table import TableSchema, _schema_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import siltstone
 from siltstone import ingest
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Seconds
 from siltstone.spark._matching import Duplicates, reachable
 from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from siltstone import compaction
-from siltstone.compacting import Compaction
+from siltstone._open import StoreOptionsSource, Url
+from siltstone._standalone_compactor import Compaction
 from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
 from siltstone.spark._scan import slots
 from siltstone.spark._staging import MESSAGE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import siltstone
-from siltstone.opening import StoreOptionsSource, Url
+from siltstone._open import StoreOptionsSource, Url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +144,7 @@ def _asker(
             problem = f"{type(error).__name__}: {error}"
         if url is not None and not problem:
             try:
-                options = {"reader_checkpoint": False}
+                options = {"reader_lease": False}
                 with siltstone.open_reader(url, options=options, store_options=provider) as reader:
                     next(iter(reader.scan(limit=1)), None)
                 store = "ok"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
 from siltstone.spark._scan import scan
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from siltstone import admin
-from siltstone.checkpoints import Checkpoint
+from siltstone._checkpoints import Checkpoint
 from siltstone.exceptions import Expired, Invalid, NotFound
 from siltstone.spark._pins import pin
 

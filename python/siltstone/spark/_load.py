@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import siltstone
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
@@ -176,7 +176,9 @@ def delete(
 @overload
 def delete(
     df: Url,
+    url: None = None,
     *,
+    key: None = None,
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,

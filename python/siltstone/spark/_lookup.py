@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds
 from siltstone.spark._columns import (
     COLUMNS,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.exceptions import Conflict, Invalid, NotFound
-from siltstone.opening import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.spark._columns import (
     arrow_fields,
     arrow_type,

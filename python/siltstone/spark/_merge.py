@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, Seconds
 from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
 from siltstone.spark._commit import (

@@ -15,10 +15,10 @@ from typing import Any
 
 import siltstone
 from siltstone import _native
-from siltstone.checkpoints import Checkpoint, CheckpointLike
+from siltstone._checkpoints import Checkpoint, CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._columns import explained_absence
 from siltstone.spark._driver import driver_name

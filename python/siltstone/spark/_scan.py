@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import siltstone
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import (

@@ -64,7 +64,7 @@ def reader_of(pickled: bytes) -> siltstone.Reader:
     key = (os.getpid(), pickled)
     reader = _readers.get(key)
     if reader is None:
-        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - made by `_pins`, sent by Spark
+        reader = _readers[key] = pickle.loads(pickled)  # noqa: S301 - sent by the driver
         while len(_readers) > KEPT:
             # A scan that is running holds its reader.
             _readers.popitem(last=False)

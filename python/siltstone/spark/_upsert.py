@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import siltstone
+from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Error, Invalid
-from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Seconds
 from siltstone.spark._calls import application, numbered
 from siltstone.spark._columns import resolving_as

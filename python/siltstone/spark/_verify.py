@@ -13,9 +13,9 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import lsm
-from siltstone.checkpoints import CheckpointLike
+from siltstone._checkpoints import CheckpointLike
+from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments
 from siltstone.spark._pins import pinned
 from siltstone.spark._scan import RANGE_BYTES, slots
 from siltstone.spark._staging import MESSAGE

@@ -5,7 +5,7 @@
 use super::room::{Ingest, Room, digest, numbered};
 use super::{Actor, Ingesting, JOB};
 use siltstone_base::{AttemptId, CheckpointId, TimelineId, UnixMillis, WalId};
-use siltstone_manifest::ingest::{Standing, standing};
+use siltstone_manifest::ingest::{JobStatus, standing};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, OpenAction, OpenWriter, Recovered, WalSeen, WriterOptions,
 };
@@ -151,7 +151,7 @@ impl Ingesting {
                 if !met.is_empty() && !Room::shows(&state) {
                     room.breaks("N14: what the log of a checkpoint brought is missing");
                 }
-                let adopted = matches!(standing(&state, JOB), Standing::Adopted(_));
+                let adopted = matches!(standing(&state, JOB), JobStatus::Adopted(_));
                 if !met.is_empty() && !adopted {
                     room.breaks("N14: a job that came back does not count as taken in");
                 }

@@ -3,7 +3,7 @@
 use super::room::{Room, digest};
 use super::{Actor, DATABASE, Ingesting, JOB};
 use siltstone_base::{AttemptId, UnixMillis};
-use siltstone_manifest::ingest::{Standing, pending, standing, standing_as};
+use siltstone_manifest::ingest::{JobStatus, pending, standing, standing_as};
 use siltstone_manifest::protocol::{Commit, CommitAction};
 use siltstone_manifest::{Edit, IngestEdit, RequestIngest};
 
@@ -71,7 +71,7 @@ impl Ingesting {
             },
             Aborting::Look => match standing_as(&room.newest(), JOB, self.app().as_ref()) {
                 // Closed as aborted nobody can ask for it; the commit has its tables collected.
-                Standing::Open => {
+                JobStatus::Open => {
                     says_aborted(room);
                     withdraws(room)
                 }
@@ -83,7 +83,7 @@ impl Ingesting {
                     Actor::Abort(Aborting::Withdraw(commit))
                 }
                 CommitAction::Done(state) => {
-                    if standing(&state, JOB) == Standing::Withdrawn {
+                    if standing(&state, JOB) == JobStatus::Withdrawn {
                         says_aborted(room);
                     }
                     Actor::Gone

@@ -8,7 +8,7 @@ use super::{Actor, DATABASE, Ingesting, JOB, STAGED};
 use crate::chain;
 use bytes::Bytes;
 use siltstone_base::{JobId, SstDescriptor, SstId, UnixMillis};
-use siltstone_manifest::ingest::{JobApp, Standing, standing, standing_as};
+use siltstone_manifest::ingest::{JobApp, JobStatus, standing, standing_as};
 use siltstone_manifest::protocol::CommitAction;
 use siltstone_manifest::{Edit, FlushL0, IngestEdit, InstallIngest, RequestIngest};
 use std::collections::BTreeMap;
@@ -92,8 +92,8 @@ impl Ingesting {
         let lands = |late: &Late| matches!(late, Late::Closing(_));
         let was_closed =
             !room.actors.iter().any(|actor| closes(actor)) && !room.network.iter().any(lands);
-        let passed = standing(&newest, JOB) == Standing::Open
-            && standing_as(&newest, JOB, self.app().as_ref()) == Standing::Forgotten;
+        let passed = standing(&newest, JOB) == JobStatus::Open
+            && standing_as(&newest, JOB, self.app().as_ref()) == JobStatus::Forgotten;
         let named = newest.tables().any(|table| table.id == STAGED);
         passed && was_closed && room.closed.is_none() && room.tables.contains(&STAGED) && !named
     }

@@ -8,7 +8,7 @@ pub(super) async fn opens(env: &Env, options: &Options) -> Result<Database> {
 }
 
 pub(super) async fn read(env: &Env, options: &Options) -> Result<Rows> {
-    let options = Options { reader_checkpoint: false, ..options.clone() };
+    let options = Options { reader_lease: false, ..options.clone() };
     let how = ReaderOptions { options, ..ReaderOptions::default() };
     rows_of(Reader::open(env.clone(), how).await?.scan(ScanRange::all())?).await
 }

@@ -6,7 +6,7 @@ use super::history::{History, What};
 use super::{Action, LIMIT, Loads};
 use crate::world::World;
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
-use siltstone::{Changed, Env, Error, ErrorKind, JobId, Kind, Result, Seq};
+use siltstone::{ChangeRows, Env, Error, ErrorKind, JobId, Kind, Result, Seq};
 use siltstone_base::BatchOps;
 use siltstone_tests::sim::{ProcessId, Rng};
 use std::collections::BTreeMap;
@@ -236,7 +236,7 @@ async fn read(loads: &Loads, feed: &mut Changes, name: &'static str, most: usize
     Ok(changed.is_some())
 }
 
-fn rows_of(changed: &Changed) -> Vec<Row> {
+fn rows_of(changed: &ChangeRows) -> Vec<Row> {
     let row = |at: usize| Row {
         seq: changed.seqs[at],
         kind: changed.kinds[at],

@@ -3,8 +3,8 @@
 use super::{Action, LIFETIME, LIMIT, Loads};
 use crate::world::{World, start};
 use siltstone::ingest::{IngestJob, IngestRequest, StagedPart, forget_app};
-use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
-use siltstone::{Batch, Env, Error, ErrorKind, Kind, Result, Standing};
+use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
+use siltstone::{Batch, Env, Error, ErrorKind, JobStatus, Kind, Result};
 use siltstone_tests::sim::{ProcessId, Rng};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,7 +99,7 @@ fn rivals(
             move |env: Env| async move {
                 let stands = job.abort(&env, LIMIT).await?;
                 loads.books.lock().stands(job.id, &stands);
-                if stands == Standing::Withdrawn {
+                if stands == JobStatus::Withdrawn {
                     loads.did(Action::Abort);
                 }
                 Ok(())
@@ -210,7 +210,7 @@ async fn stage(
                 content.put(&key, value.as_bytes(), None)?;
                 writer.push(Kind::Put, &key, value.as_bytes(), None)?
             };
-            if pushed == Pushed::Full {
+            if pushed == PushResult::Full {
                 writer.relieve().await?;
             }
         }
@@ -223,7 +223,7 @@ async fn stage(
 async fn ask(loads: &Loads, env: &Env, request: &IngestRequest, wait: bool) -> Result<()> {
     let stands = request.submit(env, wait, LIMIT).await?;
     if request.job.app.is_some()
-        && matches!(stands, Standing::Adopted(_) | Standing::AdoptedBefore(_))
+        && matches!(stands, JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_))
     {
         loads.did(Action::Version);
     }

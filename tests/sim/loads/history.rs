@@ -11,7 +11,7 @@ use super::consumers::{self, Feed};
 use crate::oracle::{Moment, Rows, all_rows};
 use bytes::Bytes;
 use siltstone::ingest::IngestJob;
-use siltstone::{JobId, Seq, Standing, UnixMillis};
+use siltstone::{JobId, JobStatus, Seq, UnixMillis};
 use siltstone_base::{ManifestId, TimelineId, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_sst::wal::{WalBrings, WalRecord, decode};
@@ -112,23 +112,23 @@ impl Books {
     }
 
     /// It was said to stand like this.
-    pub(super) fn stands(&mut self, job: JobId, standing: &Standing) {
+    pub(super) fn stands(&mut self, job: JobId, standing: &JobStatus) {
         let known = self.jobs.entry(job).or_default();
         match standing {
-            Standing::Adopted(seq) => {
+            JobStatus::Adopted(seq) => {
                 if known.adopted.is_some_and(|before| before != *seq) {
                     self.wrong.push(format!("{job} is at two places: {seq}, {:?}", known.adopted));
                 }
                 known.adopted = Some(*seq);
             }
-            Standing::Withdrawn => {
+            JobStatus::Withdrawn => {
                 known.ended = true;
                 known.ended_amid_restores |= self.restoring;
             }
             // All that was staged is there until it may not be asked for any more.
-            Standing::Refused(why) => self.wrong.push(format!("{job} was refused: {why}")),
-            Standing::AdoptedBefore(seq) => known.adopted_before.push(*seq),
-            Standing::Open | Standing::Pending | Standing::Ended | Standing::Forgotten => {}
+            JobStatus::Refused(why) => self.wrong.push(format!("{job} was refused: {why}")),
+            JobStatus::AdoptedBefore(seq) => known.adopted_before.push(*seq),
+            JobStatus::Open | JobStatus::Pending | JobStatus::Ended | JobStatus::Forgotten => {}
         }
     }
 }

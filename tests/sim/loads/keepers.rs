@@ -123,7 +123,7 @@ async fn delete(env: &Env, name: &CheckpointName) -> Result<()> {
 /// Everything at a checkpoint, or of the newest state.
 async fn read(env: &Env, options: &Options, at: Option<&CheckpointName>) -> Result<(Seq, Rows)> {
     let at = at.map(|name| ReadAt::Checkpoint(name.clone()));
-    let options = Options { reader_checkpoint: false, ..options.clone() };
+    let options = Options { reader_lease: false, ..options.clone() };
     let how = ReaderOptions { options, at, ..ReaderOptions::default() };
     let reader = Reader::open(env.clone(), how).await?;
     let rows = rows_of(reader.scan(ScanRange::all())?).await?;

@@ -175,7 +175,7 @@ async fn take_in(loads: &Loads, process: ProcessId, db: &Database, rng: &mut Rng
     }
     if loads.world.tolerate(process, commit.wait(None).await)? {
         loads.books.lock().acknowledged(epoch, commit.seq());
-        loads.books.lock().stands(job, &siltstone::Standing::Adopted(commit.seq()));
+        loads.books.lock().stands(job, &siltstone::JobStatus::Adopted(commit.seq()));
     }
     Ok(())
 }

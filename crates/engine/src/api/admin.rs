@@ -1,4 +1,4 @@
-//! Looking at a database without opening it.
+//! Inspection of a database without opening it. These functions must never write.
 
 pub use super::checkpoints::{
     create_checkpoint, delete_checkpoint, list_checkpoints, refresh_checkpoint,
@@ -20,10 +20,10 @@ pub use siltstone_manifest::Manifest;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The manifest `id`, or the newest.
+/// Reads the manifest `id`, or the newest manifest.
 ///
 /// # Errors
-/// NotFound when there is no database here, or no manifest of that number (any more).
+/// NotFound if there is no database, or no manifest with that id.
 pub fn manifest(
     env: &Env,
     id: Option<ManifestId>,

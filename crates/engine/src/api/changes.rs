@@ -1,13 +1,15 @@
-//! What was committed, in the order of its commits (RFC 0041): read on from a token, by whoever
-//! has the store, with or without a handle.
+//! The change feed: committed operations in commit order (RFC 0041).
+//!
+//! A feed reads on from a token. It needs access to the store, but no open handle. It must never
+//! skip a commit silently: if the next commit is no longer retained, a read fails with Expired.
 
 mod start;
 
 pub use siltstone_manifest::Hold;
 pub use start::{ChangesOptions, Consumer, Since, changes, consumers, forget_consumer, newest};
 
-use crate::feed::originals::{Originals, Until};
-use crate::feed::rows::Changed;
+use crate::feed::originals::{Originals, OriginalsLimit};
+use crate::feed::rows::ChangeRows;
 use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
 use crate::io::env::Env;
@@ -22,33 +24,37 @@ use siltstone_manifest::{
     AdvanceHold, Checkpoint, Edit, HoldEdit, LogPlace, Manifest, follow_each_other,
 };
 use siltstone_sst::wal::{WalIngest, WalObject, WalRecord};
-use start::Held;
+use start::ConsumerHold;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that one read gives at most, but for the commit that it ends with.
+/// Maximum bytes that one read returns. The last commit of the read may exceed it.
 const MOST_AT_ONCE: usize = 1 << 30;
 
-/// A reading position in the feed. It looks for what is new each time it is asked at the end.
+/// A change feed with its position. A read at the end of the feed looks for new commits in the
+/// store.
 pub struct Changes {
     objects: Objects,
     requests: Arc<Requests>,
     walk: FeedWalk,
     place: ChangeToken,
-    /// Where it ends, though there is more.
+    /// The token at which the feed ends, even if later changes exist.
     until: Option<ChangeToken>,
-    /// Whether what stands at the place is known to follow it: a commit that others lie before.
+    /// Whether a record was found that directly follows `place`, so that nothing is missing
+    /// between the two.
     met: bool,
-    /// The newest state that is known.
+    /// The newest manifest that the feed has read.
     state: Arc<Manifest>,
-    /// Records of the object that is read, each with the id behind it; and when that was committed.
+    /// Unread records of the current WAL object. Each has the id of the object at which reading
+    /// continues after it: the next object's id for the last record.
     records: VecDeque<(WalRecord, WalId)>,
+    /// Commit time of the current WAL object.
     time: UnixMillis,
     originals: Option<Originals>,
-    /// Where a read began that nobody has seen the end of: it was dropped, and is done again.
+    /// Start of a read whose future was dropped before it completed. The next read repeats it.
     unfinished: Option<ChangeToken>,
-    held: Option<Held>,
+    held: Option<ConsumerHold>,
     checkpoint: Option<Checkpoint>,
 }
 
@@ -59,7 +65,7 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// Where it stands: reading on from here gives what comes next.
+    /// The token of the current position. A feed that begins at it returns the next changes.
     #[must_use]
     pub fn token(&self) -> ChangeToken {
         match cfg!(mutation = "dropped_is_passed_on") {
@@ -68,31 +74,33 @@ impl Changes {
         }
     }
 
-    /// The checkpoint that it goes on from, of one that began with a snapshot.
+    /// The checkpoint after which the feed begins; `None` unless it began with
+    /// [`Since::Snapshot`].
     #[must_use]
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.checkpoint.as_ref()
     }
 
-    /// The name of its consumer.
+    /// The name of the feed's consumer; `None` if it has none.
     #[must_use]
     pub fn consumer(&self) -> Option<&str> {
         self.held.as_ref().map(|held| held.consumer.name.as_str())
     }
 
-    /// The next changes: whole commits, as many as it takes to reach `most_rows` or `most_bytes`,
-    /// or 1 GiB, at least one; of an ingest just so many. `None` where nothing more is durable, or
-    /// at the token where it ends.
+    /// Reads the next changes. Returns whole commits, at least one, until they reach `most_rows`
+    /// rows, `most_bytes` bytes or 1 GiB. Only an ingest is split: a read returns as much of it as
+    /// fits these limits. Returns `None` if nothing more is durable, or at the token where the
+    /// feed ends.
     ///
     /// # Errors
-    /// Expired where what comes next is not kept any more, was undone by a restore, or the
-    /// consumer has been let go; Fenced where a newer consumer of its name has begun; Corruption
-    /// for a hole in the log; NotFound without a database; Denied, Unavailable, Timeout.
+    /// Expired if the next changes are no longer retained, if a restore has undone them, or if the
+    /// consumer was removed; Fenced if a newer consumer of the same name has begun; Corruption if
+    /// the log has a gap; NotFound if there is no database; Denied, Unavailable, Timeout.
     pub fn read(
         &mut self,
         most_rows: usize,
         most_bytes: usize,
-    ) -> BoxFuture<'_, Result<Option<Changed>>> {
+    ) -> BoxFuture<'_, Result<Option<ChangeRows>>> {
         async move {
             let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.clamp(1, MOST_AT_ONCE));
             let (env, limit) = (self.objects.env.clone(), self.objects.limit);
@@ -112,8 +120,8 @@ impl Changes {
         .boxed()
     }
 
-    /// Goes on behind `token` again, where this feed stood before: what was read since was passed
-    /// on to nobody.
+    /// Moves the feed back to `token`, an earlier position of this feed. The next read returns the
+    /// changes after it again.
     pub fn rewind(&mut self, token: ChangeToken) {
         if self.token() != token {
             self.unfinished = None;
@@ -121,7 +129,7 @@ impl Changes {
         }
     }
 
-    /// Forgets what was read behind `place`.
+    /// Sets the position to `place` and discards everything that was read after it.
     fn go_back(&mut self, place: ChangeToken) {
         self.place = place;
         self.walk = FeedWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
@@ -130,9 +138,10 @@ impl Changes {
         self.met = false;
     }
 
-    async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
-        let (mut rows, mut looked) = (Changed::default(), false);
-        // On a slow store few rows in time are better than none.
+    async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<ChangeRows>> {
+        let (mut rows, mut looked) = (ChangeRows::default(), false);
+        // On a slow store, return the rows read in half the time limit rather than time out
+        // without any.
         let clock = Arc::clone(&self.objects.env.clock);
         let enough = clock.monotonic() + self.objects.limit / 2;
         while rows.len() < most_rows && rows.bytes() < most_bytes && !self.has_ended() {
@@ -142,7 +151,7 @@ impl Changes {
             if self.records.is_empty() {
                 match self.next_object(!rows.is_empty()).await {
                     Ok(true) => {}
-                    // What was read before it is passed on; the error comes again.
+                    // Return the rows read before the error. The next read meets the error again.
                     Err(_) if !rows.is_empty() && !cfg!(mutation = "trouble_takes_rows") => break,
                     ended => {
                         ended?;
@@ -157,7 +166,8 @@ impl Changes {
                 if !rows.is_empty() {
                     break;
                 }
-                // What is gone was perhaps undone since it was read: a newer state says so.
+                // A restore may have undone the missing changes since the manifest was read. Read
+                // on once more from the newest manifest, which records the restore.
                 let gone = error.kind() == ErrorKind::Expired;
                 if looked || !gone || cfg!(mutation = "gone_is_expired") {
                     return Err(error);
@@ -168,8 +178,8 @@ impl Changes {
         }
         if rows.is_empty() && self.until.is_some() && !self.has_ended() {
             return Err(Error::unavailable(
-                "the log ends before the token that the feed is to be read to; the store may not \
-                 show all of it yet: read again",
+                "the log ends before the token at which the feed is to end; the store may not \
+                 list all of the log yet: read again",
             ));
         }
         Ok((!rows.is_empty()).then_some(rows))
@@ -177,15 +187,15 @@ impl Changes {
 
     fn has_ended(&self) -> bool {
         self.until.is_some_and(|until| {
-            // Nothing of the history lies between.
+            // No committed number lies between the position and the end.
             let next =
                 || follow_each_other(&self.state.timelines, self.place.seq, until.seq.next());
             self.place.order() >= until.order() || (!until.is_inside() && next())
         })
     }
 
-    /// Makes the records of the next object those that are read; whether there is one. `as_is`:
-    /// without a look for what is new.
+    /// Loads the records of the next WAL object. Returns `false` if there is none. With `as_is` it
+    /// does not look for new objects in the store.
     async fn next_object(&mut self, as_is: bool) -> Result<bool> {
         let mut looked = cfg!(mutation = "hold_ends_unseen");
         loop {
@@ -202,8 +212,8 @@ impl Changes {
             let (place, until) = (self.place, self.until);
             let check = move |state: &Manifest| check_state(state, &place, until.as_ref());
             let found = match self.walk.fill(&check).await {
-                // What is not kept any more is perhaps undone, and its hold ended by that: the walk
-                // begins with the newest state now.
+                // A restore may have undone the missing objects and ended their hold. Try once
+                // more: the walk now begins with the newest manifest.
                 Err(error) if error.kind() == ErrorKind::Expired && !looked => {
                     looked = true;
                     continue;
@@ -214,7 +224,8 @@ impl Changes {
             let before = known.map(|state| std::mem::replace(&mut self.state, state));
             let left_out = |state: Arc<Manifest>| state.timelines != self.state.timelines;
             if before.is_some_and(left_out) && !cfg!(mutation = "left_out_for_good") {
-                // What was left out may be part of the history again.
+                // The timelines have changed. Records that were skipped as undone may be part of
+                // the history again, so read again from the position.
                 self.go_back(place);
                 continue;
             }
@@ -225,8 +236,9 @@ impl Changes {
         }
     }
 
-    /// All that is durable was read, and nothing of it was behind the place: what has been flushed
-    /// since then is deleted.
+    /// Checks, at the end of the log, that no flushed commit after the position was deleted. If
+    /// the log had no record after the position but the manifest has flushed later numbers, their
+    /// WAL objects have been deleted.
     fn check_kept(&self) -> Result<()> {
         let (place, flushed) = (self.place, self.state.flushed_seq);
         let follows = || follow_each_other(&self.state.timelines, place.seq, flushed.next());
@@ -246,8 +258,8 @@ impl Changes {
         Ok(())
     }
 
-    /// Reads the next record, or a part of an ingest.
-    async fn step(&mut self, rows: usize, bytes: usize, out: &mut Changed) -> Result<()> {
+    /// Appends the next record to `out`, or the next part of an ingest.
+    async fn step(&mut self, rows: usize, bytes: usize, out: &mut ChangeRows) -> Result<()> {
         let Some((record, behind)) = self.records.front().cloned() else { return Ok(()) };
         let (first, last) = match &record {
             WalRecord::Batch { first_seq, ops, .. } => {
@@ -256,7 +268,7 @@ impl Changes {
             WalRecord::Ingest(ingest) => (ingest.first_seq, ingest.last_seq()),
             _ => {
                 return Err(Error::unsupported(
-                    "the log holds a record that this version can not read; upgrade",
+                    "the log holds a record that this version cannot read; upgrade siltstone",
                 ));
             }
         };
@@ -264,7 +276,7 @@ impl Changes {
         if last <= self.place.seq || undone {
             self.records.pop_front();
             if !undone || cfg!(mutation = "left_out_for_good") {
-                // What is left out may come back by another restore: the place stays before it.
+                // Another restore may bring an undone record back: the position stays before it.
                 self.place.wal = self.place.wal.max(behind);
             }
             return Ok(());
@@ -273,11 +285,12 @@ impl Changes {
         match record {
             WalRecord::Ingest(ingest) => {
                 if !self.place.is_inside() {
-                    // The place in it is of that number, whatever was left out before.
+                    // A position inside an ingest has the number before its first row, even if
+                    // earlier numbers were undone.
                     self.place.seq = first.minus(1);
                     self.place.timeline = self.state.history_behind(self.place.seq);
                 }
-                let until = Until { rows, bytes, place: self.until_inside(&ingest) };
+                let until = OriginalsLimit { rows, bytes, place: self.until_inside(&ingest) };
                 self.read_ingest(&ingest, until, out).await?;
                 if self.originals.is_some() {
                     return Ok(());
@@ -293,7 +306,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Where to stop inside an ingest, where that is where the feed ends.
+    /// The table and row of `ingest` at which the feed ends; `None` if it ends elsewhere.
     fn until_inside(&self, ingest: &WalIngest) -> Option<(u32, u32)> {
         let until = self.until.filter(|until| until.seq < ingest.last_seq());
         until.map(|until| (until.table, until.row))
@@ -302,8 +315,8 @@ impl Changes {
     async fn read_ingest(
         &mut self,
         ingest: &WalIngest,
-        until: Until,
-        out: &mut Changed,
+        until: OriginalsLimit,
+        out: &mut ChangeRows,
     ) -> Result<()> {
         let at = (self.place.table, self.place.row);
         let mut originals = match self.originals.take() {
@@ -318,11 +331,12 @@ impl Changes {
         filled
     }
 
-    /// Numbers go on where the place is, but for what a restore left out.
+    /// Checks that `first` directly follows the position, apart from numbers that a restore has
+    /// undone.
     fn check_follows(&mut self, first: Seq, behind: WalId) -> Result<()> {
         let seq = self.place.seq;
         let follows = follow_each_other(&self.state.timelines, seq, first);
-        // Where nothing was passed on it begins with whatever is there.
+        // A feed without a position begins with the first record that it finds.
         if follows || seq.is_none() {
             self.met = true;
             return Ok(());
@@ -336,12 +350,13 @@ impl Changes {
             .with("found", first))
     }
 
-    /// Says that everything up to `token` has been dealt with (`None`: all that was read): what
-    /// lies before it is not held any more.
+    /// Acknowledges all changes up to `token`; `None` acknowledges all changes read so far. The
+    /// consumer's hold no longer retains the log before that position.
     ///
     /// # Errors
-    /// Invalid without a consumer, and for a token of another database; Expired where it has been
-    /// let go; Fenced where a newer one of its name has begun; those of a commit.
+    /// Invalid without a consumer, for a token of another database, and for a token after the
+    /// current position; Expired if the consumer was removed; Fenced if a newer consumer of the
+    /// same name has begun; the errors of a manifest commit.
     pub fn acknowledge(&mut self, token: Option<ChangeToken>) -> BoxFuture<'_, Result<()>> {
         async move {
             let token = token.unwrap_or(self.token());
@@ -349,11 +364,15 @@ impl Changes {
                 return Err(start::of_another_database(&token, self.place.database));
             }
             if token.order() > self.token().order() {
-                return Err(Error::invalid("what was not read yet can not be acknowledged"));
+                return Err(Error::invalid(
+                    "the token lies after the feed's position; acknowledge only changes that were \
+                     read",
+                ));
             }
             let Some(held) = &mut self.held else {
                 return Err(Error::invalid(
-                    "only a consumer holds the log: name one when the feed is begun",
+                    "the feed has no consumer, so there is nothing to acknowledge; name a \
+                     consumer when the feed is opened",
                 ));
             };
             if token.seq >= held.seen.seq {
@@ -368,7 +387,7 @@ impl Changes {
         .boxed()
     }
 
-    /// Keeps the hold alive, once half its life is over.
+    /// Renews the consumer's hold once half of its lifetime has passed.
     async fn refresh(&mut self) -> Result<()> {
         let now = self.objects.env.clock.now();
         match &self.held {
@@ -398,12 +417,12 @@ impl Changes {
 fn not_kept() -> Error {
     Error::new(
         ErrorKind::Expired,
-        "what came right after that place is not kept any more; begin anew from a snapshot, or at \
-         the oldest place that is still there",
+        "the changes right after the feed's position are no longer retained; begin again from a \
+         snapshot, or at the oldest retained change",
     )
 }
 
-fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut Changed) -> Result<()> {
+fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut ChangeRows) -> Result<()> {
     for (op, seq) in BatchOps::new(bytes).zip(first.get()..) {
         let op = op?;
         let (key, kind, expires_at, value) = (op.key, op.kind, op.expires_at, op.value);
@@ -412,7 +431,8 @@ fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut Changed) -> 
     Ok(())
 }
 
-/// Whether the feed may go on in `state`, and end where it is to.
+/// Checks that `place` and `until` belong to the database of `state`, and that no restore has
+/// undone them.
 fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken>) -> Result<()> {
     for token in std::iter::once(place).chain(until) {
         if token.database != state.database {

@@ -1,4 +1,6 @@
-//! Checkpoints by hand: made, renewed, listed and deleted, with a writer or without one (RFC 0027).
+//! Checkpoints of the caller: create, renew, list and delete, with or without a writer (RFC 0027).
+//!
+//! A checkpoint must never include a write that is not durable.
 
 use super::clone::with_clone;
 use crate::gc::both_clocks;
@@ -16,16 +18,16 @@ use siltstone_manifest::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a checkpoint made by a writer includes at least.
+/// The writes that a checkpoint of a writer includes at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointScope {
     /// Every write that was accepted before the call.
     All {
-        /// Whether they are sent at once; otherwise they become durable by the writer's own pace,
-        /// and the call waits for that.
+        /// Whether the writer uploads them at once. Otherwise the call waits until the writer has
+        /// uploaded them at its own pace.
         force_flush: bool,
     },
-    /// What is durable at the time of the call: quicker, and without the newest writes.
+    /// Every write that is durable at the time of the call. Faster, but without the newest writes.
     Durable,
 }
 
@@ -35,25 +37,24 @@ impl Default for CheckpointScope {
     }
 }
 
-/// A checkpoint to be made.
+/// Options of a new checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct CheckpointOptions {
-    /// What it includes. Of no effect with a `source`, and from outside of the writer: there it is
-    /// what is durable.
+    /// The writes that it includes. Has no effect with a `source`. Without a writer a checkpoint
+    /// always includes the durable writes.
     pub scope: CheckpointScope,
-    /// Time after which it may be revoked, from its making on; `None`: never.
+    /// Time from its creation after which it may be revoked; `None`: it does not expire.
     pub lifetime: Option<Duration>,
-    /// A checkpoint that pins what the new one is to pin; `None`: the state as it is now.
+    /// An existing checkpoint whose state the new one pins; `None`: the current state.
     pub source: Option<CheckpointName>,
-    /// A name to find it by, unique in the database: 1 to 255 bytes, and nothing that reads as an
-    /// id.
+    /// A name that is unique in the database: 1 to 255 bytes. It must not parse as a checkpoint id.
     pub name: Option<String>,
-    /// Facts to attach: at most 64, of 4,096 bytes together.
+    /// Key-value pairs to attach: at most 64, of at most 4,096 bytes in total.
     pub metadata: Vec<(String, String)>,
 }
 
 impl CheckpointOptions {
-    /// The edit's part, but for the WAL and the source.
+    /// The checkpoint of the edit, without its WAL position and its source.
     fn planned(&self, env: &Env) -> Result<NewCheckpoint> {
         let created_at = env.clock.now();
         Ok(NewCheckpoint {
@@ -67,25 +68,25 @@ impl CheckpointOptions {
     }
 }
 
-/// When a checkpoint that lives from `now` on may be revoked.
+/// The time at which a checkpoint that is created or renewed at `now` expires.
 ///
 /// # Errors
-/// Invalid for a life of no length, or without end in 64 bits of milliseconds.
+/// Invalid for a lifetime of 0, and for an end that 64 bits of milliseconds cannot represent.
 pub(super) fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option<UnixMillis>> {
     let end = |life: Duration| {
         let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| *ms > 0);
         let end = millis.and_then(|millis| now.0.checked_add(millis)).map(UnixMillis);
         end.ok_or_else(|| {
             Error::invalid(
-                "a checkpoint's lifetime is above 0 and below the end of time; without one it \
-                 never expires",
+                "the checkpoint's lifetime is out of range: it must be positive and end before \
+                 the last representable time; without a lifetime the checkpoint never expires",
             )
         })
     };
     lifetime.map(end).transpose()
 }
 
-/// Makes one through the writer.
+/// Creates a checkpoint through the writer.
 pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> Result<Checkpoint> {
     let mut new = how.planned(&writer.env)?;
     let id = new.id;
@@ -117,8 +118,8 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
     })
 }
 
-/// Drops the checkpoints that have expired by this process's clock and by the store's, as a
-/// collector would (rule G3). Answers the newest state after it.
+/// Removes the checkpoints that have expired by both the clock of this process and that of the
+/// store, as a collector would (rule G3). Returns the newest manifest afterwards.
 async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
     let newest = newest(objects).await?;
     let (now, _) = both_clocks(objects, &newest).await?;
@@ -130,7 +131,7 @@ async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
     }
 }
 
-/// Waits until everything in the scope is durable.
+/// Waits until every write in `scope` is durable.
 async fn include(writer: &Arc<Writer>, scope: CheckpointScope) -> Result<()> {
     let last = writer.visible();
     match scope {
@@ -142,7 +143,8 @@ async fn include(writer: &Arc<Writer>, scope: CheckpointScope) -> Result<()> {
     }
 }
 
-/// The id of what `name` names, if need be in a state that the writer has not heard of.
+/// The id of the checkpoint `name`. If the newest manifest that the writer knows has no such
+/// checkpoint, looks in the newest manifest of the store.
 async fn sought(writer: &Writer, name: &CheckpointName) -> Result<CheckpointId> {
     match name.find(&writer.manifests.newest_known()) {
         Ok(found) => Ok(found.id),
@@ -150,15 +152,15 @@ async fn sought(writer: &Writer, name: &CheckpointName) -> Result<CheckpointId> 
     }
 }
 
-/// The checkpoint in a state that holds it.
+/// The checkpoint `id` in `state`.
 ///
 /// # Errors
-/// Expired where somebody has deleted it since.
+/// Expired if it has been deleted.
 pub(super) fn present(state: &Manifest, id: CheckpointId) -> Result<Checkpoint> {
     Ok(CheckpointName::Id(id).find(state)?.clone())
 }
 
-/// The outcome of making `id` is not known.
+/// Adds the id to an error after which the checkpoint may exist.
 fn perhaps_made(error: Error, id: CheckpointId) -> Error {
     match error.kind() {
         ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps made", id),
@@ -166,13 +168,13 @@ fn perhaps_made(error: Error, id: CheckpointId) -> Error {
     }
 }
 
-/// Makes a checkpoint without a writer: of everything that is durable, in tables or in the WAL.
-/// The scope of `how` has no effect.
+/// Creates a checkpoint of all durable writes, in tables or in the WAL, without a writer. The scope
+/// of `how` has no effect.
 ///
 /// # Errors
-/// NotFound without a database, and for one that was destroyed; Expired for a source that is gone
-/// or whose time is over; Conflict for a name that is taken; Invalid for options out of range;
-/// Denied, Unavailable, Timeout (which name the id: it may have been made), Corruption.
+/// NotFound if there is no database, or it was destroyed; Expired for a source that was deleted or
+/// has expired; Conflict for a name that is in use; Invalid for options out of range; Denied;
+/// Corruption; Unavailable and Timeout, which state the id, because the checkpoint may exist.
 pub fn create_checkpoint<'a>(
     env: &'a Env,
     how: &'a CheckpointOptions,
@@ -209,13 +211,13 @@ pub fn create_checkpoint<'a>(
     .boxed()
 }
 
-/// Lets a checkpoint live for `lifetime` from now on; `None`: for ever. Also one whose time is
-/// over, as long as it was not revoked.
+/// Renews a checkpoint: it expires `lifetime` from now; `None`: it does not expire. An expired
+/// checkpoint can be renewed as long as it was not revoked.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
-/// own; Invalid, also for a reader's own without a lifetime; Denied, Unavailable, Timeout,
-/// Corruption.
+/// NotFound if there is no database; Expired if the checkpoint was deleted; Conflict for a
+/// checkpoint that the writer maintains; Invalid, also for a reader's lease without a lifetime;
+/// Denied, Unavailable, Timeout, Corruption.
 pub fn refresh_checkpoint<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -237,11 +239,11 @@ pub fn refresh_checkpoint<'a>(
     .boxed()
 }
 
-/// Deletes a checkpoint: what nothing else needs is collected from then on.
+/// Deletes a checkpoint. The collector then deletes objects that only this checkpoint retained.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
-/// own; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired if the checkpoint was deleted already; Conflict for a
+/// checkpoint that the writer maintains; Denied, Unavailable, Timeout, Corruption.
 pub fn delete_checkpoint<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -269,11 +271,10 @@ fn explained(error: Error, checkpoint: &Checkpoint) -> Error {
     }
 }
 
-/// Every checkpoint that is present, those of writers and readers included, in the order of their
-/// making.
+/// Lists all checkpoints in the order of their creation, including those of writers and readers.
 ///
 /// # Errors
-/// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<Checkpoint>>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };

@@ -1,5 +1,7 @@
-//! Making a clone (RFC 0029): pin, begin, fill, hold, end (rule K1). Each step is a commit, so the
-//! same request goes on where another one stopped; what is next, the clone's manifest says.
+//! Creating a clone (RFC 0029) in the steps pin, begin, fill, hold, end (rule K1).
+//!
+//! Each step is a commit, and the clone's manifest records which step is next, so a repeated
+//! request continues an interrupted one. A clone must never name a table before a pin retains it.
 
 mod parent;
 mod release;
@@ -31,23 +33,23 @@ use siltstone_manifest::clone::{
 use siltstone_manifest::{Ancestor, CloneEdit, CloneStep, Edit, Manifest, PinEdit};
 use std::sync::Arc;
 
-/// Rounds after which a maker gives up: each but the first few means that another maker of the same
-/// clone was quicker, or that pins ran out under this one.
+/// Maximum number of rounds. Each round after the first few means that another process advanced the
+/// same clone, or that pins of this one expired.
 const MOST_ROUNDS: u32 = 64;
 
-/// Makes the database at `env` a clone of `parents`: one of its own, which begins with their tables
-/// and copies none. Several have disjoint ranges of keys, and lie side by side in it (RFC 0031). Of
-/// the options, the deadline and those of tables count.
+/// Creates a clone of `parents` at `env`: a database of its own that begins with the parents'
+/// tables and copies none of them. Several parents must have disjoint key ranges (RFC 0031); the
+/// clone contains all of them. Only the deadline and the table options of `options` apply.
 ///
-/// Where it ends early, the same call goes on with it; so it does where another call makes the same
-/// clone. One that was made and not written to yet is the answer. The order of parents means
-/// nothing.
+/// A repeated call continues a clone that was interrupted, or that another process is creating. It
+/// succeeds if the clone exists and was not written to yet. The order of `parents` has no effect.
 ///
 /// # Errors
-/// NotFound where a parent is none, or was destroyed; Conflict, with what stands there, where `env`
-/// is another database; Expired where the checkpoint is gone; Invalid for no parent, and for
-/// parents whose keys meet or whose settings differ, naming both; Unsupported for a parent in a
-/// place that is not followed from there; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if a parent is not a database or was destroyed; Conflict if `env` has another database,
+/// with its description; Expired if a checkpoint was deleted or has expired; Invalid without
+/// parents, and for parents whose keys overlap or whose settings differ, with both names;
+/// Unsupported for a parent in a location that the clone's store cannot access; Denied,
+/// Unavailable, Timeout, Corruption.
 pub fn clone<'a>(
     env: &'a Env,
     parents: &'a [CloneParent],
@@ -75,45 +77,46 @@ pub fn clone<'a>(
     .boxed()
 }
 
-/// What was asked for: whoever asks for the same again goes on with it.
+/// The id of a request, a hash of its parts. A repeated request has the same id, and so continues
+/// the clone.
 pub(super) fn request(parts: &[Vec<u8>]) -> RequestId {
     let text: Vec<u8> = parts.iter().flat_map(|one| counted(one)).collect();
     let half = |which: u8| u128::from(key_hash(&[&[which], text.as_slice()].concat()));
     RequestId((half(1) << 64) | half(2))
 }
 
-/// Bytes of any content, so that what follows them is told apart.
+/// `bytes` with a length prefix, so that concatenated parts are unambiguous.
 fn counted(bytes: &[u8]) -> Vec<u8> {
     [(bytes.len() as u64).to_be_bytes().as_slice(), bytes].concat()
 }
 
-/// Why a step was not taken.
-enum Missed {
-    /// Another maker of the same clone went on meanwhile: look again.
+/// The reason for which a step was refused.
+enum CloneStepRefusal {
+    /// Another process advanced the same clone meanwhile. Read the manifest again.
     Overtaken(Error),
-    /// A pin that the clone records is gone: it is to be pinned anew.
+    /// A pin that the clone records no longer exists. Pin the parent again.
     PinGone,
-    /// All else.
+    /// Any other error.
     Failed(Error),
 }
 
-impl From<Error> for Missed {
-    fn from(error: Error) -> Missed {
-        Missed::Failed(error)
+impl From<Error> for CloneStepRefusal {
+    fn from(error: Error) -> CloneStepRefusal {
+        CloneStepRefusal::Failed(error)
     }
 }
 
-/// Pins: of each parent the state that its pin names, and an entry for each.
+/// The pins of all parents: for each parent its manifest entry in the clone, and the pinned state.
 #[derive(Default)]
-struct Pinned {
+struct ParentPins {
     entries: Vec<Ancestor>,
     states: Vec<Arc<Manifest>>,
 }
 
-/// Makes one clone.
+/// Creates one clone.
 struct CloneMaker<'a> {
     here: Objects,
-    /// In an order of their own, whatever the caller's: each maker of the clone has the same.
+    /// Sorted by request, so that every process that creates the clone has the same order.
     parents: Vec<FoundParent<'a>>,
     request: RequestId,
     options: &'a Options,
@@ -139,16 +142,20 @@ impl CloneMaker<'_> {
             };
             match taken {
                 Ok(()) => {}
-                Err(Missed::PinGone) => self.repin(&state).await?,
-                Err(Missed::Overtaken(by)) => overtaken = Some(by),
-                Err(Missed::Failed(error)) => return Err(error),
+                Err(CloneStepRefusal::PinGone) => self.repin(&state).await?,
+                Err(CloneStepRefusal::Overtaken(by)) => overtaken = Some(by),
+                Err(CloneStepRefusal::Failed(error)) => return Err(error),
             }
         }
-        let error = Error::unavailable("other makers of the same clone go on again and again");
+        let error = Error::unavailable(
+            "other processes that create the same clone have overtaken this one again and again; \
+             try again",
+        );
         Err(overtaken.into_iter().fold(error, Error::caused_by))
     }
 
-    /// Steps 1 and 2: pins, and the clone's first manifest; somebody else's when that came first.
+    /// Steps 1 and 2: pins the parents and creates the clone's first manifest. If another process
+    /// created it first, returns that one.
     async fn begin(&self, database: DatabaseId, first: ManifestId) -> Result<Arc<Manifest>> {
         let pinned = self.pin(database, FIRST_ENTRY).await?;
         let sources: Vec<(&str, &Manifest)> =
@@ -176,8 +183,8 @@ impl CloneMaker<'_> {
     /// # Errors
     /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in
     /// the place of what was.
-    async fn pin(&self, clone: DatabaseId, first: u32) -> Result<Pinned> {
-        let mut pinned = Pinned::default();
+    async fn pin(&self, clone: DatabaseId, first: u32) -> Result<ParentPins> {
+        let mut pinned = ParentPins::default();
         match self.pin_all(clone, first, &mut pinned).await {
             Ok(()) => Ok(pinned),
             Err(error) => {
@@ -187,7 +194,7 @@ impl CloneMaker<'_> {
         }
     }
 
-    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut Pinned) -> Result<()> {
+    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut ParentPins) -> Result<()> {
         let mut logs = Vec::with_capacity(self.parents.len());
         for parent in &self.parents {
             let newest = parent.pin(&self.here, clone, &mut pinned.entries, first).await?;
@@ -200,7 +207,7 @@ impl CloneMaker<'_> {
                 let new = new_pin(&self.here.env, clone);
                 parent::pin_ancestor(&there, new, ancestor, &mut pinned.entries, first).await?;
             }
-            // One parent meets no other.
+            // A single parent cannot overlap with another.
             let log = match self.parents.len() {
                 1 => TakenLog::default(),
                 _ => parent.log(&newest, &state, &entry).await?.ok_or_else(gone)?,
@@ -218,14 +225,14 @@ impl CloneMaker<'_> {
         check_sources(&rows.collect::<Vec<_>>())
     }
 
-    /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.
-    async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
+    /// Step 3: adds the pinned tables, and builds tables of the pinned rows of the log.
+    async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), CloneStepRefusal> {
         let (env, others) = (&self.here.env, "a clone has other entries than its parents need");
         let (mut left, mut read) = (entries(state), Vec::new());
         for parent in &self.parents {
             let (entry, after) = left.split_first().ok_or_else(|| Error::internal(others))?;
             let rows = match parent.rows(entry).await {
-                Ok(rows) => rows.ok_or(Missed::PinGone)?,
+                Ok(rows) => rows.ok_or(CloneStepRefusal::PinGone)?,
                 Err(error) => return Err(self.unless_overtaken(state, error).await?),
             };
             let named = named_within(&rows.state, &parent.keys).len();
@@ -235,7 +242,7 @@ impl CloneMaker<'_> {
             let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
             let ParentRows { state, log } = rows;
             let log = tables_of_log(&log, state.flushed_seq, &target, &mut names).await?;
-            // What an ingest brought lies where the parent's own tables do.
+            // Tables of an ingest lie in the same location as the parent's own tables.
             let place = SstLocation::Ancestor(entry.number);
             let layers = log.layers(|table| SstDescriptor { location: place, ..table.clone() });
             read.push((parent, entry.number, state, log, layers));
@@ -264,16 +271,23 @@ impl CloneMaker<'_> {
         self.commit(state, fill).await
     }
 
-    /// Why reading a parent failed. Another maker that has filled the clone, and held its pins, has
-    /// let go of the log meanwhile: what is missing then is no hole.
-    async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<Missed> {
+    /// Classifies an error of reading a parent. If another process has filled the clone and made
+    /// its pins permanent, it has released the log, so a missing log object is not a gap.
+    async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<CloneStepRefusal> {
         let now = look(&self.here, None).await?;
         let stands = now.is_some_and(|now| now.id == state.id);
-        Ok(if stands { Missed::Failed(error) } else { Missed::Overtaken(error) })
+        Ok(if stands {
+            CloneStepRefusal::Failed(error)
+        } else {
+            CloneStepRefusal::Overtaken(error)
+        })
     }
 
-    /// Steps 4 and 5: every pin endless, then the end.
-    async fn hold_and_finish(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
+    /// Steps 4 and 5: makes every pin permanent, then completes the clone.
+    async fn hold_and_finish(
+        &self,
+        state: &Arc<Manifest>,
+    ) -> std::result::Result<(), CloneStepRefusal> {
         // The first of them is the parent itself.
         let forgotten = usize::from(cfg!(mutation = "source_unheld"));
         for entry in entries(state).iter().skip(forgotten) {
@@ -281,22 +295,24 @@ impl CloneMaker<'_> {
             let newest = owned(&there, entry).await?;
             let hold = PinEdit::Hold { pin: entry.checkpoint, clone: state.database };
             match commit_alone(&there, Edit::Pin(hold), newest).await {
-                Err(error) if error.kind() == ErrorKind::Expired => return Err(Missed::PinGone),
+                Err(error) if error.kind() == ErrorKind::Expired => {
+                    return Err(CloneStepRefusal::PinGone);
+                }
                 held => held.map_err(|error| error.with("ancestor", &entry.location))?,
             };
         }
         self.commit(state, CloneEdit::Finish { pins: pins(state) }).await
     }
 
-    /// New pins in place of those that the clone records, some of which are gone.
+    /// Replaces the pins that the clone records by new ones, because some no longer exist.
     async fn repin(&self, state: &Arc<Manifest>) -> Result<()> {
         let pinned = self.pin(state.database, next_set(state)).await?;
         let entries = pinned.entries.clone();
         let repin = CloneEdit::Repin { recorded: pins(state), entries };
         match self.commit(state, repin).await {
             Ok(()) => Ok(()),
-            Err(Missed::Failed(error)) => Err(error),
-            Err(Missed::Overtaken(_) | Missed::PinGone) => {
+            Err(CloneStepRefusal::Failed(error)) => Err(error),
+            Err(CloneStepRefusal::Overtaken(_) | CloneStepRefusal::PinGone) => {
                 self.let_go(state.database, &pinned.entries).await;
                 Ok(())
             }
@@ -307,15 +323,17 @@ impl CloneMaker<'_> {
         &self,
         state: &Arc<Manifest>,
         edit: CloneEdit,
-    ) -> std::result::Result<(), Missed> {
+    ) -> std::result::Result<(), CloneStepRefusal> {
         match commit_alone(&self.here, Edit::Clone(edit), Arc::clone(state)).await {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::Conflict => Err(Missed::Overtaken(error)),
-            Err(error) => Err(Missed::Failed(error)),
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                Err(CloneStepRefusal::Overtaken(error))
+            }
+            Err(error) => Err(CloneStepRefusal::Failed(error)),
         }
     }
 
-    /// Removes pins that nothing records. What cannot be removed now expires.
+    /// Removes pins that the clone does not record. A pin that cannot be removed now expires later.
     async fn let_go(&self, clone: DatabaseId, entries: &[Ancestor]) {
         for entry in entries {
             let Ok(there) = self.objects_of(&entry.location) else { continue };
@@ -331,16 +349,16 @@ impl CloneMaker<'_> {
     }
 }
 
-impl Pinned {
+impl ParentPins {
     fn states(&self) -> impl Iterator<Item = &Manifest> {
         self.states.iter().map(|state| &**state)
     }
 }
 
-/// The newest state of the database that `entry` names.
+/// The newest manifest of the database that `entry` names.
 ///
 /// # Errors
-/// NotFound where there is none, or another.
+/// NotFound if there is no database, or another database, in that location.
 async fn owned(there: &Objects, entry: &Ancestor) -> Result<Arc<Manifest>> {
     let newest = look(there, None).await?;
     let newest = newest.filter(|newest| newest.database == entry.database);

@@ -1,4 +1,7 @@
-//! The database handle: a thin face over the writer's shared state.
+//! The writer's handle: each method delegates to the shared state of the writer.
+//!
+//! A method must never run on a handle that is closed, fenced or failed: all of them get the
+//! writer through [`Database::writer`], which checks that.
 
 use super::checkpoints::{self, CheckpointOptions};
 use super::stats::Stats;
@@ -27,16 +30,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The one writer of a database. Cheap to clone; all clones are one handle, used from any thread.
+/// The single writer of a database. Cheap to clone; all clones share one handle, which can be used
+/// from any thread.
 ///
-/// Dropping the last clone without [`Database::close`] sends what is buffered and stops; the next
-/// opener finds everything durable, and that this one did not close cleanly.
+/// If the last clone is dropped without [`Database::close`], the background tasks upload the
+/// buffered writes and stop. The next opener finds these writes, and finds that this writer did
+/// not close cleanly.
 #[derive(Clone)]
 pub struct Database {
     inner: Arc<DatabaseInner>,
 }
 
-/// Ends the background tasks when the last handle goes.
+/// Ends the background tasks when the last clone of the handle is dropped.
 struct DatabaseInner {
     writer: Arc<Writer>,
 }
@@ -57,22 +62,23 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the database for writing: claims an epoch, fences the writer before, replays its WAL
-    /// (protocol rules F1 to F5).
+    /// Opens the database for writing: claims an epoch, fences the previous writer, and replays its
+    /// WAL (protocol rules F1 to F5).
     ///
     /// # Errors
-    /// NotFound where there is none and `create` is off; Conflict while another writer is known to
-    /// be alive, or as `take_over` says; Fenced when another opener overtook this one; Invalid,
-    /// Denied, Unavailable, Corruption, Unsupported as their texts say.
+    /// NotFound if there is no database and `create` is off; Conflict if another writer is known to
+    /// be alive, or if `take_over` does not permit taking over; Fenced if another opener claimed a
+    /// later epoch; Invalid, Denied, Unavailable, Corruption, Unsupported.
     pub fn open(env: Env, how: OpenOptions) -> BoxFuture<'static, Result<Database>> {
         async move { Database::open_as(env, how, Occupancy::default()).await }.boxed()
     }
 
-    /// As [`Database::open`], with what the opening and the handle occupy of the database: whoever
-    /// gives up waiting ends that, and the next opener meets nobody. For this opening alone.
+    /// Like [`Database::open`], with an [`Occupancy`] that marks the database as in use by the
+    /// opening and the handle. A caller that stops waiting ends `occupancy`, and the next opener
+    /// then finds no live writer. An occupancy serves one opening.
     ///
     /// # Errors
-    /// As [`Database::open`]; Closed once `occupancy` was ended.
+    /// As [`Database::open`]; Closed if `occupancy` has been ended.
     pub fn open_as(
         env: Env,
         how: OpenOptions,
@@ -94,7 +100,8 @@ impl Database {
         if writer.life.is_usable() {
             return Ok(writer);
         }
-        // First why it died: its tasks end the phase too, and Fenced says more than Closed.
+        // Report the cause of death before the phase: the tasks of a dead writer end the phase
+        // too, and Fenced says more than Closed.
         if let Some(dead) = writer.dead() {
             return Err(dead);
         }
@@ -104,15 +111,15 @@ impl Database {
         Ok(writer)
     }
 
-    /// Why calls are refused from now on: Closed, Fenced, or what ended the writer; `None` while it
-    /// is open.
+    /// The error with which calls are refused: Closed, Fenced, or the error that ended the writer.
+    /// `None` while the handle is open.
     #[must_use]
     pub fn ended(&self) -> Option<Error> {
         self.writer().err()
     }
 
-    /// Why the handle has ended by itself, as when it is fenced; `None` while it has not, and where
-    /// it was closed.
+    /// The error that ended the handle without a close, for example Fenced. `None` while the handle
+    /// is open, and after a close.
     #[must_use]
     pub fn died(&self) -> Option<Error> {
         let dead = self.inner.writer.dead();
@@ -122,13 +129,14 @@ impl Database {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Closed, Fenced; and what the awaited part of the answer gives.
+    /// Closed, Fenced. If the answer is a future, it ends with Closed, Fenced or an error of the
+    /// store.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         let writer = self.writer()?;
         read::get(&writer.context, writer.pin(), key)
     }
 
-    /// The value of `key`, when it ends, and the number of its write, as far as that is known.
+    /// The value of `key`, its expiry time, and the sequence number of its write if known.
     ///
     /// # Errors
     /// As [`Database::get`].
@@ -137,7 +145,7 @@ impl Database {
         read::get_entry(&writer.context, writer.pin(), key)
     }
 
-    /// The values of `keys`, in their order, all of one moment.
+    /// The values of `keys`, in the order of `keys`, all at one sequence number.
     ///
     /// # Errors
     /// As [`Database::get`].
@@ -146,7 +154,7 @@ impl Database {
         read::get_many(&writer.context, writer.pin(), Arc::new(keys.into()))
     }
 
-    /// Iterates over a range, as it is now; later writes do not show.
+    /// Iterates over a range at the current sequence number. The scan does not see later writes.
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -157,29 +165,30 @@ impl Database {
         Ok(Scan::new(context, pin, range, Some(Arc::new(guard))))
     }
 
-    /// About how much a range holds, by metadata alone: no block is read.
+    /// Estimates how much data a range holds. The estimate uses metadata only and reads no block.
     ///
     /// # Errors
-    /// Closed, Fenced; and what the awaited part of the answer gives, where indexes of the tables
-    /// at the edges are not in memory.
+    /// Closed, Fenced. If indexes of the tables at the edges of the range are not in memory, the
+    /// answer is a future that reads them and may end with an error of the store.
     pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
         let writer = self.writer()?;
         Ok(read::approximate_size(&writer.context, &writer.pin(), range))
     }
 
-    /// Sets `key` to `value`, for `expires_in` where given (rounded up to milliseconds).
+    /// Sets `key` to `value`. With `expires_in` the value expires after that time, rounded up to
+    /// milliseconds.
     ///
     /// # Errors
-    /// Invalid for a bad key or value, and as [`Database::expiry`]; Closed, Fenced.
+    /// Invalid for an invalid key or value, and as [`Database::expiry`]; Closed, Fenced.
     pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<Accept> {
         self.put_until(key, value, self.expiry(expires_in)?)
     }
 
-    /// Sets `key` to `value`, until `expires_at` where given. A moment that has passed is no
-    /// mistake: the value has ended from the start, and hides what the key had.
+    /// Sets `key` to `value`. With `expires_at` the value expires at that time. A time in the past
+    /// is valid: the value is expired at once, and still hides the previous value of the key.
     ///
     /// # Errors
-    /// Invalid for a bad key or value; Closed, Fenced.
+    /// Invalid for an invalid key or value; Closed, Fenced.
     pub fn put_until(
         &self,
         key: &[u8],
@@ -190,7 +199,7 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
-    /// Deletes `key`; that it was absent is no error.
+    /// Deletes `key`. An absent key is no error.
     ///
     /// # Errors
     /// As [`Database::put`].
@@ -199,30 +208,32 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
-    /// Deletes every key of `[start, end)`, whatever is there.
+    /// Deletes every key of `[start, end)`. An empty range is no error.
     ///
     /// # Errors
-    /// Invalid when one of them is no key, or `start` is not below `end`; Closed, Fenced.
+    /// Invalid if `start` or `end` is not a valid key, or `start` is not below `end`; Closed,
+    /// Fenced.
     pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<Accept> {
         let bytes = encode_one(Kind::RangeDelete, start, end, None)?;
         self.writer()?.accept(bytes, 1)
     }
 
-    /// Deletes every key from `start` on, whatever is there.
+    /// Deletes every key at or above `start`. It is no error if there is no such key.
     ///
     /// # Errors
-    /// Invalid when `start` is no key; Closed, Fenced.
+    /// Invalid if `start` is not a valid key; Closed, Fenced.
     pub fn delete_from(&self, start: &[u8]) -> Result<Accept> {
         let mut batch = Batch::new();
         batch.delete_from(start)?;
         self.writer()?.accept_open_ended(&batch)
     }
 
-    /// Adds a merge operand to `key`, for `expires_in` where given: a read folds it into what the
-    /// key had.
+    /// Adds a merge operand to `key`. A read folds it into the older value of the key. With
+    /// `expires_in` the operand expires after that time.
     ///
     /// # Errors
-    /// As [`Database::put`]; Invalid without a merge operator, and for what it does not take.
+    /// As [`Database::put`]; Invalid without a merge operator, and for an operand that the operator
+    /// rejects.
     pub fn merge(
         &self,
         key: &[u8],
@@ -232,7 +243,7 @@ impl Database {
         self.merge_until(key, operand, self.expiry(expires_in)?)
     }
 
-    /// As [`Database::merge`], until `expires_at` where given.
+    /// Like [`Database::merge`], with a time at which the operand expires.
     ///
     /// # Errors
     /// As [`Database::merge`].
@@ -247,11 +258,11 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
-    /// Accepts a batch as one atomic write.
+    /// Writes a batch atomically.
     ///
     /// # Errors
-    /// As [`Database::put`]; Invalid over `max_batch_bytes`, and as [`Database::merge`] where it
-    /// holds operands.
+    /// As [`Database::put`]; Invalid for a batch above `max_batch_bytes`; for a batch with merge
+    /// operands also as [`Database::merge`].
     pub fn write(&self, batch: &Batch) -> Result<Accept> {
         if batch.operands() > 0 {
             let operator = self.inner.writer.context.operator_or_invalid()?;
@@ -268,15 +279,16 @@ impl Database {
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
-    /// As [`Database::write`], past the memtable where the option `writes.skip_memtable_bytes` says
-    /// so of the batch: what it is made into is uploaded before it is accepted (RFC 0044), and the
-    /// future ends with its commit. Whoever drops the future before has written nothing. `None`:
-    /// the batch goes through the memtable, by [`Database::write`]: it is smaller, or has operands
-    /// or range deletes.
+    /// Writes a large batch without the memtable: builds tables of it, uploads them, and then
+    /// accepts the batch (RFC 0044). The option `writes.skip_memtable_bytes` sets the size from
+    /// which a batch is large. The future returns the commit; dropping it earlier writes nothing.
+    ///
+    /// Returns `None` if the batch is smaller, or has merge operands or range deletes. The caller
+    /// then passes it to [`Database::write`].
     ///
     /// # Errors
-    /// Closed, Fenced; Invalid over `max_batch_bytes`. What is awaited: those, Timeout, and the
-    /// store's; nothing was written then.
+    /// Closed, Fenced; Invalid for a batch above `max_batch_bytes`. The future fails with these,
+    /// Timeout, or an error of the store; it has written nothing then.
     pub fn write_large(&self, batch: &Batch) -> Result<Option<LargeWrite>> {
         let writer = self.writer()?;
         if !writer.skips_memtable(batch) {
@@ -285,15 +297,15 @@ impl Database {
         writer.accept_large(batch).map(Some)
     }
 
-    /// The moment at which something written now with this life time expires.
+    /// The time at which a value written now with this lifetime expires.
     ///
     /// # Errors
-    /// Invalid, as [`UnixMillis::after`] has it.
+    /// As [`UnixMillis::after`].
     pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
         expires_in.map(|life| self.inner.writer.context.now().after(life)).transpose()
     }
 
-    /// Returns once every write accepted before it is durable.
+    /// Waits until every write accepted before the call is durable.
     ///
     /// # Errors
     /// As [`crate::Commit::wait`].
@@ -306,8 +318,8 @@ impl Database {
         .boxed()
     }
 
-    /// Returns once every write accepted before it is in a table that the manifest names. Tests and
-    /// bulk loads use it; durability needs only [`Database::flush`].
+    /// Waits until every write accepted before the call is in a table of the manifest. Tests and
+    /// bulk loads use it; for durability [`Database::flush`] suffices.
     ///
     /// # Errors
     /// As [`Database::flush`].
@@ -321,12 +333,13 @@ impl Database {
         .boxed()
     }
 
-    /// Flushes the memtable and merges every table into one sorted run: a major compaction. Answers
-    /// `false` when nothing was to gain. Dropping the future does not stop it.
+    /// Flushes the memtable and merges every table into one sorted run: a major compaction. Returns
+    /// `false` if there was nothing to compact. Dropping the future does not stop the compaction.
     ///
     /// # Errors
-    /// Closed, Fenced (also by another compactor: this one is stopped for good then, the handle is
-    /// not); Corruption; the store's. What is finished by then is where the next call goes on.
+    /// Closed; Fenced, also if another compactor has taken over, which stops this handle's
+    /// compactor for good but not the handle; Corruption; errors of the store. The next call
+    /// continues after the parts that are complete.
     pub fn compact(&self) -> BoxFuture<'_, Result<bool>> {
         async move {
             self.flush_memtable().await?;
@@ -334,7 +347,8 @@ impl Database {
             let compacted = compact::compact(writer, CompactionRequest::Major).await;
             let compacted = compacted.map_err(|error| error.during("compact"))?;
             let writer = Arc::clone(self.writer()?);
-            // Taken up by now; the version before is let go of, or is read, and stays.
+            // The manifest has the compacted tables now. Release the pins on the previous version
+            // and collect it, unless a reader still uses it.
             let until = writer.env.clock.monotonic() + writer.options.deadline;
             let tidies = Arc::clone(&writer);
             let tidy = async move {
@@ -342,19 +356,19 @@ impl Database {
                 collector::tidy(&tidies, until).await;
                 Ok(())
             };
-            // What fails of it is the next one's.
+            // A failure is not the caller's: the next collection does the same work.
             let _ = writer.apart(tidy).await;
             Ok(compacted)
         }
         .boxed()
     }
 
-    /// Carries out a plan made by hand: `L0:4, L0:3, 7 -> 7` merges two layers of L0 and run 7 into
-    /// run 7. Answers `false` when nothing would change.
+    /// Runs a compaction plan that the caller wrote: `L0:4, L0:3, 7 -> 7` merges two layers of L0
+    /// and run 7 into run 7. Returns `false` if the plan would change nothing.
     ///
     /// # Errors
-    /// Invalid for a text that is no plan; Conflict for one that may not run, with what would help;
-    /// and as [`Database::compact`].
+    /// Invalid if `plan` cannot be parsed; Conflict if the plan is not allowed, with a text that
+    /// says what to change; and as [`Database::compact`].
     pub fn submit<'a>(&'a self, plan: &'a str) -> BoxFuture<'a, Result<bool>> {
         async move {
             let wanted = CompactionRequest::Plan(plan.parse()?);
@@ -365,7 +379,7 @@ impl Database {
         .boxed()
     }
 
-    /// A fixed view of the database as it is now.
+    /// A fixed view of the database at the current sequence number.
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -373,13 +387,13 @@ impl Database {
         Ok(Snapshot::of(self.writer()?))
     }
 
-    /// Makes a checkpoint: a state of the database that stays readable, by any process, until the
-    /// checkpoint is deleted or its time is over.
+    /// Creates a checkpoint: a state of the database that every process can read until the
+    /// checkpoint is deleted or expires.
     ///
     /// # Errors
-    /// Closed, Fenced; Expired for a source that is gone or whose time is over; Conflict for a name
-    /// that is taken; Invalid for options out of range; Denied, Unavailable, Timeout (which name
-    /// the id: it may have been made).
+    /// Closed, Fenced; Expired for a source that was deleted or has expired; Conflict for a name
+    /// that is in use; Invalid for options out of range; Denied, Unavailable, Timeout. These three
+    /// state the id of the checkpoint, because it may have been created.
     pub fn checkpoint<'a>(
         &'a self,
         how: &'a CheckpointOptions,
@@ -391,20 +405,21 @@ impl Database {
         .boxed()
     }
 
-    /// What the handle holds and has done.
+    /// The statistics of the handle.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of_writer(&self.inner.writer)
     }
 
-    /// The last compactions of this process, oldest first: at most 64.
+    /// The last compactions of this process, at most 64, oldest first.
     #[must_use]
     pub fn compaction_log(&self) -> Vec<CompactionEntry> {
         self.inner.writer.compactor.log.entries()
     }
 
-    /// Why the compactor of this process does not compact: its last run failed and will be tried
-    /// again, or another compactor has taken over, and it is not.
+    /// The error that keeps the compactor of this process from compacting; `None` if it works.
+    /// After a failed run the compactor retries. After another compactor has taken over it does
+    /// not.
     #[must_use]
     pub fn compaction_error(&self) -> Option<Error> {
         match self.inner.writer.compactor.log.health() {
@@ -413,39 +428,40 @@ impl Database {
         }
     }
 
-    /// Why the last round of this process's collector failed, or why the store refused a delete of
-    /// it: it will try again.
+    /// The error of the last round of this process's collector, or the error with which the store
+    /// refused one of its deletes. The collector retries both.
     #[must_use]
     pub fn gc_error(&self) -> Option<Error> {
         self.inner.writer.collector.error()
     }
 
-    /// The options the handle was opened with.
+    /// The options with which the handle was opened.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.writer.options
     }
 
-    /// Lets others open the database though this handle is not closed yet: for one that nobody has
-    /// any more, while it is closed in the background. Whoever is quicker ends it.
+    /// Lets other openers take over the database before this handle is closed. A binding calls this
+    /// for a handle that its program has dropped, and then closes it in the background. Either that
+    /// close or the next opener ends the handle.
     pub fn make_way(&self) {
         self.inner.writer.life.leave();
     }
 
-    /// Writes everything, flushes the memtable, records a clean close, and ends the handle. Once
-    /// begun it goes on, also where this future is dropped. Every close of a handle waits for the
-    /// same end and answers the same.
+    /// Uploads the buffered writes, flushes the memtable, records a clean close, and ends the
+    /// handle. The close continues if this future is dropped. `close` is idempotent: all calls wait
+    /// for the same close and return the same result.
     ///
     /// # Errors
-    /// Fenced, Timeout, Denied, Unavailable, Internal; Closed when the runtime ended meanwhile: the
-    /// handle is closed all the same, and what was acknowledged is durable; the next opener
-    /// replays the WAL.
+    /// Fenced, Timeout, Denied, Unavailable, Internal; Closed if the runtime ended during the
+    /// close. The handle is closed in each of these cases. Acknowledged writes are durable, and the
+    /// next opener replays the WAL.
     pub fn close(&self) -> BoxFuture<'_, Result<()>> {
         async move { close::close(&self.inner.writer).await.map_err(|error| error.during("close")) }
             .boxed()
     }
 
-    /// What [`Database::close`] answers, once closing has ended; `None` before.
+    /// The result of [`Database::close`]; `None` while the close has not ended.
     #[must_use]
     pub fn closed(&self) -> Option<Result<()>> {
         let ended = close::ended(&self.inner.writer)?;

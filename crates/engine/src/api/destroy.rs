@@ -1,4 +1,7 @@
-//! The end of a database (RFC 0030).
+//! Destroying a database (RFC 0030).
+//!
+//! A destroy must never delete an object that a checkpoint or a clone needs, and must never delete
+//! an object before the database is marked as destroyed.
 
 use crate::api::clone::with_clone;
 use crate::gc::{both_clocks, erase, let_go};
@@ -17,18 +20,21 @@ use siltstone_manifest::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most checkpoints that a refusal names.
+/// Maximum number of checkpoints that an error lists.
 const MOST_NAMED: usize = 8;
 
-/// Ends the database: whoever writes to it is fenced first. Not `soft`, everything is removed at
-/// once, and the place can be used again; `soft`, a collector removes it once `gc.db_delete_grace`
-/// is over and no checkpoint and no lease is left. One that was destroyed softly can be destroyed
-/// for good. What was begun and not ended goes on with the next call.
+/// Destroys the database. Fences its writer first.
+///
+/// Without `soft` all objects are deleted at once, and the location can be used again. With `soft`
+/// a collector deletes them once `gc.db_delete_grace` has passed and no checkpoint and no lease is
+/// left. A database that was destroyed softly can be destroyed again without `soft`. A later call
+/// continues a destroy that was interrupted.
 ///
 /// # Errors
-/// NotFound without a database; Conflict, not `soft`, where clones or checkpoints need what it
-/// holds, with who they are; Fenced where somebody opened it for writing meanwhile; Denied,
-/// Unavailable, Timeout (of the call up to its mark; then of one request), Corruption, Unsupported.
+/// NotFound if there is no database; without `soft` Conflict if clones or checkpoints need its
+/// objects, with a list of them; Fenced if it was opened for writing meanwhile; Denied,
+/// Unavailable, Corruption, Unsupported; Timeout. `deadline` bounds the call until the database is
+/// marked as destroyed, and each single request after that.
 pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
@@ -59,7 +65,8 @@ pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Resul
     .boxed()
 }
 
-/// The destroyed database's newest manifest; `None` where somebody else has removed it meanwhile.
+/// Marks the database as destroyed and returns its newest manifest; `None` if another process has
+/// removed the database meanwhile.
 async fn mark(
     objects: &Objects,
     newest: Arc<Manifest>,
@@ -79,7 +86,7 @@ async fn mark(
         Ok(state) => return Ok(Some(state)),
         Err(error) => error,
     };
-    // Somebody else may have come first.
+    // Another process may have marked or removed the database first.
     match look(objects, None).await? {
         Some(state) if state.database != database => Ok(None),
         Some(state) if state.destroyed_at.is_some() => Ok(Some(state)),
@@ -88,7 +95,8 @@ async fn mark(
     }
 }
 
-/// Claim, walk, fence, confirm; then the commit under the own epoch (rule D1).
+/// Takes over as a writer does (claim, walk, fence, confirm), and then commits the destroy under
+/// its own epoch (rule D1).
 async fn end_initialized(
     objects: &Objects,
     newest: Arc<Manifest>,
@@ -96,7 +104,8 @@ async fn end_initialized(
     clocks: (UnixMillis, UnixMillis),
 ) -> Result<Arc<Manifest>> {
     let env = &objects.env;
-    // A handle of this process that is fenced now keeps nobody from the place.
+    // Marks the database as in use, so that a handle of this process that is fenced now does not
+    // keep later openers out.
     let _presence = env.store.occupy(newest.database, true).await?;
     let options = WriterOptions {
         claim: AttemptId(env.random_u128()),
@@ -120,7 +129,7 @@ async fn commit(
     commit_alone(objects, edit, newest).await
 }
 
-/// Says who needs what the database holds.
+/// Fails with Conflict if checkpoints or clones need objects of the database, and lists them.
 fn refuse_pinned(state: &Manifest, now: UnixMillis) -> Result<()> {
     let bars: Vec<&Checkpoint> = bars_destroy(state, now).collect();
     if bars.is_empty() {
@@ -128,9 +137,9 @@ fn refuse_pinned(state: &Manifest, now: UnixMillis) -> Result<()> {
     }
     let error = Error::new(
         ErrorKind::Conflict,
-        "checkpoints or clones need what the database holds: delete the checkpoints, destroy the \
+        "checkpoints or clones need objects of the database: delete the checkpoints, destroy the \
          clones first, or destroy it softly, which waits for them; release the pins of clones that \
-         are gone from their places with release_clone",
+         no longer exist with release_clone",
     );
     let error = error.with("checkpoints", bars.len());
     Err(bars.into_iter().take(MOST_NAMED).fold(error, |error, one| match one.owner {

@@ -1,11 +1,11 @@
-//! Export and import (RFC 0033): a state of one database, copied to a place where it opens by
-//! itself.
+//! Export and import (RFC 0033): copies a state of a database to another location, where it opens
+//! without the source. The head of a mirror must never name a table that was not copied.
 //!
 //! ```text
 //! look at the target ─► pin the source ─► begin or claim the target ─► write rows of the log, copy
 //! tables ─► head: one commit ─► unpin
 //! ```
-//! What is new, and what the head is made of, `siltstone_manifest::mirror` says.
+//! The module `siltstone_manifest::mirror` decides which tables are new and builds the head.
 
 mod copy;
 mod pin;
@@ -30,44 +30,49 @@ use siltstone_base::{
     TimelineId,
 };
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun, check_target, is_promoted_by};
+use siltstone_manifest::mirror::{
+    ExportPlan, LogWritten, begun, check_target, is_overtaken, is_promoted_by,
+};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an export came to.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportReport {
-    /// Tables that are new in the mirror, those included that an earlier try had moved.
+    /// Number of tables that are new in the mirror, including those that an interrupted export had
+    /// copied.
     pub tables_moved: u64,
-    /// Tables that were there already.
+    /// Number of tables that the mirror already had.
     pub tables_shared: u64,
-    /// Bytes of tables that this call moved.
+    /// Bytes of tables that this call copied.
     pub bytes: u64,
 }
 
-/// A database, and a place.
+/// The source and the target of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportPlaces<'a> {
-    /// The database whose state is copied. It needs to be writable: its tables are pinned.
+    /// The database whose state is copied. Its store must be writable, since the export pins its
+    /// tables.
     pub source: &'a Env,
-    /// Where the copy goes: nothing yet, or a mirror of the same database.
+    /// The target: an empty location, or a mirror of the same database.
     pub target: &'a Env,
 }
 
-/// Copies what `which` pins, or all that is durable now, into a mirror at the target: a database
-/// that opens by itself, and that takes no writes. A mirror that is there already takes what is new
-/// alone, and what an earlier call left unfinished goes on.
+/// Copies the state of the checkpoint `which`, or the current durable state, into a mirror at the
+/// target. A mirror is a database that opens without the source and accepts no writes. If the
+/// target has a mirror already, the export copies new tables only, and continues an interrupted
+/// export.
 ///
-/// Of the options, the deadline (of each request) and those of tables count. `progress` is kept up
-/// to date for whoever looks at it: bytes of tables, of those that move.
+/// Only the deadline, which bounds each request, and the table options of `options` apply. The
+/// export updates `progress`: bytes of tables copied, and bytes to copy in total.
 ///
 /// # Errors
-/// NotFound without a source; Expired where the checkpoint is gone; Conflict where the target is
-/// no mirror of this source, or a newer export to it has taken over; Corruption for a table that
-/// is damaged; Denied, Unavailable, Timeout (of one request; of the last commit it may have been
-/// done), Unsupported.
+/// NotFound if there is no source; Expired if the checkpoint was deleted or has expired; Conflict
+/// if the target is not a mirror of this source, or a newer export to it has taken over; Corruption
+/// for a damaged table; Denied, Unavailable, Unsupported; Timeout of one request. After a Timeout
+/// of the last commit the export may be complete.
 pub fn export<'a>(
     places: ExportPlaces<'a>,
     which: Option<&'a CheckpointName>,
@@ -81,13 +86,13 @@ pub fn export<'a>(
     .boxed()
 }
 
-/// As [`export`], and makes a database of its own of it, that takes writes. It goes on where an
-/// earlier call stopped, with what the source holds then. Where the same import has ended already,
-/// and nobody has written to the target since, there is nothing to do.
+/// Exports as [`export`] does, and promotes the mirror to a database that accepts writes. A
+/// repeated call continues an interrupted import with the source's then current state. If the same
+/// import is complete and the target was not written to since, the call does nothing.
 ///
 /// # Errors
-/// As [`export`]; Conflict where the target is a mirror that exports keep, and where it was written
-/// to since the import.
+/// As [`export`]; Conflict if the target is a mirror of [`export`], or was written to since the
+/// import.
 pub fn import<'a>(
     places: ExportPlaces<'a>,
     which: Option<&'a CheckpointName>,
@@ -101,12 +106,12 @@ pub fn import<'a>(
     .boxed()
 }
 
-/// Makes a mirror a database like others: it takes writes, and no exports any more. One that was
-/// promoted already, and that nobody has written to since, stays as it is.
+/// Promotes a mirror to an ordinary database: it accepts writes, and no further exports. Does
+/// nothing if it was promoted already and was not written to since.
 ///
 /// # Errors
-/// NotFound without a database; Conflict for one that is no mirror, or that no export has finished;
-/// Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Conflict if it is not a mirror, or no export to it is
+/// complete; Denied, Unavailable, Timeout, Corruption.
 pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };
@@ -125,7 +130,7 @@ pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     .boxed()
 }
 
-/// One export.
+/// Executes one export.
 struct Exporter<'a> {
     source: Objects,
     target: Objects,
@@ -146,7 +151,7 @@ impl<'a> Exporter<'a> {
         Exporter { source, target, is_import, options, progress }
     }
 
-    /// Exports, and promotes what came of it.
+    /// Exports, and promotes the mirror.
     async fn import(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
         let source = self.source().await?.database.0.to_be_bytes().to_vec();
         let which_text = which.map(ToString::to_string).unwrap_or_default().into_bytes();
@@ -169,7 +174,7 @@ impl<'a> Exporter<'a> {
         }
     }
 
-    /// The newest state of the source.
+    /// The newest manifest of the source.
     async fn source(&self) -> Result<Arc<Manifest>> {
         let source = look(&self.source, None).await?;
         let source = source.ok_or_else(|| no_database(&self.source.env))?;
@@ -198,10 +203,12 @@ impl<'a> Exporter<'a> {
         done
     }
 
-    /// Whether what stands in the target takes this export, before anything is written.
+    /// Checks, before anything is written, that the target accepts this export.
     fn check_target(&self, source: &Manifest, state: &Manifest) -> Result<()> {
         if state.database == source.database {
-            return Err(Error::invalid("a database is not exported to its own place"));
+            return Err(Error::invalid(
+                "the target of the export is the source itself; choose another location",
+            ));
         }
         check_target(state, source.database, self.is_import)?;
         gate::check_changes(state)
@@ -216,10 +223,10 @@ impl<'a> Exporter<'a> {
         let folder = JobId::of_an_export(self.target.env.random_u128());
         let state = self.claim(pinned, folder, before).await?;
         let source = &pinned.state;
-        // Another export pinned later and has ended: what was asked for by name may be older than
-        // what is there, what was durable just now may not.
+        // Another export was completed meanwhile with a later state. Only a checkpoint that the
+        // caller names may be older than the mirror's head; the newest state may not.
         let head = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
-        if is_of_now && head.is_some_and(|head| source.id < head.manifest) {
+        if is_of_now && head.is_some_and(|head| is_overtaken(source, pinned.last_seq, head)) {
             return Err(Refusal::from(Conflict::ExportOvertaken).into());
         }
         let log = (pinned.last_seq, pinned.log.brought());
@@ -255,8 +262,8 @@ impl<'a> Exporter<'a> {
         })
     }
 
-    /// Begins a mirror, or claims the one that is there: from here on no older exporter commits a
-    /// head. The folder that is being filled already stays what it is.
+    /// Creates the mirror, or claims the existing one. Afterwards no older exporter can commit a
+    /// head. A folder that an earlier export has begun to fill stays in use.
     async fn claim(
         &self,
         pinned: &PinnedSource,
@@ -289,20 +296,22 @@ impl<'a> Exporter<'a> {
         commit_alone(&self.target, Edit::Mirror(claim), state).await
     }
 
-    /// The first manifest of a mirror; somebody else's where that came first.
+    /// Creates the first manifest of the mirror. If another process created it first, returns that
+    /// one.
     async fn begin(
         &self,
         pinned: &PinnedSource,
         mirror: Mirror,
         left: Left,
     ) -> Result<Arc<Manifest>> {
-        // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
+        // If a database was destroyed in this location, its manifest numbers continue (RFC 0030,
+        // rule D4).
         let first: ManifestId = left.1.next();
         let database = new_database::identity(&self.target, left).await?;
         found(&self.target, begun(first, database, &pinned.state, mirror)).await
     }
 
-    /// What an earlier exporter left in the folder: objects, and their lengths.
+    /// The objects that an earlier exporter has written to the folder, with their lengths.
     async fn staged(&self, folder: JobId) -> Result<HashMap<ObjectName, u64>> {
         let listed = self.target.list(prefix::INGEST).await?;
         let own = listed
@@ -311,7 +320,8 @@ impl<'a> Exporter<'a> {
         Ok(own.map(|object| (object.name, object.bytes)).collect())
     }
 
-    /// What the source's log has that no table of the mirror has; rows as tables in the folder.
+    /// Writes the rows of the source's log that no table of the mirror has as tables into the
+    /// folder.
     async fn write_log(
         &self,
         pinned: &PinnedSource,
@@ -326,5 +336,5 @@ impl<'a> Exporter<'a> {
     }
 }
 
-/// A table of the source, and what the target will name it by.
+/// A table of the source, and its name in the target.
 type Move = (SstDescriptor, SstDescriptor);

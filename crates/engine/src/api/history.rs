@@ -1,4 +1,5 @@
-//! What was when: the versions that are still there, and the last number of a moment.
+//! Time travel: lists the retained versions, and finds the last sequence number at a given time.
+//! These functions only read: they must never retain a version themselves.
 
 use crate::io::env::Env;
 use crate::io::store::counting::within;
@@ -15,25 +16,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Manifests that are read at a time.
+/// Number of manifests that are read concurrently.
 const READ_AT_ONCE: usize = 32;
 
-/// A version that can still be read.
+/// A retained version of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptVersion {
-    /// The number of its manifest.
+    /// The id of its manifest.
     pub id: ManifestId,
-    /// When the store took the manifest.
+    /// The time at which the store created the manifest.
     pub at: UnixMillis,
     /// The last sequence number in its tables.
     pub seq: Seq,
 }
 
-/// The versions that are kept, the oldest first: manifests above the boundary, and those that
-/// checkpoints name. Nothing but a checkpoint keeps one.
+/// Lists the retained versions, oldest first: manifests above the boundary, and those that
+/// checkpoints pin. Only a checkpoint guarantees that a version is retained.
 ///
 /// # Errors
-/// NotFound without a database; Denied, Unavailable, Timeout, Corruption, Unsupported.
+/// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption, Unsupported.
 pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptVersion>>> {
     within(env, deadline, "versions", move |env| async move {
         let objects = Objects { env, limit: deadline };
@@ -45,7 +46,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
             .collect();
         let kept = kept(&objects).await?;
         let dated = kept.iter().filter_map(|manifest| {
-            // What came since the listing is the next call's.
+            // Manifests that were created after the listing are not part of the result.
             let at = stored.get(&ObjectName::Manifest(manifest.id))?;
             Some(KeptVersion { id: manifest.id, at: *at, seq: manifest.flushed_seq })
         });
@@ -54,7 +55,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
     .boxed()
 }
 
-/// Every manifest that is kept, ascending; the newest last.
+/// All retained manifests, in ascending order of their ids.
 async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
@@ -66,16 +67,17 @@ async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     wanted.extend(pinned.filter(|id| *id < newest.id));
     let read = stream::iter(wanted).map(|id| objects.manifest(id)).buffered(READ_AT_ONCE);
     let found: Vec<Option<Arc<Manifest>>> = read.try_collect().await?;
-    // Those that went meanwhile are not kept; another database's are not this one's.
+    // Skip manifests that were deleted meanwhile, and those of another database.
     let own = found.into_iter().flatten().filter(|one| one.database == newest.database);
     Ok(own.chain([newest.clone()]).collect())
 }
 
-/// The last sequence number that was committed by `time`: exactly, where the log reaches back to
-/// it; else that of the newest version whose rows are all that old.
+/// The last sequence number that was committed at or before `time`. The result is exact if the log
+/// reaches back to `time`. Otherwise it is that of the newest version all of whose rows are at
+/// least that old.
 ///
 /// # Errors
-/// NotFound without a database; Expired where `time` lies before all that is kept; Denied,
+/// NotFound if there is no database; Expired if `time` is before all retained versions; Denied,
 /// Unavailable, Timeout, Corruption, Unsupported.
 pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, Result<Seq>> {
     within(env, deadline, "seq_at", move |env| async move {
@@ -92,14 +94,15 @@ pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, 
         }
         let kept = kept(&objects).await?;
         let by_then = kept.iter().filter(|manifest| manifest.commit_time <= time);
-        // An empty beginning is as old as anything.
+        // A version without rows qualifies for any time.
         let last = by_then.map(|manifest| manifest.flushed_seq).max();
         last.ok_or_else(|| {
             Error::new(
-            ErrorKind::Expired,
-            "nothing that is kept reaches back to that time: only checkpoints keep older versions",
-        )
-        .with("time", time.0)
+                ErrorKind::Expired,
+                "no retained version reaches back to that time; only checkpoints retain older \
+             versions",
+            )
+            .with("time", time.0)
         })
     })
     .boxed()

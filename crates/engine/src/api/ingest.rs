@@ -1,5 +1,8 @@
-//! Ingest jobs from any process (RFC 0035): staged into a folder of their own, closed by one
-//! create, asked for by one commit.
+//! Ingest jobs from any process (RFC 0035). A job stages tables into its own folder, is closed by
+//! one create of an object, and is submitted by one commit.
+//!
+//! A job must never be ingested in part: its closing object lists all its parts, and the writer
+//! ingests all of them or none.
 
 use crate::api::db::Database;
 use crate::io::env::Env;
@@ -23,88 +26,90 @@ use siltstone_base::{
 };
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{
-    ClosedJob, JobApp, Standing, bringing, deadline, layered, standing, standing_as, standing_since,
+    ClosedJob, JobApp, JobStatus, bringing, deadline, layered, standing, standing_as,
+    standing_since,
 };
 use siltstone_manifest::{Conflict, Edit, IngestConflict, IngestEdit, Refusal, RequestIngest};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For so long a job may be asked for, where nobody says otherwise.
+/// Default lifetime of a job: how long it may be submitted.
 pub const JOB_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How far above the horizon a job's deadline is at least, where it lives so long: the horizon
-/// passes that deadline once 4,096 jobs with an earlier one have ended, and each of them moves it
-/// by no more than this.
+/// Minimum distance of a job's deadline above the horizon, if the job's lifetime is that long. The
+/// horizon passes the deadline once 4,096 jobs with an earlier deadline have ended, and each of
+/// them moves the horizon by no more than this.
 const LEAST_ABOVE_HORIZON: Duration = Duration::from_secs(3600);
-/// How often whoever waits for the writer looks.
+/// Interval at which a waiting caller looks for the writer's result.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A job: what tasks stage their parts by, in any process.
+/// An ingest job. Tasks in any process stage their parts with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestJob {
-    /// Its identity; the time in it is its deadline.
+    /// Its id, which contains its deadline.
     pub id: JobId,
-    /// The database that it is for.
+    /// The database into which it is ingested.
     pub database: DatabaseId,
-    /// The timeline that it is for; `None`: the first one.
+    /// The timeline on which it is ingested; `None`: the first timeline.
     pub timeline: Option<TimelineId>,
-    /// The application whose version it is, and the version: taken in once for good.
+    /// The application and version of the job. Each version is ingested at most once.
     pub app: Option<(String, u64)>,
-    /// How many applications had been forgotten when it began.
+    /// The number of applications that had been forgotten when the job began.
     pub forgotten: u64,
-    /// Keys of which it leaves nothing that was there before (rule P5).
+    /// The key range whose previous contents the job deletes (rule P5).
     pub replace: Option<ReplacedRange>,
-    /// Whether it comes behind all that is there (rule P6): of equal keys the others' count.
+    /// Whether its rows are older than all rows in the database (rule P6): for equal keys the rows
+    /// in the database win.
     pub behind: bool,
 }
 
-/// A part that is staged: its tables, in key order.
+/// A staged part of a job: its tables in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedPart(Vec<SstDescriptor>);
 
-/// A job that is closed: whoever has this may ask for it.
+/// A closed job, which can be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestRequest {
     /// The job.
     pub job: IngestJob,
-    /// The attempt that closed it, which names its content.
+    /// The attempt that closed the job. It identifies the list of parts.
     pub attempt: AttemptId,
-    /// Tables, rows and bytes that it brings.
+    /// Number of its tables.
     pub tables: u64,
-    /// Rows, deletes and rows of equal keys in several parts included.
+    /// Number of its rows, including deletes, and including rows with equal keys in several parts.
     pub rows: u64,
-    /// Bytes of the tables.
+    /// Size of its tables in bytes.
     pub bytes: u64,
 }
 
 impl StagedPart {
-    /// Rows of its tables.
+    /// Number of rows in its tables.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.0.iter().map(|table| table.entries).sum()
     }
 
-    /// Bytes of its tables.
+    /// Size of its tables in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|table| table.object_bytes).sum()
     }
 
-    /// How many tables it has.
+    /// Number of its tables.
     #[must_use]
     pub fn tables(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// What travels to whoever closes the job.
+    /// Encodes the part, so that a task can send it to the process that closes the job.
     ///
     /// # Errors
-    /// Invalid where it has too many tables.
+    /// Invalid if the part has too many tables.
     pub fn to_bytes(&self, job: &IngestJob) -> Result<Bytes> {
         job.closed(AttemptId::NONE, layered(self.0.clone())).encode()
     }
 
-    /// Reads it back.
+    /// Decodes a part.
     ///
     /// # Errors
     /// Corruption, Unsupported.
@@ -114,12 +119,13 @@ impl StagedPart {
 }
 
 impl IngestJob {
-    /// A new job for the database in the store of `env`, which may be asked for until `lifetime`
-    /// from now on. The first one of a database commits that it has jobs.
+    /// Begins a job for the database in the store of `env`. The job may be submitted for
+    /// `lifetime` from now on. The first job of a database commits to the manifest that the
+    /// database has jobs.
     ///
     /// # Errors
-    /// NotFound without a database; Invalid for a lifetime that is over already; those of the
-    /// store.
+    /// NotFound if there is no database; Invalid for a lifetime whose end has passed or is out of
+    /// range; errors of the store.
     pub fn begin(
         env: &Env,
         lifetime: Duration,
@@ -129,11 +135,11 @@ impl IngestJob {
         async move { IngestJob::begin_as(env, lifetime, app, false, limit).await }.boxed()
     }
 
-    /// As [`IngestJob::begin`], of a job that comes behind all that is there, deletes and what has
-    /// expired included: its rows fill keys that nobody has written.
+    /// Begins a job whose rows are older than all rows in the database, including deletes and
+    /// expired values. Its rows are visible only for keys that were never written.
     ///
     /// # Errors
-    /// As [`IngestJob::begin`]; Unsupported where the database was not made for it.
+    /// As [`IngestJob::begin`]; Unsupported if the database was not created for such jobs.
     pub fn begin_behind(
         env: &Env,
         lifetime: Duration,
@@ -163,14 +169,14 @@ impl IngestJob {
             }
             let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             let until = env.clock.now().0.saturating_add(millis(lifetime));
-            // The horizon is ahead of the clock where thousands of jobs ended whose time was not
-            // over. This one begins later than all of them.
+            // The horizon is ahead of the clock if thousands of jobs ended before their deadlines.
+            // This job gets a later deadline than all of them.
             let least = millis(lifetime.min(LEAST_ABOVE_HORIZON));
             let until = until.max(newest.ingest_horizon.0.saturating_add(least));
             let id = JobId(ulid_bits(until, env.random_u128()));
             if lifetime.is_zero() || until >= 1 << 48 {
                 return Err(Error::invalid(
-                    "the job's deadline is over, or beyond all time; check this machine's clock \
+                    "the job's deadline has passed or is out of range; check this machine's clock \
                      and the lifetime",
                 ));
             }
@@ -181,41 +187,42 @@ impl IngestJob {
         env.deadline(limit, "begin ingest job", work).await
     }
 
-    /// The same job, which replaces what lies in `range` by its rows: an overwrite.
+    /// Returns the job with a range to replace: ingesting it deletes the previous contents of
+    /// `range`.
     #[must_use]
     pub fn replacing(self, range: ReplacedRange) -> IngestJob {
         IngestJob { replace: Some(range), ..self }
     }
 
-    /// The same job, as a version of an application.
+    /// Returns the job as a version of an application.
     pub(super) fn version(&self) -> Option<JobApp> {
         let forgotten = self.forgotten;
         let of = |(name, version)| JobApp { name, version, forgotten };
         self.app.clone().map(of)
     }
 
-    /// The moment until which it may be asked for.
+    /// The time until which the job may be submitted.
     #[must_use]
     pub fn deadline(&self) -> UnixMillis {
         deadline(self.id)
     }
 
-    /// Stages a part.
+    /// A writer that stages one part.
     #[must_use]
     pub fn writer(&self, env: &Env, how: PartOptions) -> PartWriter {
         PartWriter::new(env.clone(), (self.id, self.database), how)
     }
 
-    /// Stages a part of any amount of rows, on all cores.
+    /// A loader that stages a part of any number of rows, on all cores.
     #[must_use]
     pub fn loader(&self, env: &Env, how: PartOptions, load: LoadOptions) -> Loader {
         Loader::new(env.clone(), (self.id, self.database), (how, load))
     }
 
-    /// What a [`Loader`] of it has staged, and how long that took.
+    /// Finishes a [`Loader`] of the job. Returns the staged part and the time that each phase took.
     ///
     /// # Errors
-    /// Invalid for equal keys that are refused; those of the store.
+    /// Invalid for equal keys if the loader refuses them; errors of the store.
     pub fn finish_load(loader: Loader) -> BoxFuture<'static, Result<(StagedPart, LoadPhases)>> {
         async move {
             let (tables, phases) = loader.finish().await?;
@@ -224,7 +231,7 @@ impl IngestJob {
         .boxed()
     }
 
-    /// What a [`PartWriter`] of it has staged.
+    /// Finishes a [`PartWriter`] of the job and returns the staged part.
     ///
     /// # Errors
     /// As [`PartWriter::finish`].
@@ -239,12 +246,13 @@ impl IngestJob {
         ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind }
     }
 
-    /// Closes the job: these parts and no others, of equal keys the last part's. Where somebody has
-    /// closed it before, their parts count.
+    /// Closes the job with exactly these parts. For equal keys the row of the last part wins. If
+    /// the job is closed already, its first list of parts stays.
     ///
     /// # Errors
-    /// Invalid without rows, unless it replaces a range; for rows outside of that; for a part that
-    /// is given twice or is another job's; Conflict where the job was aborted; those of the store.
+    /// Invalid without rows, unless the job replaces a range; for rows outside that range; for a
+    /// part that occurs twice or belongs to another job. Conflict if the job was aborted; errors of
+    /// the store.
     pub fn commit<'a>(
         &'a self,
         env: &'a Env,
@@ -256,28 +264,32 @@ impl IngestJob {
             let mut names = HashSet::new();
             if self.behind && self.replace.is_some() {
                 return Err(Error::invalid(
-                    "a job that comes behind all that is there replaces nothing; make two jobs",
+                    "a job whose rows are older than the database cannot replace a range; use two \
+                     jobs",
                 ));
             }
             if tables.is_empty() && self.replace.is_none() {
                 return Err(Error::invalid("the job has no rows: nothing was staged"));
             }
             if tables.iter().any(|table| table.job != Some(self.id) || !names.insert(table.id)) {
-                return Err(Error::invalid("a part is another job's, or is given twice"));
+                return Err(Error::invalid(
+                    "a part belongs to another job or occurs twice; pass each part of this job \
+                     once",
+                ));
             }
             self.check_inside(&tables)?;
             let of = (self.id, self.database);
-            // Takes as long as the parts are large: each request of it has the limit, not all.
+            // The time depends on the size of the parts, so the limit is one of each request.
             let mut layers = restack(env, of, layered(tables), limit).await?;
             let work = async {
                 if let Some(range) = &self.replace {
-                    // Below every other layer, and what is staged lies in the range: nothing of
-                    // the job is deleted.
+                    // The range delete is the job's oldest layer and all staged rows lie in its
+                    // range, so it deletes none of them.
                     layers.insert(0, vec![range.stage(env, of, limit).await?]);
                 }
                 let closed = self.close(env, layers, limit).await?;
                 if closed.is_aborted() {
-                    let text = "the job was aborted; make another one";
+                    let text = "the job was aborted; begin another job";
                     return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
                 }
                 if closed.app != self.version() {
@@ -301,15 +313,15 @@ impl IngestJob {
     fn closed_otherwise(&self, closed: &ClosedJob) -> Error {
         let version = |app: &JobApp| format!("version {} of {:?}", app.version, app.name);
         let version = |app: Option<&JobApp>| app.map_or("no application's".to_owned(), version);
-        let text = "the job was closed as another version of an application; ask for it as that";
+        let text = "the job was closed as another version of an application; submit it as that";
         Error::new(ErrorKind::Conflict, text)
             .with("job", self.id)
             .with("closed as", version(closed.app.as_ref()))
             .with("now as", version(self.version().as_ref()))
     }
 
-    /// A row outside of what is replaced would be kept beside rows that nobody replaced: a mistake
-    /// of whoever split the rows, more often than not.
+    /// Checks that all rows lie in the range that the job replaces. A row outside of it would be
+    /// added beside rows that are not replaced, which is usually a mistake in splitting the rows.
     fn check_inside(&self, tables: &[SstDescriptor]) -> Result<()> {
         let Some(range) = &self.replace else { return Ok(()) };
         let Some(outside) = tables.iter().find(|table| !range.holds(table)) else { return Ok(()) };
@@ -339,7 +351,8 @@ impl IngestJob {
             match (created.outcome, created.error) {
                 (PutOutcome::Committed, _) => Ok(None),
                 (PutOutcome::Lost(there), _) => match ClosedJob::decode(&there) {
-                    // Damaged on the way, or for good: a read of its own tells.
+                    // The object may be damaged in the store or only in transfer: read it again to
+                    // find out.
                     Err(error) if error.kind() == ErrorKind::Corruption => {
                         let there = objects.closed_job(self.id).await?;
                         there.map(Some).ok_or_else(collected_meanwhile)
@@ -355,28 +368,30 @@ impl IngestJob {
         Ok(there.map_err(|error| error.with("object", name))?.unwrap_or(closed))
     }
 
-    /// Gives the job up, unless it was asked for; what became of it. That it is given up is
-    /// remembered by a commit, so that the collector takes what it staged with its next round.
+    /// Aborts the job unless it was submitted, and returns its status. A commit records the abort,
+    /// so that the collector deletes the staged tables in its next round.
     ///
     /// # Errors
-    /// NotFound without a database; those of the store.
-    pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<Standing>> {
+    /// NotFound if there is no database; errors of the store.
+    pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
                 let closed = self.close(env, Vec::new(), limit).await?;
-                // What was created says nothing yet: the job may be part of the database, and its
-                // folder collected (rule N8).
+                // A successful create does not prove that the job was open: the job may be
+                // ingested and its folder collected (rule N8).
                 let newest = newest(&objects).await?;
-                // As which version it was closed, unless it was as aborted, by whomever.
+                // The version as which the job was closed. An object that closed the job as
+                // aborted records no version: use that of this handle.
                 let app = if closed.is_aborted() { self.version() } else { closed.app.clone() };
                 let stands = match standing_as(&newest, self.id, app.as_ref()) {
-                    Standing::Open => {
+                    JobStatus::Open => {
                         let edit = IngestEdit::Withdraw { job: self.id, app };
                         let edit = Edit::Ingest(edit);
                         match try_commit_alone(&objects, edit, newest).await? {
                             Ok(state) => standing(&state, self.id),
-                            // Asked for meanwhile, or as much is remembered as can be.
+                            // The job was submitted meanwhile, or the manifest can record no
+                            // further aborts.
                             Err(Refusal::Conflict(Conflict::Ingest(_))) => {
                                 status_of(env, self, limit).await?
                             }
@@ -386,8 +401,8 @@ impl IngestJob {
                     stands => stands,
                 };
                 match stands {
-                    // Nobody can ask for it; its tables stay until its deadline is over.
-                    Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
+                    // The job can no longer be submitted. Its tables stay until its deadline.
+                    JobStatus::Open if closed.is_aborted() => Ok(JobStatus::Withdrawn),
                     stands => Ok(stands),
                 }
             };
@@ -405,19 +420,20 @@ impl IngestRequest {
         RequestIngest { job: id, database, timeline, digest, app, requested_at: env.clock.now() }
     }
 
-    /// Asks for the job, and leaves it to the writer, wherever that is. With `wait`: until it is
-    /// taken in or refused, and before that until there is room for another request.
+    /// Submits the job to the database's writer, which may run in any process. With `wait` the call
+    /// waits for a free place in the queue of submitted jobs, and then until the writer has
+    /// ingested or refused the job.
     ///
     /// # Errors
-    /// Conflict where the request does not fit; NotFound without a database; those of the store;
-    /// without `wait` Unavailable where no more jobs may wait; with `wait` Timeout too: the job
-    /// stays asked for.
+    /// Conflict if the job does not fit the database; NotFound if there is no database; errors of
+    /// the store. Without `wait` Unavailable if the queue is full. With `wait` also Timeout; the
+    /// job stays submitted.
     pub fn submit<'a>(
         &'a self,
         env: &'a Env,
         wait: bool,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Standing>> {
+    ) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
@@ -435,7 +451,8 @@ impl IngestRequest {
                 let mut job = self.job.id;
                 let mut state = match asked {
                     Ok(state) => state,
-                    // The same version of its application: answered with the job that brought it.
+                    // Another job has ingested the same version of the application: return that
+                    // job's result.
                     Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas {
                         job: other,
                     }))) => {
@@ -444,12 +461,12 @@ impl IngestRequest {
                     }
                     Err(refusal) => return Err(refusal.into()),
                 };
-                while wait && standing(&state, job) == Standing::Pending {
+                while wait && standing(&state, job) == JobStatus::Pending {
                     env.clock.sleep(env.jittered(LOOK)).await;
                     let look = look(&objects, Some(Arc::clone(&state))).await?;
                     state = look.ok_or_else(|| no_database(env))?;
                 }
-                // That which is waited for, its own or another's, is the same version.
+                // The awaited job, this one or another, has the same version of the application.
                 let app = self.job.version();
                 Ok(standing_since(&state, (job, app.as_ref()), self.job.timeline))
             };
@@ -459,17 +476,17 @@ impl IngestRequest {
     }
 }
 
-/// How a job stands. Of one that a later version of its application has passed, and whose object is
-/// collected, only [`status_of`] knows that it is not open any more.
+/// The status of a job. If a later version of its application was ingested and the job's closing
+/// object was collected, this function reports the job as open; use [`status_of`] for such jobs.
 ///
 /// # Errors
-/// NotFound without a database; those of the store.
-pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+/// NotFound if there is no database; errors of the store.
+pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<JobStatus>> {
     stands(env, job, None, limit)
 }
 
-/// As [`status`], by whoever has the job, and so knows whose version it is: where another job
-/// brings the same version, it stands as that one does.
+/// The status of `job`, whose application and version are known. If another job has the same
+/// version of the application, the status is that of the other job.
 ///
 /// # Errors
 /// As [`status`]; Conflict for a job of another database.
@@ -477,7 +494,7 @@ pub fn status_of<'a>(
     env: &'a Env,
     job: &IngestJob,
     limit: Duration,
-) -> BoxFuture<'a, Result<Standing>> {
+) -> BoxFuture<'a, Result<JobStatus>> {
     stands(env, job.id, Some((job.database, job.version())), limit)
 }
 
@@ -486,7 +503,7 @@ fn stands(
     job: JobId,
     of: Option<(DatabaseId, Option<JobApp>)>,
     limit: Duration,
-) -> BoxFuture<'_, Result<Standing>> {
+) -> BoxFuture<'_, Result<JobStatus>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
@@ -499,14 +516,15 @@ fn stands(
             };
             let stands = standing_as(&state, job, app.as_ref());
             if let Some(other) = app.as_ref().and_then(|app| bringing(&state, app))
-                && matches!(stands, Standing::Open | Standing::Forgotten)
+                && matches!(stands, JobStatus::Open | JobStatus::Forgotten)
             {
                 return Ok(standing(&state, other));
             }
-            if stands != Standing::Open {
+            if stands != JobStatus::Open {
                 return Ok(stands);
             }
-            // Whose version it is, and so whether a later one has passed it, its object says.
+            // Only the closing object has the job's application and version, which decide whether
+            // a later version was ingested.
             let app = match objects.closed_job(job).await {
                 Err(error) if is_damage(error.kind()) => None,
                 closed => closed?.and_then(|closed| closed.app),
@@ -519,14 +537,16 @@ fn stands(
 }
 
 fn of_another_database() -> Error {
-    let text = "the ingest job is of another database, or of one that stood here before";
+    let text = "the ingest job belongs to another database, or to an earlier database in this \
+                location; begin a new job";
     Error::new(ErrorKind::Conflict, text)
 }
 
-/// Forgets the last version of an application, which may begin anew then.
+/// Forgets the last ingested version of an application, so that its versions may begin again.
 ///
 /// # Errors
-/// NotFound without a database; Conflict while a job of it waits; those of the store.
+/// NotFound if there is no database; Conflict while a job of the application is submitted; errors
+/// of the store.
 pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<'a, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
@@ -541,19 +561,20 @@ pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<
     .boxed()
 }
 
-/// Whoever asks again creates the object anew, which the manifest knows to be too late.
+/// The error of a closing object that was deleted during the call. A retry creates the object
+/// again, and the manifest then shows that the job is too late.
 fn collected_meanwhile() -> Error {
-    Error::unavailable("the object that closed the job was collected while it was read")
+    Error::unavailable("the object that closed the job was deleted while it was read; try again")
 }
 
 impl Database {
-    /// Makes a job part of the database: visible to this handle's reads when this ends, all of it
-    /// or nothing, and durable later. Made again it answers the same.
+    /// Ingests a job atomically. When the future ends, reads of this handle see all its rows; the
+    /// job becomes durable later. A repeated call for the same job returns the same result.
     ///
     /// # Errors
-    /// Conflict where the request does not fit: another database's, its deadline over, aborted, a
-    /// version of its application that is below the last; Invalid where tables are missing; Closed,
-    /// Fenced; Timeout: it stays asked for.
+    /// Conflict if the job belongs to another database, its deadline has passed, it was aborted, or
+    /// its version is below the last version of its application; Invalid if tables are missing;
+    /// Closed, Fenced; Timeout, after which the job stays submitted.
     pub fn ingest<'a>(&'a self, request: &'a IngestRequest) -> BoxFuture<'a, Result<Commit>> {
         async move {
             let writer = self.writer()?;
@@ -566,8 +587,9 @@ impl Database {
     }
 }
 
-/// The error of a job that did not become part of the database, as `submit` and `status` have it.
+/// The error of a job that was not ingested, as [`IngestRequest::submit`] returns it and
+/// [`status`] describes it.
 #[must_use]
-pub fn refusal(job: JobId, standing: &Standing) -> Error {
+pub fn refusal(job: JobId, standing: &JobStatus) -> Error {
     not_taken_in(job, standing)
 }

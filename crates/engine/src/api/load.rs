@@ -1,4 +1,5 @@
-//! Bulk load (RFC 0039): any amount of rows into this database, by one commit.
+//! Bulk load (RFC 0039): adds any number of rows to this database in one commit. Rows must never be
+//! visible before the load is finished.
 
 use crate::api::db::Database;
 use crate::api::ingest::{IngestJob, StagedPart};
@@ -16,51 +17,52 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Loads are versions of an application of this name and the database's, one after another. Its
-/// record is of the last one, and shows that all before it have ended: so a load that is settled
-/// leaves no record of its own, and there may be any number of them.
+/// Prefix of the application name of bulk loads. The loads of a database are consecutive versions
+/// of one application. The manifest records only the last version, which shows that all earlier
+/// ones have ended, so the number of loads is not limited.
 const LOADS: &str = "siltstone.load";
-/// A writer's first version is its epoch, moved by so many bits. No other writer of the database
-/// has the same epoch, so none asks for the same version: what was overtaken is never answered with
-/// a load of its successor's, nor that with it.
+/// A writer's first version is its epoch, shifted left by this number of bits. No other writer of
+/// the database has the same epoch, so two writers never submit the same version: neither a fenced
+/// writer nor its successor can receive the result of the other's load.
 const EPOCH_BITS: u32 = 32;
-/// For so long a load may take: what one that was killed has left is collected after it.
+/// Maximum duration of a load. After it the collector deletes the tables of a load whose process
+/// was killed.
 const LOAD_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Rows that are part of the database now: those that others replaced are not counted.
+    /// Number of loaded rows, without rows that another row of the load replaced.
     pub rows: u64,
-    /// Bytes of the tables.
+    /// Size of the tables in bytes.
     pub bytes: u64,
-    /// How many tables there are.
+    /// Number of tables.
     pub tables: u64,
-    /// Where the rows stand in the history; `None` without rows.
+    /// The sequence number of the rows; `None` without rows.
     pub seq: Option<Seq>,
-    /// How long taking rows and making tables took.
+    /// Durations of receiving rows and building tables.
     pub phases: LoadPhases,
-    /// How long it took until the tables were part of the database, and durable.
+    /// Duration of the commit, until the rows were visible and durable.
     pub commit: Duration,
 }
 
-/// Rows on their way into a database.
+/// A bulk load that is in progress.
 pub struct BulkLoad {
     database: Database,
     env: Env,
     job: IngestJob,
-    /// Gone once it has ended.
+    /// `None` once the load has ended.
     loader: Option<Loader>,
     limit: Duration,
-    /// Whether the rows are part of the database, or may be.
+    /// Whether the job was submitted, so that the rows are in the database or may be.
     asked: bool,
 }
 
 impl Database {
-    /// Begins to load rows: they show, all together, when [`BulkLoad::finish`] has ended.
+    /// Begins a bulk load. Its rows become visible together, in [`BulkLoad::finish`].
     ///
     /// # Errors
-    /// Closed, Fenced; those of the store.
+    /// Closed, Fenced; errors of the store.
     pub fn begin_load(&self, load: LoadOptions) -> BoxFuture<'_, Result<BulkLoad>> {
         async move {
             let writer = self.writer()?;
@@ -82,7 +84,7 @@ impl Database {
 }
 
 impl BulkLoad {
-    /// What takes rows.
+    /// The loader that receives the rows.
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -91,23 +93,23 @@ impl BulkLoad {
         self.loader.as_mut().ok_or_else(ended)
     }
 
-    /// Makes the rows part of the database: visible, and durable, when this ends.
+    /// Commits the load. When the future ends, all rows are visible and durable.
     ///
     /// # Errors
-    /// Invalid for equal keys that are refused, naming the key and both rows; as
+    /// Invalid for equal keys if the load refuses them, with the key and both rows; as
     /// [`Database::ingest`].
     pub fn finish(mut self) -> BoxFuture<'static, Result<LoadReport>> {
         async move { self.complete().await.map_err(|error| error.during("load")) }.boxed()
     }
 
-    /// Has the database take the part in.
+    /// Ingests the staged part.
     async fn ask(&mut self, part: StagedPart) -> Result<Commit> {
         let writer = Arc::clone(self.database.writer()?);
-        // One after another: versions are asked for in their order.
+        // One load at a time, so that versions are submitted in order.
         let mut before = writer.loads.lock().await;
         let newest = writer.manifests.newest_known();
         self.job.app = next_version(&newest, writer.epoch, *before);
-        // The version is a new one, whatever was forgotten while rows were taken.
+        // The version is new, even if the application was forgotten while rows were received.
         self.job.forgotten = newest.forgotten_apps.count;
         *before += 1;
         let request = self.job.commit(&self.env, &[part], self.limit).await?;
@@ -121,7 +123,7 @@ impl BulkLoad {
         let (rows, bytes, tables) = (part.rows(), part.bytes(), part.tables());
         let began = self.env.clock.monotonic();
         let mut seq = None;
-        // Without rows there is nothing to collect.
+        // Without rows no object was uploaded, so the collector has nothing to delete.
         self.asked = tables == 0;
         if tables > 0 {
             let commit = self.ask(part).await?;
@@ -133,8 +135,8 @@ impl BulkLoad {
     }
 }
 
-/// What the next load of a writer is: it has asked for `before` others. `None` where the database
-/// has as many applications as may be: that load is remembered for itself.
+/// The application and version of a writer's next load, after `before` earlier loads. `None` if the
+/// database has the maximum number of applications; the manifest then records the load by its job.
 fn next_version(newest: &Manifest, epoch: Epoch, before: u64) -> Option<(String, u64)> {
     let app = format!("{LOADS} {}", newest.database);
     let known = newest.ingest_apps.iter().any(|one| one.app == app);
@@ -149,8 +151,8 @@ fn ended() -> Error {
 }
 
 impl Drop for BulkLoad {
-    /// Given up: the job is remembered as ended, so that what was uploaded is collected by the next
-    /// round, and not after the day that it may take.
+    /// Aborts an unfinished load. A commit records the job as ended, so that the next collection
+    /// deletes the uploaded tables, not one after the maximum duration of a load.
     fn drop(&mut self) {
         let untouched = self.loader.as_ref().is_some_and(Loader::is_untouched);
         if self.asked || untouched {
@@ -161,7 +163,7 @@ impl Drop for BulkLoad {
         let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.job.id, app: self.job.version() });
         let withdraw = async move {
             let objects = Objects { env, limit };
-            // What cannot be said now is found out when the job's deadline is over.
+            // If the commit fails, the collector deletes the tables after the job's deadline.
             if let Ok(Some(newest)) = look(&objects, None).await {
                 drop(commit_alone(&objects, edit, newest).await);
             }

@@ -1,9 +1,9 @@
-//! What a user holds.
+//! The public API: handles, and operations on a whole database.
 //!
-//! What does a whole operation is no `async fn` but gives a boxed future. The code of an `async fn`
-//! is made wherever it is awaited: the binding, and each of some thirty test programs, compiled all
-//! of the engine below it once more, which took most of the tests' build. What a warm get or put
-//! runs through has no box.
+//! A function that performs a whole operation returns a boxed future instead of being an
+//! `async fn`. The code of an `async fn` is generated in every crate that awaits it: the Python
+//! binding and each of some thirty test programs would compile the whole engine once more, which
+//! took most of the tests' build time. The path of a warm get or put must not allocate a box.
 
 pub mod admin;
 pub mod changes;

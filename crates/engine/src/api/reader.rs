@@ -1,5 +1,8 @@
-//! A reader in any process: the newest manifest, and the contiguous WAL from its replay point
-//! (RFC 0006).
+//! The reader's handle: reads the newest manifest and the contiguous WAL from its replay point, in
+//! any process (RFC 0006).
+//!
+//! A reader must never return a wrong answer for an object that was deleted: it fails instead. It
+//! writes nothing except its lease.
 
 mod following;
 mod health;
@@ -11,7 +14,7 @@ use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
-use crate::follower::following::{Follower, Looking, ReaderView, restored};
+use crate::follower::following::{Follower, PollMode, ReaderView, restored};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::supervise::{caught, ends_the_handle, watched};
@@ -32,16 +35,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How to open a reader.
+/// Options of a reader.
 #[derive(Clone, Default)]
 pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
-    /// A state to stay at, as it is: nothing is written and nothing newer is seen. Without one the
-    /// reader follows the writer, and shares a lease on what it reads unless `reader_checkpoint` is
-    /// off.
+    /// A fixed state to read at: the reader then writes nothing and sees no newer data. `None`: the
+    /// reader follows the writer, and shares a lease on the tables that it reads unless
+    /// `reader_lease` is off.
     pub at: Option<ReadAt>,
-    /// The merge operator that the database records; a built-in one needs not be brought.
+    /// The merge operator that the database records. Built-in operators are found by name.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
 }
 
@@ -54,9 +57,9 @@ impl fmt::Debug for ReaderOptions {
     }
 }
 
-/// Reads a database that another process may be writing. It follows the writer every
-/// `manifest_poll_interval`, and sees whole batches in commit order, as far as they are durable.
-/// Cheap to clone; all clones are one reader, used from any thread.
+/// A reader of a database that another process may be writing. It looks for new data every
+/// `manifest_poll_interval`, and sees whole durable batches in commit order. Cheap to clone; all
+/// clones share one reader, which can be used from any thread.
 #[derive(Clone)]
 pub struct Reader {
     inner: Arc<ReaderInner>,
@@ -66,26 +69,27 @@ struct ReaderInner {
     shared: Arc<ReaderShared>,
 }
 
-/// What the handle and the following task share.
+/// State that the handle and its following task share.
 pub(crate) struct ReaderShared {
     options: Options,
     context: ReadContext,
     budget: Arc<MetadataBudget>,
     view: RwLock<ReaderView>,
-    /// `None` when the reader stays where it is.
+    /// `None` for a reader at a fixed state.
     follower: Option<tokio::sync::Mutex<Follower>>,
     at: Option<ReadAt>,
-    /// The checkpoint it stays at.
+    /// The checkpoint at which the reader is fixed.
     known: Option<KnownCheckpoint>,
     health: ReaderHealth,
-    /// When the reader was last seen to have all that was durable, and when it is to look again at
-    /// the latest: milliseconds of [`Clock::elapsed`](crate::io::env::Clock::elapsed).
+    /// When a refresh last confirmed that the reader had all durable data, in milliseconds of
+    /// [`Clock::elapsed`](crate::io::env::Clock::elapsed).
     confirmed: AtomicU64,
+    /// When the next refresh is due at the latest, in the same unit.
     next_look: AtomicU64,
 }
 
 impl Drop for ReaderInner {
-    /// Nothing is given back: what was leased is shared, and runs out by itself (rule L4).
+    /// Does not release the lease: other readers share it, and it expires by itself (rule L4).
     fn drop(&mut self) {
         self.shared.health.close();
     }
@@ -100,14 +104,15 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Opens the database for reading. Joins a lease on what is newest, or writes one to the
-    /// manifest where there is none, unless it stays at a checkpoint or `reader_checkpoint` is off.
+    /// Opens the database for reading. Joins a lease on the newest state, or writes one to the
+    /// manifest if there is none. A reader at a fixed state, or with `reader_lease` off, takes no
+    /// lease.
     ///
     /// # Errors
-    /// NotFound where there is none, and for a version that is not kept; Expired for a checkpoint
-    /// to read at that is gone; Denied, also when a lease may not be written; Invalid, also where
-    /// the log holds more than `max_memtable_bytes`; Unavailable, Timeout, Corruption, Unsupported
-    /// as their texts say.
+    /// NotFound if there is no database, and for a version that is no longer retained; Expired for
+    /// a checkpoint that was deleted or has expired; Denied, also if the credentials do not permit
+    /// writing a lease; Invalid, also if the log holds more than `max_memtable_bytes`; Unavailable,
+    /// Timeout, Corruption, Unsupported.
     pub fn open(env: Env, how: ReaderOptions) -> BoxFuture<'static, Result<Reader>> {
         async move {
             let shared =
@@ -127,7 +132,7 @@ impl Reader {
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
-        let own = how.at.is_none() && how.options.reader_checkpoint;
+        let own = how.at.is_none() && how.options.reader_lease;
         let began = env.clock.elapsed();
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
@@ -182,8 +187,8 @@ impl Reader {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Closed; and what the awaited part of the answer gives. With `max_staleness` also what
-    /// [`Reader::fresh`] gives.
+    /// Closed. If the answer is a future, it may end with Expired for a deleted table or an error
+    /// of the store; with `max_staleness` also as [`Reader::fresh`].
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         let shared = self.shared()?;
         if shared.is_stale() {
@@ -198,7 +203,7 @@ impl Reader {
         Ok(shared.repeated(levels, pending, key.to_vec(), ReaderShared::get))
     }
 
-    /// The values of `keys`, in their order, all of one moment.
+    /// The values of `keys`, in the order of `keys`, all at one sequence number.
     ///
     /// # Errors
     /// As [`Reader::get`].
@@ -217,12 +222,12 @@ impl Reader {
         Ok(shared.repeated(levels, pending, keys, ReaderShared::get_many))
     }
 
-    /// Iterates over a range, as it is now. A lease covers what it reads for as long as it lives;
-    /// without one, or once it was revoked, the scan may lose its tables to a collector: it then
-    /// ends with Expired, never with a wrong answer.
+    /// Iterates over a range at the reader's current sequence number. The reader's lease retains
+    /// the tables of the scan while the scan lives. Without a lease, or after it was revoked, a
+    /// collector may delete them; the scan then ends with Expired, never with a wrong answer.
     ///
     /// # Errors
-    /// Closed; Unavailable where what the reader has is older than `max_staleness`: await
+    /// Closed; Unavailable if the reader's view is older than `max_staleness`: await
     /// [`Reader::fresh`] first.
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         let shared = self.shared()?;
@@ -234,8 +239,8 @@ impl Reader {
         self.scan_as_it_is(range)
     }
 
-    /// As [`Reader::scan`], of what the reader has, however old: for who has just awaited
-    /// [`Reader::fresh`], which may take longer than the bound.
+    /// Like [`Reader::scan`], without the check of `max_staleness`. For callers that have just
+    /// awaited [`Reader::fresh`], which may take longer than `max_staleness`.
     ///
     /// # Errors
     /// Closed.
@@ -246,8 +251,8 @@ impl Reader {
         Ok(scan.judged_by(judge))
     }
 
-    /// Makes sure that what the reader has is no older than `max_staleness`: looks for newer data
-    /// where the last look is longer ago. Ready where it is not, and without the option.
+    /// Refreshes the reader if its last refresh is longer ago than `max_staleness`. Returns a ready
+    /// answer if it is not, or if the option is not set.
     ///
     /// # Errors
     /// Closed; as [`Reader::refresh`].
@@ -259,14 +264,14 @@ impl Reader {
         Ok(shared.after_a_look((), |_, ()| Ok(Answer::Ready(()))))
     }
 
-    /// The checkpoint that the reader stays at, if it was opened at one: what another reader opens
-    /// the same state by, with fewer requests ([`ReadAt::Known`]).
+    /// The checkpoint at which the reader was opened, if any. Another reader opens the same state
+    /// with it in fewer requests ([`ReadAt::Known`]).
     #[must_use]
     pub fn checkpoint(&self) -> Option<&KnownCheckpoint> {
         self.inner.shared.known.as_ref()
     }
 
-    /// About how much a range holds, by metadata alone: no block is read.
+    /// Estimates how much data a range holds. The estimate uses metadata only and reads no block.
     ///
     /// # Errors
     /// As [`Reader::get`].
@@ -282,7 +287,7 @@ impl Reader {
         Ok(shared.repeated(levels, pending, range, ReaderShared::approximate_size))
     }
 
-    /// The version that it reads.
+    /// The version of the manifest that the reader uses.
     pub(super) fn manifest(&self) -> Arc<Manifest> {
         Arc::clone(&self.inner.shared.view.read().manifest)
     }
@@ -291,36 +296,36 @@ impl Reader {
         &self.inner.shared.context.env
     }
 
-    /// The last sequence number that reads see.
+    /// The highest sequence number that reads see.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.inner.shared.view.read().seq
     }
 
-    /// Looks for newer data now: afterwards reads see everything that was durable before the call,
-    /// whatever a collector freed meanwhile. That is two listings and two reads, and one more read
-    /// for each object that is new; what the reader does by itself is cheaper. At a given
-    /// checkpoint there is nothing newer.
+    /// Refreshes the reader now. Afterwards reads see everything that was durable before the call,
+    /// even if a collector deleted objects meanwhile. A refresh costs two listings, two reads, and
+    /// one read for each new object. The reader's own periodic refresh is cheaper. Does nothing for
+    /// a reader at a fixed state.
     ///
     /// # Errors
-    /// Closed, Unavailable, Timeout, Denied, Corruption, NotFound; the view stays as it was. One
-    /// that time does not cure ends the reader once two looks in a row have met it.
+    /// Closed, Unavailable, Timeout, Denied, Corruption, NotFound. The view stays unchanged. A
+    /// permanent error ends the reader after two consecutive refreshes have met it.
     pub fn refresh(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let shared = self.shared()?;
-            let refreshed = shared.refresh(Looking::Thoroughly).await;
+            let refreshed = shared.refresh(PollMode::Thoroughly).await;
             refreshed.map_err(|error| error.during("refresh"))
         }
         .boxed()
     }
 
-    /// Where it reads, and how long a request may take.
+    /// The reader's environment and its deadline for one call.
     pub(super) fn place(&self) -> Result<(Env, Duration)> {
         let shared = self.shared()?;
         Ok((shared.context.env.clone(), shared.options.deadline))
     }
 
-    /// What the reader holds and has done.
+    /// The statistics of the reader.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.inner.shared;
@@ -344,27 +349,27 @@ impl Reader {
         stats
     }
 
-    /// What the last look for newer data failed with; it is tried again. `None` where it succeeded.
+    /// The error of the last refresh, which the reader retries; `None` if it succeeded.
     #[must_use]
     pub fn refresh_error(&self) -> Option<Error> {
         self.inner.shared.health.error()
     }
 
-    /// Why the reader has ended by itself, which every read raises.
+    /// The error that ended the reader without a close. Every read returns it.
     #[must_use]
     pub fn ended(&self) -> Option<Error> {
         self.inner.shared.health.ended()
     }
 
-    /// The options the reader was opened with.
+    /// The options with which the reader was opened.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.shared.options
     }
 
-    /// Ends following and reading, and gives back memory, files and maps. Nothing is written: what
-    /// was leased is shared, and runs out by itself. Scans that go on keep what they hold, and read
-    /// what is not collected. A second close does nothing.
+    /// Closes the reader and releases its memory, files and memory maps. It does not release the
+    /// lease: other readers share it, and it expires by itself. Open scans keep their blocks and
+    /// continue as long as no collector deletes their tables. A second close does nothing.
     ///
     /// # Errors
     /// None.
@@ -387,14 +392,14 @@ impl ReaderShared {
         Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
     }
 
-    /// `work` on the follower. Where it panics the reader ends while the follower is still locked:
-    /// nobody goes on from what it left half done.
+    /// Runs `work` on the follower. If it panics, the reader ends while the follower is still
+    /// locked, so that no other task uses the incomplete state.
     async fn whole(&self, work: impl Future<Output = Result<()>>) -> Result<()> {
         let worked = caught("reader", work).await.inspect_err(|died| self.health.die(died));
         worked.map_err(|died| ends_the_handle(&died)).flatten()
     }
 
-    async fn refresh(&self, look: Looking) -> Result<()> {
+    async fn refresh(&self, look: PollMode) -> Result<()> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
@@ -404,7 +409,7 @@ impl ReaderShared {
         self.in_time(work).await
     }
 
-    /// A look, or Timeout.
+    /// Runs a refresh within the deadline of the options; otherwise Timeout.
     async fn in_time(&self, look: impl Future<Output = Result<()>>) -> Result<()> {
         let looked = self.context.deadline(self.options.deadline, "refresh", look).await;
         if looked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
@@ -413,13 +418,13 @@ impl ReaderShared {
         looked
     }
 
-    async fn look_again(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+    async fn look_again(&self, follower: &mut Follower, look: PollMode) -> Result<()> {
         let looked = self.look_once(follower, look).await;
         self.health.note(&self.context.env, &looked);
         looked
     }
 
-    async fn look_once(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+    async fn look_once(&self, follower: &mut Follower, look: PollMode) -> Result<()> {
         let began = self.context.env.clock.elapsed();
         let show = |view| *self.view.write() = view;
         let looked = follower.refresh(&self.context, &self.options, &self.budget, look, show).await;
@@ -431,7 +436,7 @@ impl ReaderShared {
             }
             None => looked?,
         }
-        if look == Looking::Thoroughly {
+        if look == PollMode::Thoroughly {
             self.confirmed.store(in_millis(began), Ordering::Release);
         }
         Ok(())
@@ -442,7 +447,7 @@ impl ReaderShared {
         self.next_look.store(next, Ordering::Release);
     }
 
-    /// For how long nobody has looked whether there is something newer.
+    /// Time since the start of the last complete refresh.
     fn age(&self) -> Duration {
         let confirmed = Duration::from_millis(self.confirmed.load(Ordering::Acquire));
         self.context.env.clock.elapsed().saturating_sub(confirmed)
@@ -453,7 +458,7 @@ impl ReaderShared {
         bound.is_some_and(|bound| self.age() > bound)
     }
 
-    /// `read` once a look has found whatever is newer.
+    /// Runs `read` after a refresh.
     fn after_a_look<W: Send + 'static, T: Send + 'static>(
         self: &Arc<Self>,
         what: W,
@@ -471,14 +476,14 @@ impl ReaderShared {
         }))
     }
 
-    /// One look for all who wait for one.
+    /// Refreshes the reader if it is stale. Concurrent callers share one refresh.
     async fn look_if_stale(&self) -> Result<()> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
             self.health.check_open()?;
             match self.is_stale() {
-                true => self.whole(self.look_again(&mut follower, Looking::Thoroughly)).await,
+                true => self.whole(self.look_again(&mut follower, PollMode::Thoroughly)).await,
                 false => Ok(()),
             }
         };
@@ -497,7 +502,7 @@ impl ReaderShared {
         Ok(read::approximate_size(&self.context, &self.pin(), range))
     }
 
-    /// From the newest manifest, whatever was known.
+    /// Discards the follower's state and begins again from the newest manifest.
     async fn restart(&self, follower: &mut Follower) -> Result<()> {
         let tables = Arc::clone(self.view.read().tree.below());
         let (fresh, view) =
@@ -512,19 +517,20 @@ impl ReaderShared {
         Ok(())
     }
 
-    /// The database was restored to a checkpoint: only who was asked to goes on (rule S3).
+    /// Handles a restore of the database: the reader continues only with the option
+    /// `follow_restores` (rule S3).
     fn check_follows(&self, restored_at: ManifestId) -> Result<()> {
         if self.options.readers.follow_restores {
             return Ok(());
         }
         let error = restored(restored_at);
-        // What the reader has leased expires by itself.
+        // The lease is not released: it expires by itself.
         self.health.die(&error);
         Err(error)
     }
 }
 
-/// Where lines about readers go.
+/// Log target of readers.
 const TARGET: &str = "siltstone.reader";
 
 fn in_millis(duration: Duration) -> u64 {

@@ -1,5 +1,5 @@
-//! A checkpoint becomes the current state again (RFC 0030, rule S1): an opening that ends with one
-//! commit.
+//! Restoring a checkpoint as the current state (RFC 0030, rule S1): takes over as a writer does,
+//! and ends with one commit. A restore must never reuse a sequence number or a WAL id.
 
 use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
@@ -24,14 +24,14 @@ use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Makes what `which` pins the current state of the database. Whoever writes to it is fenced; no
-/// table is copied, and no number goes back. Checkpoints stay, later ones too: what a restore
-/// undoes can be restored where a checkpoint was made of it before.
+/// Restores the checkpoint `which` as the current state of the database. Fences the current writer.
+/// Copies no table, and never decreases a sequence number. All checkpoints stay, including those
+/// that are later than `which`, so a later state can be restored again if it has a checkpoint.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a checkpoint that is gone; Fenced where somebody opened
-/// the database for writing meanwhile; Denied, Unavailable, Timeout (it may have been
-/// done then), Corruption, Unsupported.
+/// NotFound if there is no database; Expired for a checkpoint that was deleted or has expired;
+/// Fenced if the database was opened for writing meanwhile; Denied, Unavailable, Timeout (the
+/// restore may be complete), Corruption, Unsupported.
 pub fn restore<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -58,11 +58,11 @@ pub fn restore<'a>(
     .boxed()
 }
 
-/// What a checkpoint pins, to be restored.
+/// The pinned state of the checkpoint to restore.
 struct RestoreSource {
     checkpoint: CheckpointId,
     version: Arc<Manifest>,
-    /// Its part of the log.
+    /// The pinned part of the log.
     log: TakenLog,
 }
 
@@ -74,9 +74,10 @@ impl RestoreSource {
         options: &Options,
     ) -> Result<()> {
         let env = &objects.env;
-        // A handle of this process that is fenced now keeps nobody from the place.
+        // Marks the database as in use, so that a handle of this process that is fenced now does
+        // not keep later openers out.
         let _presence = env.store.occupy(newest.database, true).await?;
-        // The claim reserves them: what is uploaded under them nobody collects (rule R1).
+        // The claim reserves these ids: a collector deletes no object with a reserved id (rule R1).
         let names = new_names(env, self.log.objects.len());
         let how = WriterOptions {
             claim: AttemptId(env.random_u128()),
@@ -103,7 +104,8 @@ impl RestoreSource {
         commit_alone(objects, Edit::Restore(edit), recovered.manifest).await.map(drop)
     }
 
-    /// Its part of the log as tables. Those that are written are no more than objects.
+    /// Writes the pinned part of the log as tables. The database does not name them before the
+    /// commit.
     async fn tables(
         &self,
         objects: &Objects,
@@ -118,8 +120,8 @@ impl RestoreSource {
     }
 }
 
-/// The largest number of the log that was walked, and its latest commit time: no later write has a
-/// smaller one.
+/// The highest sequence number of the walked log, and its latest commit time. Later writes must not
+/// have lower ones.
 fn reached(recovered: &Recovered, bodies: &BTreeMap<WalId, WalObject>) -> (Seq, UnixMillis) {
     let met = recovered.replay.iter().filter_map(|(id, _)| bodies.get(id));
     let state = &recovered.manifest;

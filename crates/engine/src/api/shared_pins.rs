@@ -1,5 +1,7 @@
-//! Checkpoints that the jobs of one holder share, such as those of one Spark driver: of a state
-//! that has not changed there is one, whatever the number of jobs, and of all states only a few.
+//! Checkpoints that the jobs of one holder share, such as the jobs of one Spark driver.
+//!
+//! Any number of jobs share one checkpoint of an unchanged state. A holder must never have more
+//! than [`MOST_SHARED_PINS`] checkpoints.
 
 use super::checkpoints::{ends, present};
 use crate::io::env::Env;
@@ -15,19 +17,21 @@ use siltstone_manifest::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checkpoints that one holder has at most: for the next state the oldest goes.
+/// Maximum number of checkpoints of one holder. A checkpoint beyond it replaces the one that
+/// expires first.
 pub const MOST_SHARED_PINS: usize = 16;
 
-/// Pins what is durable now, or what checkpoint `source` pins, for `lifetime`, by a checkpoint that
-/// all jobs of `holder` share. `holder` names them: it is kept as the checkpoint's metadata. Where
-/// the holder has a checkpoint of this very state, that one is renewed if less than half of
-/// `lifetime` is left, and nothing is written otherwise. Beyond [`MOST_SHARED_PINS`] the one that
-/// ends first is deleted, and what reads at it ends with Expired. Like those of readers, such
-/// checkpoints do not bar a destroy.
+/// Pins the current durable state, or the state of checkpoint `source`, for `lifetime`, with a
+/// checkpoint that all jobs of `holder` share. The checkpoint's metadata records `holder`.
+///
+/// If the holder already has a checkpoint of the same state, the call renews it if less than half
+/// of `lifetime` is left, and writes nothing otherwise. Beyond [`MOST_SHARED_PINS`] checkpoints the
+/// call deletes the one that expires first; reads at it then end with Expired. Like the leases of
+/// readers, these checkpoints do not prevent a destroy.
 ///
 /// # Errors
-/// NotFound without a database; Expired for a source that is gone; Invalid for a lifetime or a
-/// holder out of range; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired for a source that was deleted or has expired; Invalid
+/// for a lifetime or a holder out of range; Denied, Unavailable, Timeout, Corruption.
 pub fn pin_shared<'a>(
     env: &'a Env,
     holder: &'a [(String, String)],
@@ -62,7 +66,7 @@ pub fn pin_shared<'a>(
                 }
                 let edit = Edit::RefreshCheckpoint { id: found.id, expires_at };
                 match try_commit_alone(&objects, edit, Arc::clone(&newest)).await? {
-                    // It went meanwhile: another one is made.
+                    // The checkpoint was deleted meanwhile: create another one.
                     Err(Refusal::Expired { .. }) => {}
                     state => return present(&*state.map_err(Error::from)?, found.id),
                 }
@@ -88,7 +92,7 @@ pub fn pin_shared<'a>(
     .boxed()
 }
 
-/// The holder's checkpoint of what `newest` and the log up to `walked` hold.
+/// The holder's checkpoint of the state of `newest` and the log up to `walked`, if any.
 async fn same_state(
     objects: &Objects,
     newest: &Manifest,
@@ -111,7 +115,7 @@ async fn same_state(
     Ok(pinned.as_ref().is_some_and(same_rest).then(|| same.clone()))
 }
 
-/// Whether both pin one state.
+/// Whether both checkpoints pin the same state.
 fn pins_same(one: &Checkpoint, other: &Checkpoint) -> bool {
     let pinned = |one: &Checkpoint| {
         (one.manifest_id, one.manifest_attempt, one.replay_from, one.wal_id_last_seen)
@@ -127,7 +131,7 @@ fn held_by<'a>(
     readers.filter(move |one| one.metadata == holder)
 }
 
-/// Deletes those of the holder's checkpoints that end first, beyond those that it may have.
+/// Deletes the holder's checkpoints that expire first, until at most [`MOST_SHARED_PINS`] are left.
 async fn drop_oldest(
     objects: &Objects,
     mut state: Arc<Manifest>,

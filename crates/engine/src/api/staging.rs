@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
-use siltstone_manifest::ingest::{Standing, deadline, standing};
+use siltstone_manifest::ingest::{JobStatus, deadline, standing};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct StagedJob {
     /// When the last of them was stored, by the store's clock; `None` where there are none.
     pub last_stored: Option<UnixMillis>,
     /// How it stands.
-    pub stands: Standing,
+    pub stands: JobStatus,
 }
 
 /// Lists every job that has something in its folder, by deadline: open ones, pending ones, and
@@ -59,7 +59,7 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
                 objects: 0,
                 bytes: 0,
                 last_stored: None,
-                stands: Standing::Open,
+                stands: JobStatus::Open,
             });
             job.objects += 1;
             job.bytes += object.bytes;
@@ -68,7 +68,7 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
         for (id, job) in &mut jobs {
             // Whether a later version has passed an open one only its object tells.
             job.stands = match standing(&newest, *id) {
-                Standing::Open => status(env, *id, limit).await?,
+                JobStatus::Open => status(env, *id, limit).await?,
                 stands => stands,
             };
         }
@@ -83,13 +83,13 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
 /// # Errors
 /// NotFound without a database, and of a job that has staged nothing and that the database does not
 /// know; those of the store.
-pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<JobStatus>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
         let newest = newest(&objects).await?;
         check_lives(&newest)?;
-        if standing(&newest, id) == Standing::Open && objects.list_job(id).await?.is_empty() {
-            let text = "no such job: it has staged nothing here, and nobody has asked for it";
+        if standing(&newest, id) == JobStatus::Open && objects.list_job(id).await?.is_empty() {
+            let text = "no such job: it has staged no object here, and no request names it";
             return Err(Error::new(ErrorKind::NotFound, text).with("job", id));
         }
         let job = IngestJob {

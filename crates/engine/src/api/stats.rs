@@ -95,162 +95,161 @@ stats! {
         gauge visible_seq: u64, "sequence number", "Newest visible operation.";
         gauge durable_seq: u64, "sequence number", "Newest durable operation.";
         gauge flushed_seq: u64, "sequence number", "Newest operation that is in a table.";
-        gauge feed_consumers: u64, "consumers", "Consumers of the change feed that hold the log.";
+        gauge feed_consumers: u64, "consumers", "Consumers of the change feed that retain the log.";
         gauge feed_held_wal_objects: u64, "objects",
-            "WAL objects, at most, that only consumers of the change feed keep.";
+            "Upper bound of the WAL objects that only consumers of the change feed retain.";
         gauge feed_held_bytes: u64, "bytes",
-            "Bytes of the log and of what ingests brought that only consumers of the change feed \
-             kept, as the last round of this process's collector found.";
+            "Bytes of the log and of ingested tables that only consumers of the change feed \
+             retained, as of the last round of this process's collector.";
         counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
     }
     "following" {
         gauge last_refresh_time: f64, "seconds",
-            "When a following reader last looked for newer data with success, since 1970; 0 for \
-             every other handle.";
+            "Time of the last successful refresh of a following reader, in seconds since 1970; 0 \
+             for every other handle.";
         gauge staleness_seconds: f64, "seconds",
-            "Time since a following reader last looked for newer data with success; 0 for every \
-             other handle.";
+            "Time since the last successful refresh of a following reader; 0 for every other \
+             handle.";
         counter refresh_failures: u64, "looks",
-            "Looks of a following reader that failed; `refresh_error` says with what.";
+            "Failed refreshes of a following reader; `refresh_error` has the last error.";
     }
     "memory" {
-        gauge memtable_entries: u64, "rows", "Entries of all memtables, older versions included.";
+        gauge memtable_entries: u64, "rows", "Entries of all memtables, including older versions.";
         gauge memtable_bytes: u64, "bytes", "Memory of all memtables.";
         gauge frozen_memtables: u64, "memtables", "Memtables that wait to be flushed.";
         gauge frozen_entries: u64, "rows", "Entries of the memtables that wait to be flushed.";
         gauge frozen_bytes: u64, "bytes", "Memory of the memtables that wait to be flushed.";
-        gauge wal_buffered_bytes: u64, "bytes", "Accepted writes that wait to be sent to the WAL.";
+        gauge wal_buffered_bytes: u64, "bytes", "Accepted writes that are not yet sent to the WAL.";
         gauge unflushed_wal_objects: u64, "objects",
-            "WAL objects that the next opener would replay.";
-        gauge snapshots: u64, "handles", "Snapshots and scans of this writer that are open.";
+            "WAL objects that the next opening would replay.";
+        gauge snapshots: u64, "handles", "Open snapshots and scans of this writer.";
     }
     "back-pressure" {
         gauge pressure: f64, "ratio",
-            "How near writes are to being stopped: 0 where none is slowed, 1 where all wait.";
-        counter slowed_writes: u64, "writes", "Times that a write waited because of the rate.";
-        counter stopped_writes: u64, "writes", "Times that a write waited for room.";
+            "How close writes are to a stop: 0 if no write is slowed, 1 if all writes wait.";
+        counter slowed_writes: u64, "writes",
+            "Number of waits of a write because of the rate limit.";
+        counter stopped_writes: u64, "writes", "Number of waits of a write for room.";
         counter waited_for_memory_seconds: f64, "seconds",
-            "Time that writes waited because of max_memtable_bytes, all together.";
+            "Total time that writes waited because of max_memtable_bytes.";
         counter waited_for_l0_seconds: f64, "seconds",
-            "Time that writes waited because of l0_max_ssts, all together.";
+            "Total time that writes waited because of l0_max_ssts.";
         counter waited_for_compaction_seconds: f64, "seconds",
-            "Time that writes waited because of max_pending_compaction_bytes, all together.";
+            "Total time that writes waited because of max_pending_compaction_bytes.";
     }
     "tables" {
         gauge l0_entries: u64, "flushes",
-            "Entries of L0: each is one flush, and one more place to look.";
+            "Entries of L0. Each is one flush, and one more layer that a read checks.";
         gauge l0_tables: u64, "tables", "Tables of L0.";
-        gauge l0_rows: u64, "rows", "Rows in L0, older versions and tombstones included.";
+        gauge l0_rows: u64, "rows", "Rows in L0, including older versions and tombstones.";
         gauge l0_bytes: u64, "bytes", "Size of the tables of L0 in the store.";
         gauge sorted_runs: u64, "runs", "Sorted runs below L0.";
         gauge tables: u64, "tables", "Tables of all levels.";
-        gauge table_rows: u64, "rows", "Rows in tables, older versions and tombstones included.";
+        gauge table_rows: u64, "rows", "Rows in tables, including older versions and tombstones.";
         gauge table_tombstones: u64, "rows", "Tombstones in tables.";
         gauge table_bytes: u64, "bytes", "Size of all tables in the store.";
         gauge read_amplification: u64, "layers",
-            "Places that a look-up of an absent key asks: layers of L0 and sorted runs.";
+            "Layers that a look-up of an absent key checks: layers of L0 and sorted runs.";
         gauge space_amplification: f64, "ratio",
-            "Bytes of all tables by those of the oldest layer: what is stored for what is live, \
-             at most.";
+            "Bytes of all tables divided by the bytes of the oldest layer: an upper bound of the \
+             stored bytes for each live byte.";
     }
     "compaction" {
-        counter flushes: u64, "flushes", "Memtables that became tables.";
+        counter flushes: u64, "flushes", "Memtables that were flushed to tables.";
         counter flushed_bytes: u64, "bytes", "Bytes of the tables that flushes wrote.";
         counter large_batches: u64, "batches",
-            "Batches that were made tables before they were accepted (writes.skip_memtable_bytes).";
+            "Batches that were written to tables before they were accepted \
+             (writes.skip_memtable_bytes).";
         counter large_batch_bytes: u64, "bytes", "Bytes of the tables of large batches.";
-        gauge pending_compaction_bytes: u64, "bytes",
-            "Bytes that the scheduler would have merged now.";
-        gauge compactions_running: u64, "compactions", "Compactions under way in this process.";
-        counter compactions: u64, "compactions", "Compactions that this process has ended.";
+        gauge pending_compaction_bytes: u64, "bytes", "Bytes that the scheduler would merge now.";
+        gauge compactions_running: u64, "compactions", "Compactions that run in this process.";
+        counter compactions: u64, "compactions", "Compactions that this process has completed.";
         counter compaction_failures: u64, "compactions",
-            "Runs of the compactor that failed, and are tried again.";
+            "Failed runs of the compactor, which are tried again.";
         counter compactor_takeovers: u64, "times",
-            "Times that this process took the compactor's epoch back from one that was stalled.";
+            "Times that this process took the compactor's epoch back from a stalled compactor.";
         gauge compactor_silent_seconds: f64, "seconds",
-            "How long the compactor that stopped this process's has been seen to do nothing while \
-             it was needed; 0 where there is none.";
+            "Time for which the compactor that replaced the one of this process has made no \
+             progress although there was work; 0 if there is none.";
         counter compaction_moved_tables: u64, "tables",
-            "Tables that came to their run unread, as they were.";
-        counter compaction_dropped_tables: u64, "tables", "Tables that went unread.";
+            "Tables that were moved to their run without being read.";
+        counter compaction_dropped_tables: u64, "tables",
+            "Tables that were dropped without being read.";
         counter compaction_read_bytes: u64, "bytes", "Bytes of the tables that compactions merged.";
         counter compaction_written_bytes: u64, "bytes",
             "Bytes of the tables that compactions wrote.";
         counter compaction_read_rows: u64, "rows", "Rows of the tables that compactions merged.";
         counter compaction_written_rows: u64, "rows", "Rows of the tables that compactions wrote.";
         counter compaction_seconds: f64, "seconds",
-            "Time that compactions took, failed ones included.";
+            "Time that compactions took, including failed ones.";
         gauge write_amplification: f64, "ratio",
-            "Bytes of tables written by bytes of tables flushed, since opening.";
+            "Bytes of written tables divided by bytes of flushed tables, since opening.";
     }
     "collection" {
         counter gc_rounds: u64, "rounds", "Rounds of the collector of this process.";
-        counter gc_deleted_objects: u64, "objects", "Objects that they deleted.";
-        counter gc_deleted_bytes: u64, "bytes", "Bytes of the objects that they deleted.";
-        counter gc_failed_deletes: u64, "objects", "Deletes that failed, and are tried again.";
+        counter gc_deleted_objects: u64, "objects",
+            "Objects that the collector of this process deleted.";
+        counter gc_deleted_bytes: u64, "bytes",
+            "Bytes of the objects that the collector of this process deleted.";
+        counter gc_failed_deletes: u64, "objects", "Deletes that failed, which are tried again.";
     }
     "caches" {
-        gauge block_cache_bytes: u64, "bytes", "Decoded blocks in memory.";
-        gauge block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
+        gauge block_cache_bytes: u64, "bytes", "Size of the decoded blocks in memory.";
+        gauge block_cache_capacity: u64, "bytes", "Maximum size of the decoded blocks in memory.";
         counter block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
-        counter block_cache_misses: u64, "look-ups", "Look-ups that did not.";
+        counter block_cache_misses: u64, "look-ups",
+            "Look-ups that did not find their block in memory.";
         gauge mapped_bytes: u64, "bytes",
-            "Bytes of the tables that are read where they lie, in mapped files: the system's \
-             memory, which it takes back when it needs it.";
-        gauge metadata_bytes: u64, "bytes", "Indexes and filters of tables in memory.";
-        gauge metadata_capacity: u64, "bytes", "What indexes and filters may take.";
+            "Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it \
+             when it needs it.";
+        gauge metadata_bytes: u64, "bytes", "Size of the indexes and filters of tables in memory.";
+        gauge metadata_capacity: u64, "bytes", "Maximum size of indexes and filters in memory.";
     }
     "reads" {
-        counter gets: u64, "keys", "Keys asked for by `get`, `in` and `db[key]`.";
-        counter get_many_keys: u64, "keys", "Keys asked for by `get_many`.";
-        counter scans: u64, "scans", "Scans begun.";
+        counter gets: u64, "keys", "Keys read by `get`, `in` and `db[key]`.";
+        counter get_many_keys: u64, "keys", "Keys read by `get_many`.";
+        counter scans: u64, "scans", "Scans that were begun.";
     }
     "latency" {
         gauge durable_write_seconds_p50: f64, "seconds",
-            "Time of WAL objects, from their oldest write's acceptance until they were \
-             durable: what a durable write waited at most: half took no longer.";
+            "Time from the acceptance of the oldest write of a WAL object until the object was \
+             durable, an upper bound of the wait of a durable write: the median.";
         gauge durable_write_seconds_p99: f64, "seconds",
-            "Time of WAL objects, from their oldest write's acceptance until they were \
-             durable: what a durable write waited at most: 99 of 100 took no longer.";
+            "Time from the acceptance of the oldest write of a WAL object until the object was \
+             durable, an upper bound of the wait of a durable write: the 99th percentile.";
         gauge cached_get_seconds_p50: f64, "seconds",
-            "Time of a `get` that memory answered, one in 256 of them: half took no longer.";
+            "Time of a `get` from memory, of which one in 256 is measured: the median.";
         gauge cached_get_seconds_p99: f64, "seconds",
-            "Time of a `get` that memory answered, one in 256 of them: 99 of 100 took no longer.";
+            "Time of a `get` from memory, of which one in 256 is measured: the 99th percentile.";
         gauge fetched_get_seconds_p50: f64, "seconds",
-            "Time of a `get` that asked the store: half took no longer.";
+            "Time of a `get` that read from the store: the median.";
         gauge fetched_get_seconds_p99: f64, "seconds",
-            "Time of a `get` that asked the store: 99 of 100 took no longer.";
-        gauge get_request_seconds_p50: f64, "seconds",
-            "Time of GETs: half took no longer.";
-        gauge get_request_seconds_p99: f64, "seconds",
-            "Time of GETs: 99 of 100 took no longer.";
-        gauge put_request_seconds_p50: f64, "seconds",
-            "Time of conditional creates: half took no longer.";
+            "Time of a `get` that read from the store: the 99th percentile.";
+        gauge get_request_seconds_p50: f64, "seconds", "Time of GETs: the median.";
+        gauge get_request_seconds_p99: f64, "seconds", "Time of GETs: the 99th percentile.";
+        gauge put_request_seconds_p50: f64, "seconds", "Time of conditional creates: the median.";
         gauge put_request_seconds_p99: f64, "seconds",
-            "Time of conditional creates: 99 of 100 took no longer.";
-        gauge list_request_seconds_p50: f64, "seconds",
-            "Time of LISTs: half took no longer.";
-        gauge list_request_seconds_p99: f64, "seconds",
-            "Time of LISTs: 99 of 100 took no longer.";
-        gauge delete_request_seconds_p50: f64, "seconds",
-            "Time of DELETEs: half took no longer.";
-        gauge delete_request_seconds_p99: f64, "seconds",
-            "Time of DELETEs: 99 of 100 took no longer.";
+            "Time of conditional creates: the 99th percentile.";
+        gauge list_request_seconds_p50: f64, "seconds", "Time of LISTs: the median.";
+        gauge list_request_seconds_p99: f64, "seconds", "Time of LISTs: the 99th percentile.";
+        gauge delete_request_seconds_p50: f64, "seconds", "Time of DELETEs: the median.";
+        gauge delete_request_seconds_p99: f64, "seconds", "Time of DELETEs: the 99th percentile.";
     }
     "store" {
         counter get_requests: u64, "requests", "GETs.";
-        counter put_requests: u64, "requests", "PUTs, and uploads that were finished.";
-        counter upload_chunks: u64, "requests", "Pieces of uploads.";
+        counter put_requests: u64, "requests", "PUTs, and completed uploads.";
+        counter upload_chunks: u64, "requests", "Parts of uploads.";
         counter list_requests: u64, "requests", "LISTs.";
         counter delete_requests: u64, "requests", "DELETEs.";
-        counter failed_requests: u64, "requests", "Requests that ended with an error.";
+        counter failed_requests: u64, "requests", "Requests that failed.";
         counter transient_failures: u64, "requests",
             "Failed requests of a kind that is tried again.";
         counter bytes_read: u64, "bytes", "Bytes read from the store.";
-        counter bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
-        counter request_price: f64, "price", "Price of the requests on S3 standard, in dollars.";
+        counter bytes_written: u64, "bytes", "Bytes sent to the store, including failed requests.";
+        counter request_price: f64, "price",
+            "Price of the requests at the rates of S3 Standard, in US dollars.";
         gauge storage_price_per_month: f64, "price",
-            "Price of keeping the tables for a month there.";
+            "Price of storing the tables for a month at the rates of S3 Standard, in US dollars.";
     }
 }
 

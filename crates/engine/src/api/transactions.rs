@@ -1,4 +1,4 @@
-//! What a writer's handle does atomically: transactions, and writes on a condition.
+//! Transactions and conditional writes of the writer's handle.
 
 use super::db::Database;
 use crate::read::answer::Answer;
@@ -12,7 +12,8 @@ use siltstone_base::{Error, Kind, Result, UnixMillis};
 use std::sync::Arc;
 
 impl Database {
-    /// Begins a transaction: it reads the database as it is now, under its own writes.
+    /// Begins a transaction. It reads the database at the current sequence number, and its own
+    /// writes above that.
     ///
     /// # Errors
     /// Closed, Fenced.
@@ -20,10 +21,11 @@ impl Database {
         Transaction::begin(self.writer()?, isolation)
     }
 
-    /// Sets `key` to `value`, until `expires_at` where given, where the condition holds.
+    /// Sets `key` to `value` if the condition holds. With `expires_at` the value expires at that
+    /// time.
     ///
     /// # Errors
-    /// Conflict where it does not; as [`Database::put`] and [`Database::get`].
+    /// Conflict if the condition does not hold; as [`Database::put`] and [`Database::get`].
     pub fn put_if(
         &self,
         key: &[u8],
@@ -35,7 +37,7 @@ impl Database {
         self.on_condition(key, bytes, condition)
     }
 
-    /// Deletes `key` where the condition holds.
+    /// Deletes `key` if the condition holds.
     ///
     /// # Errors
     /// As [`Database::put_if`].
@@ -44,8 +46,8 @@ impl Database {
         self.on_condition(key, bytes, condition)
     }
 
-    /// Deletes `key` and answers what was there: of several at once one gets it. `None` where the
-    /// key is absent: then nothing is written.
+    /// Deletes `key` and returns its value. If several calls run at once, one of them gets the
+    /// value. Returns `None` and writes nothing if the key is absent.
     ///
     /// # Errors
     /// As [`Database::delete`] and [`Database::get`].

@@ -54,8 +54,8 @@ impl Ancestors {
         place.ok_or_else(|| unknown().with("ancestor", number))
     }
 
-    /// The place of the ancestor that holds the table; `None` for the database's own, and where
-    /// nothing names it.
+    /// The place of the ancestor that holds the table; `None` for the database's own, and for a
+    /// table without an entry.
     pub(crate) fn location_of(&self, table: &SstDescriptor) -> Option<Arc<str>> {
         match table.location {
             SstLocation::Own => None,
@@ -66,7 +66,7 @@ impl Ancestors {
     /// The store that holds the table, `home` being that of the database itself.
     ///
     /// # Errors
-    /// Unsupported where the store follows no such place; Corruption where nothing names it.
+    /// Unsupported where the store follows no such place; Corruption where no entry has its number.
     pub(crate) fn store_of(
         &self,
         home: &Arc<dyn Store>,
@@ -103,7 +103,7 @@ impl Ancestors {
     /// The database that the table belongs to, `own` being the database itself.
     ///
     /// # Errors
-    /// Corruption where nothing names it.
+    /// Corruption where no entry has its number.
     pub(crate) fn database_of(&self, own: DatabaseId, table: &SstDescriptor) -> Result<DatabaseId> {
         match table.location {
             SstLocation::Own => Ok(own),

@@ -39,7 +39,7 @@ impl BlockCache {
         }
     }
 
-    /// That of one handle, and of nobody else: names of tables are of one database.
+    /// The cache of one handle alone: names of tables belong to one database.
     pub(crate) fn of_handle(bytes: usize, block_bytes: usize) -> Arc<BlockCache> {
         #[cfg(mutation = "one_cache")]
         {

@@ -28,7 +28,7 @@ pub(crate) struct Bounds {
 }
 
 /// A key, made ready to be compared with bounds.
-pub(crate) struct Sought<'a> {
+pub(crate) struct PreparedKey<'a> {
     key: &'a [u8],
     /// Eight bytes of it, after what all bounds share.
     head: u64,
@@ -72,13 +72,13 @@ impl Bounds {
 
     /// Makes `key` ready; `None` when no table can hold it.
     #[inline]
-    pub(crate) fn seek<'k>(&self, key: &'k [u8]) -> Option<Sought<'k>> {
-        Some(Sought { key, head: head(key.strip_prefix(&*self.shared)?) })
+    pub(crate) fn seek<'k>(&self, key: &'k [u8]) -> Option<PreparedKey<'k>> {
+        Some(PreparedKey { key, head: head(key.strip_prefix(&*self.shared)?) })
     }
 
     /// The one table of a run that may hold the key, by its number among all tables.
     #[inline]
-    pub(crate) fn candidate(&self, run: usize, sought: &Sought<'_>) -> Option<usize> {
+    pub(crate) fn candidate(&self, run: usize, sought: &PreparedKey<'_>) -> Option<usize> {
         let (start, end) = *self.runs.get(run)?;
         let mut at = start;
         if end - start > 1 {
@@ -101,7 +101,7 @@ impl Bounds {
     /// The candidate from table `at` on, the first whose last eight bytes are not below the key's,
     /// where eight bytes do not tell.
     #[cold]
-    fn tied(&self, at: usize, end: usize, sought: &Sought<'_>) -> Option<usize> {
+    fn tied(&self, at: usize, end: usize, sought: &PreparedKey<'_>) -> Option<usize> {
         let key = sought.key;
         let ties = self.lasts.get(at..end)?.partition_point(|last| *last <= sought.head);
         let tables = self.tables.get(at..at + ties)?;

@@ -85,8 +85,8 @@ impl Needs {
         })
     }
 
-    /// The handle has ended: memory and what the stores keep open for it are given back. What still
-    /// reads goes on, with nothing kept.
+    /// The handle has ended: memory and what the stores keep open for it are given back. Reads
+    /// that are under way continue without a cache.
     pub(crate) fn end_use(&self, budget: &MetadataBudget) {
         budget.let_go();
         self.cache.clear();

@@ -12,7 +12,7 @@
 //! A filter holds a share of the filter that the table's metadata holds. The budget for metadata
 //! takes both back at once ([`MetadataBudget`]).
 
-use super::bounds::{Bounds, Sought};
+use super::bounds::{Bounds, PreparedKey};
 use super::metadata::{MetadataBudget, TableHandle};
 use parking_lot::{RwLock, RwLockReadGuard};
 use siltstone_bloom::{Bloom, Marks};
@@ -46,7 +46,7 @@ enum FilterState {
     /// The metadata was not in memory when it was looked for last.
     #[default]
     Nothing,
-    /// The table is to be asked whatever its filter says: it has range deletes.
+    /// The table must be read in spite of its filter, because it has range deletes.
     Asks,
     Filter(Bloom),
 }
@@ -105,7 +105,12 @@ impl KeyFilters {
 
     /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
     /// the ones whose filter may know it, or is not in memory, or that have range deletes.
-    pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> KeyCandidates {
+    pub(crate) fn ask(
+        &self,
+        from: usize,
+        sought: &PreparedKey<'_>,
+        marks: &mut Marks,
+    ) -> KeyCandidates {
         let mut asked = KeyCandidates { left: 0, known: 0, tables: [0; RUNS_AT_ONCE] };
         let runs = from..self.bounds.runs().min(from + RUNS_AT_ONCE);
         let candidates = runs.filter_map(|run| self.bounds.candidate(run, sought));
@@ -121,10 +126,10 @@ impl KeyFilters {
         let mut unknown = false;
         for (n, at) in candidates.iter().enumerate() {
             match look.says(*at, |filter| filter.may_contain_marked(marks)) {
-                Says::No => asked.left &= !(1 << n),
-                Says::Perhaps => asked.known |= 1 << n,
-                Says::Asks => {}
-                Says::Nothing => unknown = true,
+                FilterAnswer::No => asked.left &= !(1 << n),
+                FilterAnswer::Perhaps => asked.known |= 1 << n,
+                FilterAnswer::Asks => {}
+                FilterAnswer::Nothing => unknown = true,
             }
         }
         if unknown {
@@ -134,7 +139,7 @@ impl KeyFilters {
         asked
     }
 
-    /// All filters, for as long as they are looked at. Short: whoever fills one waits.
+    /// All filters, for as long as they are looked at. Hold it briefly: filling a filter waits.
     pub(crate) fn look(&self) -> FiltersGuard<'_> {
         let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
         FiltersGuard { filters: self.filters.read_recursive(), tick }
@@ -175,7 +180,7 @@ impl KeyFilters {
 
 /// What a filter says of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum FilterAnswer {
     /// It is not in the table.
     No,
     /// It may be in the table.
@@ -209,17 +214,17 @@ impl FiltersGuard<'_> {
 
     /// What the filter of a table says; `knows` asks its filter.
     #[inline]
-    pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> Says {
-        let Some(row) = self.filters.get(table) else { return Says::Nothing };
+    pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> FilterAnswer {
+        let Some(row) = self.filters.get(table) else { return FilterAnswer::Nothing };
         // Written once a tick only: a line that every reader writes is one that all wait for.
         if row.used.load(Relaxed) != self.tick {
             row.used.store(self.tick, Relaxed);
         }
         match &row.filter {
-            FilterState::Filter(filter) if knows(filter) => Says::Perhaps,
-            FilterState::Filter(_) => Says::No,
-            FilterState::Asks => Says::Asks,
-            FilterState::Nothing => Says::Nothing,
+            FilterState::Filter(filter) if knows(filter) => FilterAnswer::Perhaps,
+            FilterState::Filter(_) => FilterAnswer::No,
+            FilterState::Asks => FilterAnswer::Asks,
+            FilterState::Nothing => FilterAnswer::Nothing,
         }
     }
 }

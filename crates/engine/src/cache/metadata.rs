@@ -114,8 +114,8 @@ impl OpenTable {
     }
 
     /// A block where it lies in the table's object, checked, if `store` lends that and the block is
-    /// not compressed. What is damaged is `None` too: it is read again then, and told, as from any
-    /// other store.
+    /// not compressed. A damaged block is `None` too: it is then read again, and reported as from
+    /// any other store.
     pub(crate) fn block_in_place(
         &self,
         cache: &Arc<BlockCache>,

@@ -1,5 +1,5 @@
-//! What of the tables a process has in memory: blocks, metadata, filters by key, bounds of runs;
-//! and the reads that fill it (RFC 0006).
+//! In-memory caches of table contents (blocks, metadata, key filters, bounds of runs), and the
+//! reads that fill them (RFC 0006).
 
 pub(crate) mod ancestors;
 pub(crate) mod blocks;

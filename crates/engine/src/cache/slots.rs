@@ -61,7 +61,7 @@ impl Slots {
         }
     }
 
-    /// All slots at once. Who holds this sets none.
+    /// All slots at once. The holder must not set one.
     pub(crate) fn look(&self) -> SlotsGuard<'_> {
         SlotsGuard(self.blocks.read_recursive())
     }

@@ -4,7 +4,7 @@
 use crate::io::env::Clock;
 use parking_lot::Mutex;
 use siltstone_base::{Epoch, Error, ErrorKind, SstDescriptor, UnixMillis};
-use siltstone_manifest::compaction::{Layer, Why};
+use siltstone_manifest::compaction::{Layer, PlanReason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl CompactionEntry {
     pub(crate) fn of(
         layers: impl Iterator<Item = Layer>,
         destination: u32,
-        why: Why,
+        why: PlanReason,
     ) -> CompactionEntry {
         let mut plan = String::new();
         for layer in layers {
@@ -168,10 +168,15 @@ pub(crate) struct CompactionLog {
 }
 
 impl CompactionLog {
-    /// A compaction begins. Dropping what this gives without [`Begun::end`] ends it unlogged.
-    pub(crate) fn begin(&self, clock: &Arc<dyn Clock>, entry: CompactionEntry) -> Begun<'_> {
+    /// A compaction begins. If the result is dropped without [`RunningCompaction::end`], the log
+    /// has no entry of it.
+    pub(crate) fn begin(
+        &self,
+        clock: &Arc<dyn Clock>,
+        entry: CompactionEntry,
+    ) -> RunningCompaction<'_> {
         self.kept.lock().totals.running += 1;
-        Begun { log: self, clock: Arc::clone(clock), since: clock.monotonic(), entry }
+        RunningCompaction { log: self, clock: Arc::clone(clock), since: clock.monotonic(), entry }
     }
 
     /// How a run of the compactor ended.
@@ -226,7 +231,7 @@ impl CompactionLog {
 }
 
 /// A compaction under way.
-pub(crate) struct Begun<'l> {
+pub(crate) struct RunningCompaction<'l> {
     log: &'l CompactionLog,
     clock: Arc<dyn Clock>,
     since: Duration,
@@ -234,7 +239,7 @@ pub(crate) struct Begun<'l> {
     pub(crate) entry: CompactionEntry,
 }
 
-impl Begun<'_> {
+impl RunningCompaction<'_> {
     /// The same, begun before.
     pub(crate) fn since(mut self, since: Duration) -> Self {
         self.since = since;
@@ -274,7 +279,7 @@ impl Begun<'_> {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for RunningCompaction<'_> {
     fn drop(&mut self) {
         self.log.kept.lock().totals.running -= 1;
     }

@@ -13,7 +13,7 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstId};
-use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Compactions, Job, Watch};
+use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, ClaimWatch, Compactions, Job};
 use siltstone_manifest::{Conflict, Refusal};
 use std::collections::HashSet;
 use std::future::Future;
@@ -70,7 +70,7 @@ impl JobEnd {
 }
 
 /// What a job waits for.
-enum Came {
+enum JobEvent {
     /// A range ended.
     Ended(usize, Result<RangeEnding>),
     /// A range has a core no longer.
@@ -214,7 +214,7 @@ impl JobWork<'_> {
         stop: &Arc<AtomicBool>,
         working: &mut JobRanges,
     ) -> Result<()> {
-        let (host, mut watch, mut here) = (self.host, Watch::default(), HashSet::new());
+        let (host, mut watch, mut here) = (self.host, ClaimWatch::default(), HashSet::new());
         let chain = &host.compactor().chain;
         loop {
             let record = chain.newest(host.manifests()).await?;
@@ -242,12 +242,12 @@ impl JobWork<'_> {
                 }
             }
             match self.next(working, elsewhere).await {
-                Came::Ended(at, ended) => {
+                JobEvent::Ended(at, ended) => {
                     here.remove(&at);
                     ended?;
                 }
-                Came::Merged => {}
-                Came::Time => {
+                JobEvent::Merged => {}
+                JobEvent::Time => {
                     host.check_open()?;
                     chain.look(host.manifests()).await?;
                 }
@@ -256,19 +256,19 @@ impl JobWork<'_> {
     }
 
     /// What comes next; time passes only where there is something to `look` for.
-    async fn next(&self, working: &mut JobRanges, look: bool) -> Came {
+    async fn next(&self, working: &mut JobRanges, look: bool) -> JobEvent {
         let env = self.host.env();
         let poll = self.host.options().compactors.worker_timeout / LOOKS_A_TIMEOUT;
         let JobRanges { ranges, merging } = working;
         let ended = async {
             match ranges.next().await {
-                Some((at, ended)) => Came::Ended(at, ended),
+                Some((at, ended)) => JobEvent::Ended(at, ended),
                 None => std::future::pending().await,
             }
         };
         let merged = async {
             match merging.next().await {
-                Some(_) => Came::Merged,
+                Some(_) => JobEvent::Merged,
                 None => std::future::pending().await,
             }
         };
@@ -276,7 +276,7 @@ impl JobWork<'_> {
         if !look {
             return came.await;
         }
-        either(came, env.clock.sleep(env.jittered(poll))).await.unwrap_or(Came::Time)
+        either(came, env.clock.sleep(env.jittered(poll))).await.unwrap_or(JobEvent::Time)
     }
 
     /// Ends the job without effect; `refusal` is why.

@@ -7,11 +7,11 @@ use crate::readahead::inputs::InputCursor;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
-use siltstone_merge::{Merge, Retain, RunCursor, Visit};
+use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
 use siltstone_sst::TableBuilder;
 
 /// What the merge came out for.
-pub(super) enum Made {
+pub(super) enum MergeStop {
     /// Blocks are not there: [`Merging::needed`].
     NeedsBlocks,
     /// Bytes of the table, to be sent.
@@ -27,12 +27,12 @@ pub(super) struct Slice {
     /// Bytes that the store has taken.
     pub(super) written: u64,
     /// What the merge came out for; `None` where it was to end.
-    pub(super) made: Option<Made>,
+    pub(super) made: Option<MergeStop>,
 }
 
 /// Where tables end. Never between versions of a key: tables of a run share no key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct TableEnds {
     /// Size at which a table ends, in bytes.
     pub(super) target_bytes: u64,
     /// A table ends where so many first bytes of the key change; 0: nowhere.
@@ -46,7 +46,7 @@ pub(super) struct Ends {
 /// A merge on its way through one key range.
 pub(super) struct Merging {
     rows: Retain<Merge<RunCursor<InputCursor>>>,
-    ends: Ends,
+    ends: TableEnds,
     /// The last key of a table that is full.
     full: Option<Vec<u8>>,
     /// The first bytes of the table's keys.
@@ -60,7 +60,7 @@ pub(super) struct Merging {
 impl Merging {
     pub(super) fn new(
         rows: Retain<Merge<RunCursor<InputCursor>>>,
-        ends: Ends,
+        ends: TableEnds,
         chunks: Buffers,
     ) -> Merging {
         let ranges = rows.range_deletes();
@@ -152,10 +152,10 @@ impl Merging {
         while go_on(written) {
             let made = self.chunk(builder)?;
             let taken = match (&made, &mut upload) {
-                (Made::Chunk(chunk), Some(upload)) => upload.write_now(chunk),
+                (MergeStop::Chunk(chunk), Some(upload)) => upload.write_now(chunk),
                 _ => None,
             };
-            let (Made::Chunk(chunk), Some(taken)) = (&made, taken) else {
+            let (MergeStop::Chunk(chunk), Some(taken)) = (&made, taken) else {
                 return Ok(Slice { written, made: Some(made) });
             };
             taken?;
@@ -168,7 +168,7 @@ impl Merging {
     ///
     /// # Errors
     /// Corruption; what the merge operator says. The merge is over then.
-    fn chunk(&mut self, builder: &mut TableBuilder) -> Result<Made> {
+    fn chunk(&mut self, builder: &mut TableBuilder) -> Result<MergeStop> {
         let Merging { rows, ends, full, prefix, chunks, ranges } = self;
         let mut chunk = None;
         let step = rows.visit(|entry| {
@@ -177,7 +177,7 @@ impl Merging {
                 && may_end_behind(ranges, builder.last_key())
             {
                 *full = None;
-                return Ok(Visit::Leave);
+                return Ok(VisitControl::Leave);
             }
             if ends.cut_prefix_bytes > 0 && builder.entries() == 0 {
                 *prefix = first_bytes(entry.key, ends.cut_prefix_bytes).to_vec();
@@ -187,13 +187,13 @@ impl Merging {
                 *full = Some(entry.key.to_vec());
             }
             chunk = builder.take_chunk_for(ends.chunk_bytes, |_| ends.buffer(chunks));
-            Ok(if chunk.is_some() { Visit::Enough } else { Visit::GoOn })
+            Ok(if chunk.is_some() { VisitControl::Enough } else { VisitControl::GoOn })
         })?;
         Ok(match (step, chunk) {
-            (Step::Ready, Some(chunk)) => Made::Chunk(chunks.lend(chunk)),
-            (Step::Ready, None) => Made::TableEnds,
-            (Step::End, _) => Made::End,
-            (Step::NeedBlock(_), _) => Made::NeedsBlocks,
+            (Step::Ready, Some(chunk)) => MergeStop::Chunk(chunks.lend(chunk)),
+            (Step::Ready, None) => MergeStop::TableEnds,
+            (Step::End, _) => MergeStop::End,
+            (Step::NeedBlock(_), _) => MergeStop::NeedsBlocks,
         })
     }
 }
@@ -203,7 +203,7 @@ fn may_end_behind(ranges: &[RangeDelete], key: &[u8]) -> bool {
     ranges.is_empty() || key.len() < MAX_KEY_BYTES
 }
 
-impl Ends {
+impl TableEnds {
     /// Whether a table ends before `entry`: behind the last key of one that is `full`, or where the
     /// first bytes are others than its keys'.
     #[inline]

@@ -65,7 +65,7 @@ use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use siltstone_manifest::compaction::Plan;
 use siltstone_manifest::{Conflict, Edit, Refusal};
 use siltstone_sst::TableScratch;
-use start::{Started, Starter};
+use start::{PlanStart, Starter};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -338,9 +338,9 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
         resume(host, epoch).await?;
         Ok((epoch, Starter::new(&**host, epoch).first_of(wanted).await?))
     };
-    let begun: Result<(Epoch, Started)> = caught("compact", begun).await.flatten();
+    let begun: Result<(Epoch, PlanStart)> = caught("compact", begun).await.flatten();
     let ended = match begun {
-        Ok((epoch, Started::Job(job, worker))) => {
+        Ok((epoch, PlanStart::Job(job, worker))) => {
             compactor.begins(job, worker);
             // From here on others may run beside it.
             let _shared = alone.downgrade();
@@ -353,7 +353,7 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
             told.map(|()| true)
         }
         begun => {
-            let began = begun.map(|(_, started)| matches!(started, Started::Committed));
+            let began = begun.map(|(_, started)| matches!(started, PlanStart::Committed));
             let told = compactor.told(&**host, began).await;
             // Before the nudge: who is woken by it asks for the turn.
             drop(alone);

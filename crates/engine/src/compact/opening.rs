@@ -2,7 +2,7 @@
 //! stopped.
 
 use super::host::Host;
-use super::merging::{Ends, Merging};
+use super::merging::{Merging, TableEnds};
 use crate::cache::metadata::MetadataBudget;
 use crate::readahead::inputs::{Inputs, PrefetchBytes};
 use siltstone_base::prefix::shared_prefix;
@@ -73,7 +73,7 @@ pub(super) async fn open(
     };
     let end = end.map(<[u8]>::to_vec);
     let rows = Retain::in_range(merge, retention, Some(start), end);
-    let ends = Ends {
+    let ends = TableEnds {
         target_bytes: job.facts.target_sst_bytes,
         cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
         chunk_bytes: host.env().store.profile().chunk_bytes,

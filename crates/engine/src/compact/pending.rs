@@ -3,7 +3,7 @@
 use crate::options::Options;
 use siltstone_base::{SstDescriptor, UnixMillis};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::compaction::{Above, Pick, Plan, View, Why};
+use siltstone_manifest::compaction::{Pick, Plan, PlanReason, SpaceAmplification, View};
 
 /// Bytes of the sources of every plan that the scheduler would begin now if nothing were under way
 /// and any number might be. What a job under way reads is among them until it is committed; tables
@@ -14,12 +14,16 @@ pub(crate) fn pending_bytes(state: &Manifest, options: &Options, now: UnixMillis
     };
     let view = View { state, running: &[], now, max_compactions: usize::MAX };
     let plans = scheduler.plans(&view);
-    plans.iter().filter(|plan| plan.why != Why::Expired).map(|plan| bytes_of(state, plan)).sum()
+    plans
+        .iter()
+        .filter(|plan| plan.why != PlanReason::Expired)
+        .map(|plan| bytes_of(state, plan))
+        .sum()
 }
 
 /// What lies above the last layer, where the scheduler bounds it and somebody compacts: nobody is
 /// slowed down for the sake of a merge that does not come.
-pub(crate) fn above(state: &Manifest, options: &Options) -> Option<Above> {
+pub(crate) fn above(state: &Manifest, options: &Options) -> Option<SpaceAmplification> {
     if !options.embedded_compactor && state.compactor_is_released() {
         return None;
     }

@@ -87,21 +87,21 @@ pub(super) struct Process {
     pub(super) compactor: Compactor,
     /// Bytes of all tables when it was opened.
     bytes: u64,
-    life: Arc<Life>,
-    pace: Mutex<Pace>,
+    life: Arc<CompactorObserver>,
+    pace: Mutex<PollPace>,
     listener: Listener,
 }
 
 /// What its manifest client is told and asks.
 #[derive(Default)]
-struct Life {
+struct CompactorObserver {
     /// Once it is set no commit is tried again.
     stopped: AtomicBool,
     /// Heard by whoever waits for something to do.
     news: Notify,
 }
 
-impl Observer for Life {
+impl Observer for CompactorObserver {
     fn learns(&self, _: &Arc<Manifest>) {
         self.news.notify_one();
     }
@@ -112,7 +112,7 @@ impl Observer for Life {
 }
 
 /// How often it looks.
-struct Pace {
+struct PollPace {
     pause: Duration,
     looks: u32,
 }
@@ -135,7 +135,7 @@ impl CompactorProcess {
         let (env, requests) = count(env);
         let objects = Objects { env: env.clone(), limit: options.deadline };
         let newest = newest(&objects).await?;
-        let life = Arc::new(Life::default());
+        let life = Arc::new(CompactorObserver::default());
         let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,
@@ -153,12 +153,12 @@ impl CompactorProcess {
         let process = Arc::new(Process {
             env,
             workers: how.workers,
-            manifests: ManifestClient::new(objects, newest, Arc::<Life>::clone(&life)),
+            manifests: ManifestClient::new(objects, newest, Arc::<CompactorObserver>::clone(&life)),
             context,
             compactor: Compactor::default(),
             bytes,
             life,
-            pace: Mutex::new(Pace { pause: options.compactors.poll_interval, looks: 0 }),
+            pace: Mutex::new(PollPace { pause: options.compactors.poll_interval, looks: 0 }),
             codec,
             options,
             listener: Box::new(listener),

@@ -3,9 +3,9 @@
 //! reserved ahead (RFC 0019).
 
 use super::host::Host;
-use super::merging::{Made, Merging, Slice};
+use super::merging::{MergeStop, Merging, Slice};
 use super::opening;
-use super::sending::{Sender, Sent};
+use super::sending::{Sender, UploadResult};
 use crate::io::env::{Env, Spawn};
 use crate::io::supervise::caught;
 use crate::readahead::inputs::Inputs;
@@ -53,7 +53,7 @@ pub(super) struct RangeWorker {
     job: JobId,
     at: usize,
     worker: AttemptId,
-    wanted: StillWanted,
+    wanted: ResultWanted,
     /// When the record last heard of this worker, by the clock that never goes back.
     heard: Mutex<Duration>,
     /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
@@ -65,14 +65,14 @@ pub(super) struct RangeWorker {
 
 /// Whether the result is wanted. A clone tells the same.
 #[derive(Clone)]
-struct StillWanted {
+struct ResultWanted {
     /// Set when nobody wants it any more.
     stop: Arc<AtomicBool>,
     /// Set once the claim was found gone.
     lost: Arc<AtomicBool>,
 }
 
-impl StillWanted {
+impl ResultWanted {
     /// Whether somebody still wants it.
     fn holds(&self) -> bool {
         !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
@@ -94,7 +94,7 @@ struct Built {
 
 /// A table on its way into the record.
 struct Finishing {
-    sent: Sent,
+    sent: UploadResult,
     table: SstDescriptor,
     /// The name that is reserved with it; `None` where it is the last.
     name: Option<SstId>,
@@ -109,7 +109,7 @@ impl RangeWorker {
         stop: &Arc<AtomicBool>,
     ) -> RangeWorker {
         let heard = Mutex::new(host.env().clock.monotonic());
-        let wanted = StillWanted { stop: Arc::clone(stop), lost: Arc::default() };
+        let wanted = ResultWanted { stop: Arc::clone(stop), lost: Arc::default() };
         let (host, merging) = (Arc::clone(host), Mutex::default());
         RangeWorker { host, job, at, worker, wanted, heard, merging, folder: None }
     }
@@ -133,7 +133,7 @@ impl RangeWorker {
     ) -> Result<Vec<SstDescriptor>> {
         let options = table_options(&job.facts)?;
         let (mut inputs, mut merging) = opening::open(&*self.host, job, range, layers).await?;
-        let (mut tables, mut before) = (Vec::new(), None::<Sent>);
+        let (mut tables, mut before) = (Vec::new(), None::<UploadResult>);
         let mut more = true;
         while more && (self.place(&mut inputs, &mut merging).await? || merging.has_range_deletes())
         {
@@ -425,17 +425,17 @@ impl RangeWorker {
             };
             let mut moved = slice.written + inputs.take_asked();
             let ended = match slice.made {
-                Some(Made::NeedsBlocks) => {
+                Some(MergeStop::NeedsBlocks) => {
                     inputs.fetch(&state.0.needed()).await?;
                     None
                 }
-                Some(Made::Chunk(chunk)) => {
+                Some(MergeStop::Chunk(chunk)) => {
                     moved += chunk.len() as u64;
                     sender.send(chunk).await?;
                     None
                 }
-                Some(Made::TableEnds) => Some(true),
-                Some(Made::End) => Some(false),
+                Some(MergeStop::TableEnds) => Some(true),
+                Some(MergeStop::End) => Some(false),
                 None => None,
             };
             self.pay(moved).await?;

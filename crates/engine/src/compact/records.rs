@@ -38,9 +38,9 @@ struct ChainTurn {
 
 impl Chain {
     /// Until it is dropped, answers that contradict each other are not worth another look.
-    pub(super) fn leaves(&self) -> Leaving<'_> {
+    pub(super) fn leaves(&self) -> DrainWaiter<'_> {
         self.leaving.fetch_add(1, Ordering::Relaxed);
-        Leaving(&self.leaving)
+        DrainWaiter(&self.leaving)
     }
 
     /// # Errors
@@ -162,9 +162,9 @@ impl Chain {
 }
 
 /// Somebody waits until nothing is at work.
-pub(super) struct Leaving<'a>(&'a AtomicUsize);
+pub(super) struct DrainWaiter<'a>(&'a AtomicUsize);
 
-impl Drop for Leaving<'_> {
+impl Drop for DrainWaiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

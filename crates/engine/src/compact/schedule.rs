@@ -5,7 +5,7 @@
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::job::JobEnd;
-use super::start::{Started, Starter, Wishes};
+use super::start::{DuePlans, PlanStart, Starter};
 use super::{CompactionRequest, job, leftovers, take_back};
 use crate::io::supervise::caught;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
@@ -25,7 +25,7 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// the beginning for as long as the deadline, a permission at once.
 pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
-    let mut trial = Trial::default();
+    let mut trial = StartupTrial::default();
     trial.begins(&**host);
     while host.check_open().is_ok() {
         let due = caught("compactor", start_due(host)).await.flatten();
@@ -67,13 +67,13 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
 /// Whether a compactor or a worker in a process of its own has shown that it can work: whoever has
 /// just started it should hear that it cannot, where one that has worked waits for better times.
 #[derive(Default)]
-pub(super) struct Trial {
+pub(super) struct StartupTrial {
     passed: bool,
     /// When what may show it began.
     since: Option<Duration>,
 }
 
-impl Trial {
+impl StartupTrial {
     /// Something begins that shows it, unless it is under way.
     pub(super) fn begins(&mut self, host: &dyn Host) {
         self.since.get_or_insert_with(|| host.env().clock.monotonic());
@@ -116,7 +116,8 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     if compactor.epoch() == Epoch::NONE && host.writer().is_some() {
         // Not even the epoch is claimed for nothing.
         let known = compactor.chain.known();
-        if Wishes::of(&**host, &CompactionRequest::Scheduled, known.as_deref())?.plans.is_empty() {
+        if DuePlans::of(&**host, &CompactionRequest::Scheduled, known.as_deref())?.plans.is_empty()
+        {
             return Ok(false);
         }
     }
@@ -127,15 +128,15 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
         spawn(host, &turn, (epoch, *job, worker));
     }
     let record = compactor.chain.newest(host.manifests()).await?;
-    let mut wishes = Wishes::of(&**host, &CompactionRequest::Scheduled, Some(&record))?;
+    let mut wishes = DuePlans::of(&**host, &CompactionRequest::Scheduled, Some(&record))?;
     let starter = Starter::new(&**host, epoch);
     let mut any = !left.is_empty();
     for plan in std::mem::take(&mut wishes.plans) {
         match starter.start(&mut wishes, &plan).await? {
-            Started::Nothing => {}
+            PlanStart::Nothing => {}
             // The tree is another one: what else is due is asked anew.
-            Started::Committed | Started::Restored => return Ok(true),
-            Started::Job(job, worker) => {
+            PlanStart::Committed | PlanStart::Restored => return Ok(true),
+            PlanStart::Job(job, worker) => {
                 spawn(host, &turn, (epoch, job, worker));
                 any = true;
             }

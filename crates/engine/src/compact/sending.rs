@@ -18,19 +18,19 @@ const WAITING: usize = 2;
 /// Where chunks are handed in.
 pub(super) struct Sender {
     spawn: Arc<dyn Spawn>,
-    way: Way,
+    way: UploadRoute,
 }
 
-enum Way {
+enum UploadRoute {
     /// A task of its own sends what a store far away takes its time for.
-    Beside { chunks: mpsc::Sender<Next>, sent: Sent },
+    Beside { chunks: mpsc::Sender<Next>, sent: UploadResult },
     /// A store that answers at once takes a chunk from the hand that made it. `None` while it is
     /// lent.
     Here(Option<Box<dyn Upload>>),
 }
 
 /// How an upload ended, once it has.
-pub(super) struct Sent(oneshot::Receiver<Result<()>>);
+pub(super) struct UploadResult(oneshot::Receiver<Result<()>>);
 
 enum Next {
     Chunk(Bytes),
@@ -43,25 +43,25 @@ impl Sender {
     pub(super) fn begin(env: &Env, upload: Box<dyn Upload>) -> Sender {
         let spawn = Arc::clone(&env.spawn);
         if env.store.profile().answers_at_once {
-            return Sender { spawn, way: Way::Here(Some(upload)) };
+            return Sender { spawn, way: UploadRoute::Here(Some(upload)) };
         }
         // The channel holds one more than its bound for every sender.
         let (chunks, handed_in) = mpsc::channel(WAITING - 1);
-        let sent = Sent::of(&*spawn, send(upload, handed_in));
-        Sender { spawn, way: Way::Beside { chunks, sent } }
+        let sent = UploadResult::of(&*spawn, send(upload, handed_in));
+        Sender { spawn, way: UploadRoute::Beside { chunks, sent } }
     }
 
     /// The upload itself, for whoever makes the chunks, where [`Upload::write_now`] may do.
     pub(super) fn lend(&mut self) -> Option<Box<dyn Upload>> {
         match &mut self.way {
-            Way::Here(upload) => upload.take(),
-            Way::Beside { .. } => None,
+            UploadRoute::Here(upload) => upload.take(),
+            UploadRoute::Beside { .. } => None,
         }
     }
 
     /// What was lent, again.
     pub(super) fn take_back(&mut self, lent: Option<Box<dyn Upload>>) {
-        if let Way::Here(upload) = &mut self.way {
+        if let UploadRoute::Here(upload) = &mut self.way {
             *upload = lent;
         }
     }
@@ -72,24 +72,24 @@ impl Sender {
     /// The store's; Closed, when the upload has failed: [`Sender::give_up`] tells why.
     pub(super) async fn send(&mut self, chunk: Bytes) -> Result<()> {
         match &mut self.way {
-            Way::Beside { chunks, .. } => {
+            UploadRoute::Beside { chunks, .. } => {
                 chunks.send(Next::Chunk(chunk)).await.map_err(|_| failed())
             }
-            Way::Here(Some(upload)) => upload.write(chunk).await,
-            Way::Here(None) => Err(failed()),
+            UploadRoute::Here(Some(upload)) => upload.write(chunk).await,
+            UploadRoute::Here(None) => Err(failed()),
         }
     }
 
     /// Nothing follows: what becomes of the upload.
-    pub(super) async fn complete(self) -> Sent {
+    pub(super) async fn complete(self) -> UploadResult {
         match self.way {
-            Way::Beside { mut chunks, sent } => {
+            UploadRoute::Beside { mut chunks, sent } => {
                 // Where nobody takes that, the upload has failed: how it ended tells why.
                 drop(chunks.send(Next::Complete).await);
                 sent
             }
-            Way::Here(Some(upload)) => Sent::of(&*self.spawn, upload.finish()),
-            Way::Here(None) => Sent::of(&*self.spawn, ready(Err(failed()))),
+            UploadRoute::Here(Some(upload)) => UploadResult::of(&*self.spawn, upload.finish()),
+            UploadRoute::Here(None) => UploadResult::of(&*self.spawn, ready(Err(failed()))),
         }
     }
 
@@ -100,11 +100,11 @@ impl Sender {
     /// Why the upload had failed.
     pub(super) async fn give_up(self) -> Result<()> {
         match self.way {
-            Way::Beside { chunks, sent } => {
+            UploadRoute::Beside { chunks, sent } => {
                 drop(chunks);
                 sent.done().await
             }
-            Way::Here(upload) => {
+            UploadRoute::Here(upload) => {
                 // What failed first is what the caller must know.
                 if let Some(upload) = upload {
                     let _ = upload.abort().await;
@@ -119,15 +119,18 @@ fn failed() -> Error {
     Error::new(ErrorKind::Closed, "the upload has failed")
 }
 
-impl Sent {
+impl UploadResult {
     /// Of an upload that goes on as a task of its own.
-    fn of(spawn: &dyn Spawn, upload: impl Future<Output = Result<()>> + Send + 'static) -> Sent {
+    fn of(
+        spawn: &dyn Spawn,
+        upload: impl Future<Output = Result<()>> + Send + 'static,
+    ) -> UploadResult {
         let (answer, sent) = oneshot::channel();
         let task = async move {
             drop(answer.send(caught("compact upload", upload).await.flatten()));
         };
         spawn.spawn("compact upload", Box::pin(task));
-        Sent(sent)
+        UploadResult(sent)
     }
 
     /// Waits for the end. The object is durable when this ends well and all was handed in.

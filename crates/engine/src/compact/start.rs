@@ -16,14 +16,14 @@ use siltstone_manifest::{Edit, FinishCompaction, Manifest, Refusal};
 use std::sync::Arc;
 
 /// What is wanted, as plans on the newest known state, the most urgent first.
-pub(super) struct Wishes {
+pub(super) struct DuePlans {
     state: Arc<Manifest>,
     pub(super) plans: Vec<Plan>,
     facts: Facts,
     running: Vec<Running>,
 }
 
-impl Wishes {
+impl DuePlans {
     /// Beside the jobs of `record`.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Wishes {
         host: &dyn Host,
         wanted: &CompactionRequest,
         record: Option<&Compactions>,
-    ) -> Result<Wishes> {
+    ) -> Result<DuePlans> {
         let options = host.options();
         let scheduler = options.compaction.scheduler(options.l0_sst_size_bytes as u64)?;
         let state = host.manifests().newest_known();
@@ -46,12 +46,12 @@ impl Wishes {
             CompactionRequest::Plan(plan) => vec![plan.clone()],
         };
         let facts = scheduler.facts(&view);
-        Ok(Wishes { state, plans, facts, running })
+        Ok(DuePlans { state, plans, facts, running })
     }
 }
 
 /// What became of a plan.
-pub(super) enum Started {
+pub(super) enum PlanStart {
     /// Nothing is to gain.
     Nothing,
     /// A commit was all that was left to do.
@@ -84,7 +84,7 @@ impl<'h> Starter<'h> {
     ///
     /// # Errors
     /// Conflict for a plan that may not run; Fenced; Corruption; the store's.
-    pub(super) async fn start(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
+    pub(super) async fn start(&self, wishes: &mut DuePlans, plan: &Plan) -> Result<PlanStart> {
         match self.begin(wishes, plan).await {
             Err(error)
                 if error.kind() == ErrorKind::NotFound
@@ -92,7 +92,7 @@ impl<'h> Starter<'h> {
             {
                 let newest = self.host.manifests().probe(true).await?;
                 let restored = newest.restored_at() > wishes.state.id;
-                if restored { Ok(Started::Restored) } else { Err(error) }
+                if restored { Ok(PlanStart::Restored) } else { Err(error) }
             }
             started => started,
         }
@@ -102,19 +102,19 @@ impl<'h> Starter<'h> {
     ///
     /// # Errors
     /// As [`Starter::start`]; Invalid for options of the scheduler that do not fit.
-    pub(super) async fn first_of(&self, wanted: &CompactionRequest) -> Result<Started> {
+    pub(super) async fn first_of(&self, wanted: &CompactionRequest) -> Result<PlanStart> {
         loop {
             let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
-            let mut wishes = Wishes::of(self.host, wanted, Some(&record))?;
-            let Some(plan) = wishes.plans.first().cloned() else { return Ok(Started::Nothing) };
+            let mut wishes = DuePlans::of(self.host, wanted, Some(&record))?;
+            let Some(plan) = wishes.plans.first().cloned() else { return Ok(PlanStart::Nothing) };
             match self.start(&mut wishes, &plan).await? {
-                Started::Restored => {}
+                PlanStart::Restored => {}
                 started => return Ok(started),
             }
         }
     }
 
-    async fn begin(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
+    async fn begin(&self, wishes: &mut DuePlans, plan: &Plan) -> Result<PlanStart> {
         let (host, epoch) = (self.host, self.epoch);
         let env = host.env();
         let state = &wishes.state;
@@ -122,7 +122,7 @@ impl<'h> Starter<'h> {
         let shaping = host.options().compaction.shaping();
         let work = Work::of(state, &wishes.running, plan, &facts, shaping)?;
         if work.is_nothing() {
-            return Ok(Started::Nothing);
+            return Ok(PlanStart::Nothing);
         }
         let chain = &host.compactor().chain;
         let record = chain.newest(host.manifests()).await?;
@@ -138,7 +138,7 @@ impl<'h> Starter<'h> {
             if let Some(entry) = begun.end(&ended) {
                 host.tell(CompactorEvent::Compacted(entry));
             }
-            return ended.map(|()| Started::Committed);
+            return ended.map(|()| PlanStart::Committed);
         }
         let worker = AttemptId(env.random_u128());
         let ranges = cut::ranges(host, &work, self.unit_bytes).await?;
@@ -149,7 +149,7 @@ impl<'h> Starter<'h> {
         let forget = record.finished(state);
         chain.append(host.manifests(), Change::Start { epoch, job, forget }).await??;
         wishes.running.push(running);
-        Ok(Started::Job(id, worker))
+        Ok(PlanStart::Job(id, worker))
     }
 
     /// The job with the ranges claimed that this process works on first: all of them where nobody

@@ -3,7 +3,7 @@
 
 use super::host::Host;
 use super::process::SLOWEST_LOOKS;
-use super::start::Wishes;
+use super::start::DuePlans;
 use super::{CompactionRequest, Compactor};
 use crate::options::Options;
 use siltstone_base::{AttemptId, Epoch, JobId, Result};
@@ -26,7 +26,7 @@ pub(crate) fn patience(options: &Options) -> Duration {
 
 /// What changes while a compactor, or a worker of its jobs, lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Signs {
+struct LivenessSigns {
     epoch: Epoch,
     claim: AttemptId,
     finished: Vec<JobId>,
@@ -34,9 +34,9 @@ struct Signs {
     record: u64,
 }
 
-impl Signs {
-    fn of(state: &Manifest, record: &Compactions) -> Signs {
-        Signs {
+impl LivenessSigns {
+    fn of(state: &Manifest, record: &Compactions) -> LivenessSigns {
+        LivenessSigns {
             epoch: state.compactor_epoch,
             claim: state.compactor_claim,
             finished: state.finished_jobs.iter().map(|done| done.job).collect(),
@@ -49,12 +49,12 @@ impl Signs {
 /// never goes back.
 #[derive(Debug, Default)]
 pub(super) struct CompactorWatch {
-    seen: Option<SeenSigns>,
+    seen: Option<ObservedSigns>,
 }
 
 #[derive(Debug)]
-struct SeenSigns {
-    signs: Signs,
+struct ObservedSigns {
+    signs: LivenessSigns,
     /// The first look that saw them.
     since: Duration,
     /// The last one.
@@ -63,10 +63,10 @@ struct SeenSigns {
 
 impl CompactorWatch {
     /// Takes what a look saw; answers for how long all looks have seen the same.
-    fn look(&mut self, signs: Signs, now: Duration) -> Duration {
+    fn look(&mut self, signs: LivenessSigns, now: Duration) -> Duration {
         let before = self.seen.take().filter(|seen| seen.signs == signs);
         let since = before.map_or(now, |seen| seen.since);
-        self.seen = Some(SeenSigns { signs, since, looked: now });
+        self.seen = Some(ObservedSigns { signs, since, looked: now });
         now.saturating_sub(since)
     }
 
@@ -118,7 +118,7 @@ fn is_needed(host: &dyn Host) -> bool {
         return false;
     }
     // As though nothing were under way: what a dead one had begun is due too.
-    let due = Wishes::of(host, &CompactionRequest::Scheduled, None)
+    let due = DuePlans::of(host, &CompactionRequest::Scheduled, None)
         .is_ok_and(|due| !due.plans.is_empty());
     due || host.compactor().chain.known().is_some_and(|record| {
         let finished = record.finished(&host.manifests().newest_known());
@@ -132,7 +132,7 @@ async fn look(host: &dyn Host, patience: Duration) -> Result<bool> {
     // Listings: a read that finds nothing proves nothing (rule M4).
     let record = compactor.chain.list(manifests).await?;
     let state = manifests.probe(true).await?;
-    let signs = Signs::of(&state, &record);
+    let signs = LivenessSigns::of(&state, &record);
     let stalled = compactor.watch.lock().look(signs, host.env().clock.monotonic());
     // A job of before that is still at work here would end the new epoch with the old one's error.
     if compactor.is_at_work() {
@@ -177,8 +177,8 @@ impl Compactor {
 mod tests {
     use super::*;
 
-    fn signs(epoch: u64, record: u64) -> Signs {
-        Signs { epoch: Epoch(epoch), claim: AttemptId(7), finished: Vec::new(), record }
+    fn signs(epoch: u64, record: u64) -> LivenessSigns {
+        LivenessSigns { epoch: Epoch(epoch), claim: AttemptId(7), finished: Vec::new(), record }
     }
 
     #[test]
@@ -192,9 +192,9 @@ mod tests {
         assert_eq!(watch.lasts(at(1070)), Some(at(70)));
         assert_eq!(watch.look(signs(3, 10), at(1080)), at(0));
         assert_eq!(watch.look(signs(4, 10), at(1090)), at(0));
-        let ended = Signs { finished: vec![JobId(1)], ..signs(4, 10) };
+        let ended = LivenessSigns { finished: vec![JobId(1)], ..signs(4, 10) };
         assert_eq!(watch.look(ended.clone(), at(1100)), at(0));
-        let claimed = Signs { claim: AttemptId(8), ..ended };
+        let claimed = LivenessSigns { claim: AttemptId(8), ..ended };
         assert_eq!(watch.look(claimed.clone(), at(1110)), at(0));
         assert_eq!(watch.look(claimed.clone(), at(1200)), at(90));
         watch.forget();

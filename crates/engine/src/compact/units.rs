@@ -6,7 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::job::{self, JobEnd, JobWork, commit_done};
 use super::process::CompactorProcess;
-use super::start::{Started, Starter};
+use super::start::{PlanStart, Starter};
 use super::unit::{CompactionUnit, UnitResult};
 use super::{CompactionRequest, Compactor, leftovers, schedule};
 use crate::io::supervise::caught;
@@ -85,7 +85,7 @@ impl CompactorProcess {
             let (this, spawn) = (self.clone(), Arc::clone(&self.process.env.spawn));
             let task = async move {
                 let planned = this.begin_plan(unit_bytes).await;
-                drop(answer.send(planned.map(|work| UnheardPlan { of: this, work })));
+                drop(answer.send(planned.map(|work| UnclaimedPlan { of: this, work })));
             };
             spawn.spawn("plan compaction", Box::pin(task));
             let gone = || Err(Error::internal("a plan was dropped before its end"));
@@ -135,18 +135,18 @@ impl CompactorProcess {
 
 /// A plan on its way to whoever asked for it. Where that one has given up, its job is nobody's, and
 /// the epoch free.
-struct UnheardPlan {
+struct UnclaimedPlan {
     of: CompactorProcess,
     work: Option<PlanWork>,
 }
 
-impl UnheardPlan {
+impl UnclaimedPlan {
     fn heard(mut self) -> Option<PlanWork> {
         self.work.take()
     }
 }
 
-impl Drop for UnheardPlan {
+impl Drop for UnclaimedPlan {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
         let process = &self.of.process;
@@ -210,7 +210,7 @@ async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>
         worked?;
     }
     let starter = Starter::for_units(&**host, epoch, unit_bytes);
-    let Started::Job(id, worker) = starter.first_of(&CompactionRequest::Major).await? else {
+    let PlanStart::Job(id, worker) = starter.first_of(&CompactionRequest::Major).await? else {
         return Ok(None);
     };
     let active = ActiveJob::begin(compactor, id, worker);

@@ -6,12 +6,12 @@ use super::event::{CompactorEvent, RangeMerged};
 use super::host::Host;
 use super::process::Process;
 use super::range::{Layers, RangeEnding, RangeWorker, apart};
-use super::schedule::Trial;
+use super::schedule::StartupTrial;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use siltstone_base::{AttemptId, ErrorKind, JobId, Result, SstDescriptor};
-use siltstone_manifest::compaction::{Claim, Compactions, Watch};
+use siltstone_manifest::compaction::{Claim, ClaimWatch, Compactions};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +41,8 @@ async fn direct(
     stop: &Arc<AtomicBool>,
     working: &mut WorkerRanges,
 ) -> Result<()> {
-    let (mut watch, mut here) = (Watch::default(), HashSet::new());
-    let mut trial = Trial::default();
+    let (mut watch, mut here) = (ClaimWatch::default(), HashSet::new());
+    let mut trial = StartupTrial::default();
     while process.check_open().is_ok() {
         let found = match look(process, &mut watch, &here).await {
             Ok(found) => found,
@@ -107,7 +107,7 @@ fn merged_apart(
 /// What there is to take: open ranges, then those whose worker stalled.
 async fn look(
     process: &Process,
-    watch: &mut Watch,
+    watch: &mut ClaimWatch,
     here: &HashSet<(JobId, usize)>,
 ) -> Result<Vec<FreeRange>> {
     let chain = &process.compactor.chain;

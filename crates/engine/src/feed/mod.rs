@@ -1,10 +1,10 @@
-//! The change feed (RFC 0041): what was committed, in the order of its commits, read from the log
-//! and from what ingests brought, from a token on.
+//! The change feed (RFC 0041): committed operations in commit order from a token on, read from the
+//! log and from the staged tables of ingests. It must never skip or repeat a commit after a token.
 //!
 //! ```text
-//! token ─► walk: objects of the log, confirmed ─► records ─► rows, in whole batches ─► token
-//!            below the replay point: as they lie    │
-//!            above: as a following reader           └─ ingest ─► its originals, table by table
+//! token ─► walk: confirmed objects of the log ─► records ─► rows, in whole batches ─► token
+//!            below the replay point: as stored      │
+//!            above: as a following reader           └─ ingest ─► its staged tables, one by one
 //! ```
 
 pub(crate) mod originals;

@@ -1,6 +1,8 @@
-//! What an ingest brought, row by row, as it was staged (rule W4).
+//! Reads the staged tables of an ingest row by row for the change feed (rule W4).
+//!
+//! The feed must return exactly the staged rows: never compacted tables, which may lack rows.
 
-use super::rows::Changed;
+use super::rows::ChangeRows;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
@@ -11,42 +13,42 @@ use siltstone_manifest::batch::decode_tables;
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use siltstone_sst::{Block, Table};
 
-/// Where to stop: rows and bytes that there may be, and a place inside the ingest.
+/// Limits of one read: number of rows, bytes, and a position inside the ingest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct OriginalsLimit {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
     pub(crate) place: Option<(u32, u32)>,
 }
 
-/// The tables of an ingest in their order, and how far they were read.
+/// The tables of an ingest in their order, and the position up to which they were read.
 pub(crate) struct Originals {
     objects: Objects,
     tables: Vec<(SstDescriptor, Seq)>,
-    /// Tables that were read whole, and rows of the next one.
+    /// Number of tables that were read completely, and number of rows read of the next table.
     at: (u32, u32),
     open: Option<OpenOriginal>,
 }
 
-/// One of the tables.
+/// A table of an ingest that is being read.
 struct OpenOriginal {
     table: Table,
     bytes: Bytes,
     seq: Seq,
-    /// Rows that come before those of the blocks: range deletes, which hide nothing of their own
-    /// table.
+    /// The range deletes of the table. They come before the rows of its blocks, since a range
+    /// delete does not hide rows of its own table.
     deletes: u32,
-    /// The block that is read, the row in it, and the row of the table.
+    /// The current block, the row in it, and the row in the table.
     block: Option<(u32, Block)>,
     position: usize,
     row: u32,
 }
 
 impl Originals {
-    /// Those of `ingest`, from `at` on.
+    /// Opens the tables of `ingest`, to read from the position `at`.
     ///
     /// # Errors
-    /// Expired where they were collected; Corruption; the store's.
+    /// Expired if the tables were deleted; Corruption; errors of the store.
     pub(crate) async fn open(
         objects: &Objects,
         ingest: &WalIngest,
@@ -61,7 +63,7 @@ impl Originals {
             }
         };
         if layers.len() != ingest.numbers as usize {
-            return Err(Error::corruption("an ingest has other layers than the log says")
+            return Err(Error::corruption("the layers of an ingest differ from its log record")
                 .with("last sequence number of the ingest", ingest.last_seq()));
         }
         let mut tables = Vec::new();
@@ -71,17 +73,17 @@ impl Originals {
         Ok(Originals { objects: objects.clone(), tables, at, open: None })
     }
 
-    /// How far it was read.
+    /// The position: tables read completely, and rows read of the next table.
     pub(crate) fn at(&self) -> (u32, u32) {
         self.at
     }
 
-    /// Whether all of it was.
+    /// Whether the whole ingest was read.
     pub(crate) fn is_over(&self) -> bool {
         self.at.0 as usize >= self.tables.len()
     }
 
-    /// Appends rows of one table; more may be left in it, or in others.
+    /// Appends rows of one table, up to the limits. Rows may be left in this table and in others.
     ///
     /// # Errors
     /// As [`Originals::open`].
@@ -89,8 +91,8 @@ impl Originals {
         &mut self,
         ingest: &WalIngest,
         time: UnixMillis,
-        until: Until,
-        rows: &mut Changed,
+        until: OriginalsLimit,
+        rows: &mut ChangeRows,
     ) -> Result<()> {
         let Some((descriptor, seq)) = self.tables.get(self.at.0 as usize) else { return Ok(()) };
         let mut open = match self.open.take() {
@@ -121,7 +123,7 @@ impl OpenOriginal {
     fn new(descriptor: &SstDescriptor, seq: Seq, bytes: Bytes, from: u32) -> Result<OpenOriginal> {
         let tail = Table::tail_range(descriptor);
         let damaged = || {
-            Error::corruption("a table of an ingest has another length than was staged")
+            Error::corruption("a table of an ingest differs in length from the staged table")
                 .with("object", descriptor.name())
         };
         let in_bytes = tail.start as usize..tail.end as usize;
@@ -130,7 +132,7 @@ impl OpenOriginal {
         let deletes = table.range_deletes().spans().len() as u32;
         let mut open =
             OpenOriginal { table, bytes, seq, deletes, block: None, position: 0, row: 0 };
-        // What was passed on is passed over.
+        // Skip the rows that were returned before.
         let mut block = 0;
         open.row = from.min(deletes);
         while open.row < from && open.load(block)? {
@@ -142,19 +144,19 @@ impl OpenOriginal {
         Ok(open)
     }
 
-    /// Makes a block the one that is read; whether it is there.
+    /// Loads a block as the current one. Returns `false` after the last block.
     fn load(&mut self, number: u32) -> Result<bool> {
         let Some(range) = self.table.block_range(number) else { return Ok(false) };
         let range = range.start as usize..range.end as usize;
         let bytes = self.bytes.get(range.clone()).map(|_| self.bytes.slice(range));
-        let bytes = bytes.ok_or_else(|| Error::corruption("a block lies behind its table"))?;
+        let bytes = bytes.ok_or_else(|| Error::corruption("a block ends after its table"))?;
         self.block = Some((number, self.table.decode_block(number, bytes)?));
         self.position = 0;
         Ok(true)
     }
 
-    /// Appends the next row; whether there was one.
-    fn push_next(&mut self, rows: &mut Changed, time: UnixMillis) -> Result<bool> {
+    /// Appends the next row. Returns `false` if there is none.
+    fn push_next(&mut self, rows: &mut ChangeRows, time: UnixMillis) -> Result<bool> {
         if self.row < self.deletes {
             if let Some(delete) = self.table.range_deletes().spans().get(self.row as usize) {
                 let (key, value) = (&delete.start[..], &delete.end[..]);
@@ -187,7 +189,7 @@ async fn whole(objects: &Objects, table: &SstDescriptor) -> Result<Option<Bytes>
     let get = || objects.env.store.get(table.name(), None);
     let limit = limit_of(objects.limit, table.object_bytes);
     match with_retries(&objects.env, limit, "read table", get).await? {
-        // Bytes may be damaged on the way: what lies there is asked for once more.
+        // The bytes may be damaged only in transfer: read them once more.
         Some(bytes) if checksum::crc32c(&bytes) != table.checksum => {
             with_retries(&objects.env, limit, "read table", get).await
         }
@@ -198,8 +200,8 @@ async fn whole(objects: &Objects, table: &SstDescriptor) -> Result<Option<Bytes>
 fn collected(ingest: &WalIngest) -> Error {
     Error::new(
         ErrorKind::Expired,
-        "the feed has come to an ingest whose tables were compacted and collected: only a consumer \
-         that holds the log keeps them; begin anew from a snapshot, or at the newest place",
+        "the feed needs an ingest whose tables were compacted and deleted: only a consumer \
+         that holds the log retains them; begin again from a snapshot, or at the newest change",
     )
     .with("last sequence number of the ingest", ingest.last_seq())
 }

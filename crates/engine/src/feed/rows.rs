@@ -5,8 +5,8 @@ use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 
 /// Changes in the order of their commits.
 #[derive(Clone, Debug, Default)]
-pub struct Changed {
-    /// What each does.
+pub struct ChangeRows {
+    /// The kind of each change.
     pub kinds: Vec<Kind>,
     /// Its key; the first key of a range delete.
     pub keys: Column,
@@ -20,7 +20,7 @@ pub struct Changed {
     pub expiries: Vec<Option<UnixMillis>>,
 }
 
-impl Changed {
+impl ChangeRows {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

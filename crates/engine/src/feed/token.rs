@@ -1,62 +1,65 @@
-//! Where a feed stands, as a text that anybody may keep.
+//! Tokens: positions in a change feed, encoded as text that a program can store.
+//!
+//! Decoding must never accept an altered token.
 
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum::crc32c;
 use siltstone_base::{DatabaseId, Error, Result, Seq, TimelineId, WalId};
-use siltstone_manifest::{LogPlace, Manifest, Undone};
+use siltstone_manifest::{HistoryUndone, LogPlace, Manifest};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a token begins with: the version of its form.
+/// Prefix of a token: the version of its encoding.
 const PREFIX: &str = "c1-";
 const BYTES: usize = 16 + 16 + 8 + 8 + 4 + 4 + 4;
 
-/// A place between two batches, or inside an ingest (rule W2). Its text is `c1-` and hexadecimal
+/// A position between two batches or inside an ingest (rule W2). Its text is `c1-` and hexadecimal
 /// digits: database (16 bytes), timeline (16), sequence number, WAL id (8 each), table and row of
 /// an ingest (4 each), and CRC32C of all that; numbers are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChangeToken {
     /// The database.
     pub database: DatabaseId,
-    /// The history; `None`: the first.
+    /// The timeline; `None`: the first one.
     pub timeline: Option<TimelineId>,
-    /// The last sequence number that was passed on whole.
+    /// The last sequence number that the feed has returned. A partially returned ingest is above
+    /// it.
     pub seq: Seq,
-    /// The WAL id that is read next.
+    /// The WAL id to read next.
     pub wal: WalId,
-    /// Tables of the ingest behind `seq` that were passed on whole.
+    /// Number of completely returned tables of the ingest after `seq`.
     pub table: u32,
-    /// Rows of the next one that were.
+    /// Number of returned rows of the next table.
     pub row: u32,
 }
 
 impl ChangeToken {
-    /// A place between two batches, as `state` has it.
+    /// The token of a position between two batches, in the database and timeline of `state`.
     pub(crate) fn of(state: &Manifest, place: LogPlace) -> ChangeToken {
         let timeline = state.history_behind(place.seq);
         let LogPlace { seq, wal } = place;
         ChangeToken { database: state.database, timeline, seq, wal, table: 0, row: 0 }
     }
 
-    /// The place, without what of an ingest was passed on.
+    /// The position in the log, without the position inside an ingest.
     #[must_use]
     pub fn place(&self) -> LogPlace {
         LogPlace { seq: self.seq, wal: self.wal }
     }
 
-    /// How far it is.
+    /// Sort key of the position.
     pub(crate) fn order(&self) -> (Seq, u32, u32) {
         (self.seq, self.table, self.row)
     }
 
-    /// Whether some of an ingest was passed on, and not all.
+    /// Whether the position is inside an ingest.
     pub(crate) fn is_inside(&self) -> bool {
         (self.table, self.row) != (0, 0)
     }
 
-    /// Whether what it has passed on is not so any more. Inside an ingest rows of the next number
-    /// were.
-    pub(crate) fn undone_in(&self, state: &Manifest) -> Option<Undone> {
+    /// The restore that has undone changes before this position, if any. Inside an ingest, rows of
+    /// the next sequence number are among these changes.
+    pub(crate) fn undone_in(&self, state: &Manifest) -> Option<HistoryUndone> {
         let inside = self.is_inside() && !cfg!(mutation = "inside_is_outside");
         let undone = |seq| state.undone(self.timeline, seq);
         undone(self.seq).or_else(|| inside.then(|| undone(self.seq.next())).flatten())
@@ -85,7 +88,7 @@ impl FromStr for ChangeToken {
     fn from_str(text: &str) -> Result<ChangeToken> {
         parse(text).ok_or_else(|| {
             Error::invalid(
-                "this is no token of a change feed, or was altered; give one as it was given",
+                "the text is not a token of a change feed, or was altered; pass a token unchanged",
             )
         })
     }

@@ -1,5 +1,8 @@
-//! The objects of the log from a place on, each believed once the boundary was seen below it
-//! (rule W1): up to the replay point as they lie, behind it as a following reader walks.
+//! Walks the WAL objects from a position on for the change feed (rule W1).
+//!
+//! Up to the replay point the walk reads the objects that are stored; after it the walk proceeds as
+//! a following reader does. It must never return an object before it has seen the WAL boundary
+//! below that object.
 
 use crate::manifests::client::ManifestRequests;
 use crate::manifests::missing::no_database;
@@ -14,28 +17,29 @@ use siltstone_sst::wal::WalObject;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Bytes of objects that are held before they are confirmed and passed on.
+/// Maximum bytes of objects that the walk buffers before it confirms and returns them.
 const MOST_UNDER_WAY_BYTES: usize = 16 << 20;
 
-/// What is told of every state before what lies behind it is read.
+/// A check of each newer manifest, which runs before the walk reads log after it.
 pub(crate) type CheckState<'a> = &'a (dyn Fn(&Manifest) -> Result<()> + Send + Sync);
 
-/// How far the log was read.
+/// A walk over the log, and its position.
 pub(crate) struct FeedWalk {
     objects: Objects,
     requests: ManifestRequests,
     log: WalReadahead,
     machine: Follow,
     bodies: BTreeMap<WalId, WalObject>,
-    /// Confirmed, and not passed on yet.
+    /// Objects that are confirmed and not returned yet.
     ready: VecDeque<WalObject>,
-    /// The next id: whatever lies below was passed on, or is ready. None: the oldest there is.
+    /// The next id to read. All objects below it were returned or are ready. `None`: begin with the
+    /// oldest object.
     next: WalId,
     known: Option<Arc<Manifest>>,
 }
 
 impl FeedWalk {
-    /// Nothing read yet; begins at `next`, or with the oldest object that there is.
+    /// A walk that begins at `next`, or with the oldest stored object.
     pub(crate) fn new(objects: &Objects, next: Option<WalId>) -> FeedWalk {
         let next = next.unwrap_or(WalId::NONE);
         FeedWalk {
@@ -50,34 +54,34 @@ impl FeedWalk {
         }
     }
 
-    /// The newest state that it knows; there is one once something was read.
+    /// The newest manifest that the walk has read; `None` before the first read.
     pub(crate) fn known(&self) -> Option<&Arc<Manifest>> {
         self.known.as_ref()
     }
 
-    /// The next object that is there already.
+    /// Removes and returns the next ready object.
     pub(crate) fn pop(&mut self) -> Option<WalObject> {
         self.ready.pop_front()
     }
 
-    /// Whether reading on begins with a look for what is new.
+    /// Whether the next read has to look for new objects in the store.
     pub(crate) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.machine.action() == FollowAction::Idle
     }
 
-    /// Reads on until there are objects, or all that was durable before was read; whether there
-    /// are. `check` is told every newer state first.
+    /// Reads until objects are ready, or everything that was durable before the call was read.
+    /// Returns whether objects are ready. Calls `check` with every newer manifest first.
     ///
     /// # Errors
-    /// Those of `check`; Expired where the next object is not kept any more; Corruption for a
-    /// hole; NotFound without a database; the store's.
+    /// Errors of `check`; Expired if the next object is no longer retained; Corruption for a gap in
+    /// the log; NotFound if there is no database; errors of the store.
     pub(crate) async fn fill(&mut self, check: CheckState<'_>) -> Result<bool> {
         let filled = self.advance(check).await;
         if !matches!(filled, Ok(true)) {
             self.log.stop();
         }
         if filled.is_err() {
-            // What went wrong may pass: whoever asks again begins a walk from here.
+            // The error may be temporary: the next call begins a new walk at this position.
             self.machine = Follow::behind(self.next, LIST_EVERY, rules::in_force());
             self.bodies.clear();
             self.known = None;
@@ -167,8 +171,8 @@ impl FeedWalk {
         Ok(())
     }
 
-    /// Objects below the replay point: nobody adds to them, so what is there is the log, as long
-    /// as none of it was freed when it was read.
+    /// Reads objects below the replay point. No writer adds to that part of the log, so the stored
+    /// objects are the log, provided that none was deleted during the read.
     async fn read_settled(&mut self, state: &Manifest) -> Result<()> {
         let first = self.next;
         let (mut at, mut bytes) = (first, 0);
@@ -201,17 +205,19 @@ impl FeedWalk {
         Ok(())
     }
 
-    /// Nothing of ours is at `at`: it was freed, or is missing.
+    /// The error of an absent object at `at`: Expired if it was deleted by the collector,
+    /// Corruption otherwise.
     async fn absent(&self, at: WalId) -> Result<Error> {
         if self.objects.list_wal(at).await?.boundary >= at {
             return Ok(expired(at));
         }
-        Ok(Error::corruption("an object of the log is missing, and was not collected")
+        Ok(Error::corruption("an object of the log is missing and was not collected")
             .with("object", ObjectName::Wal(at)))
     }
 }
 
-/// The first WAL id from which on the log is there without a gap.
+/// The WAL id from which the stored log has no gap: the lowest stored id above the boundary, or the
+/// replay point if that is lower. Ids that a kept fence skips do not count.
 pub(crate) async fn oldest_wal(objects: &Objects, state: &Manifest) -> Result<WalId> {
     let listing = objects.list_wal(WalId::NONE).await?;
     let there = |id: &WalId| {
@@ -224,8 +230,8 @@ pub(crate) async fn oldest_wal(objects: &Objects, state: &Manifest) -> Result<Wa
 fn expired(at: WalId) -> Error {
     Error::new(
         ErrorKind::Expired,
-        "what comes next in the feed is not kept any more: only a consumer that holds the log \
-         keeps it; begin anew from a snapshot, or at the oldest place that is still there",
+        "the next changes of the feed are no longer retained: only a consumer that holds the log \
+         retains them; begin again from a snapshot, or at the oldest retained change",
     )
     .with("object", ObjectName::Wal(at))
 }

@@ -1,5 +1,5 @@
-//! Reading a state that somebody else keeps: at a checkpoint, or at a version that was not
-//! collected yet. Nothing is written, nothing is followed (RFC 0017, RFC 0027).
+//! Reading a fixed state: at a checkpoint, or at a version that is not collected yet. Such a reader
+//! writes nothing and does not follow (RFC 0017, RFC 0027).
 
 use super::following::ReaderView;
 use super::lease::expired;
@@ -29,8 +29,8 @@ pub enum ReadAt {
     Checkpoint(CheckpointName),
     /// The same, from what another reader met: one request less for each thing that it knows.
     Known(Box<KnownCheckpoint>),
-    /// At the tables of this manifest, as long as it is kept, and they are: nothing pins them but
-    /// what pins them anyway. What the WAL held beside them is not part of it.
+    /// At the tables of this manifest, as long as it and they are kept: the reader pins nothing.
+    /// Rows of the WAL are not part of it.
     Version(ManifestId),
 }
 
@@ -148,8 +148,8 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     found.ok_or_else(|| no_manifest(id))
 }
 
-/// What `checkpoint` pins of the log, for whoever takes that over; `version` is the manifest that
-/// it names.
+/// The part of the log that `checkpoint` pins, for a caller that takes it over; `version` is the
+/// manifest that it names.
 ///
 /// # Errors
 /// Expired when the checkpoint is gone; Corruption for a hole, and for an ingest of which something

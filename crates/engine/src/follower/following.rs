@@ -38,7 +38,7 @@ pub(crate) struct ReaderView {
 
 /// How to look for newer data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looking {
+pub(crate) enum PollMode {
     /// By probing, mostly: what freed slots hide is found by one of the next looks.
     Cheaply,
     /// As that, in the log alone but for the looks that list: nothing has changed for long.
@@ -87,7 +87,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
     ) -> Result<(Follower, ReaderView)> {
-        let lease = options.reader_checkpoint.then(|| ReaderLease::new(options.lease_lifetimes()));
+        let lease = options.reader_lease.then(|| ReaderLease::new(options.lease_lifetimes()));
         Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
 
@@ -113,7 +113,7 @@ impl Follower {
         loop {
             let mut follower = Follower::new(context, options, levels, lease.clone());
             match follower.first_view(context, options, budget).await {
-                // A restore came while it began: nobody has read what that undid.
+                // A restore came while it began: no caller has read the undone rows.
                 Err(_) if follower.undone_by.is_some() => {}
                 begun => return begun.map(|view| (follower, view)),
             }
@@ -160,8 +160,8 @@ impl Follower {
         self.view().ok_or_else(|| no_database(&context.env))
     }
 
-    /// Looks for newer data, and hands what was found to `show`. Where somebody waits for it
-    /// ([`Looking::Thoroughly`]) newer tables are taken up at once (rule L3).
+    /// Looks for newer data, and hands what was found to `show`. Where a caller waits for it
+    /// ([`PollMode::Thoroughly`]) newer tables are taken up at once (rule L3).
     ///
     /// # Errors
     /// Invalid where the log holds more than `max_memtable_bytes`: what was read of it is shown;
@@ -171,7 +171,7 @@ impl Follower {
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
-        look: Looking,
+        look: PollMode,
         show: impl FnOnce(ReaderView),
     ) -> Result<()> {
         self.check_undone()?;
@@ -183,7 +183,7 @@ impl Follower {
         }
         looked?;
         self.last_poll = now;
-        let wanted = look == Looking::Thoroughly;
+        let wanted = look == PollMode::Thoroughly;
         let settled = self.settle(context, options, budget, wanted).await;
         if self.fresh
             && let Some(view) = self.view()
@@ -199,12 +199,12 @@ impl Follower {
         &mut self,
         context: &ReadContext,
         options: &Options,
-        look: Looking,
+        look: PollMode,
         now: Duration,
     ) -> Result<()> {
-        // Who is to renew sees first whether somebody else has.
+        // Before a renewal: another reader may have renewed already.
         let look = match look {
-            Looking::Seldom if self.lease_is_due() => Looking::Cheaply,
+            PollMode::Seldom if self.lease_is_due() => PollMode::Cheaply,
             look => look,
         };
         // A walk that an error interrupted goes on where it was; otherwise this begins one.
@@ -215,7 +215,7 @@ impl Follower {
             self.poll(options, look, now);
             self.drive(context).await?;
         }
-        if look != Looking::Seldom
+        if look != PollMode::Seldom
             && let Some(newest) = self.machine.manifest().cloned()
         {
             self.meet(&newest);
@@ -224,17 +224,17 @@ impl Follower {
     }
 
     /// Begins a poll.
-    fn poll(&mut self, options: &Options, look: Looking, now: Duration) {
+    fn poll(&mut self, options: &Options, look: PollMode, now: Duration) {
         let paused = now.saturating_sub(self.last_poll);
         let long = paused > options.poll_interval() * LONG_PAUSE_INTERVALS
             || now.saturating_sub(self.last_listing) >= LONGEST_WITHOUT_LISTING;
         let lists = match look {
-            Looking::Seldom if !long && self.machine.action() == FollowAction::Idle => {
+            PollMode::Seldom if !long && self.machine.action() == FollowAction::Idle => {
                 self.machine.poll_log();
                 false
             }
-            Looking::Cheaply | Looking::Seldom => self.machine.poll(long),
-            Looking::Thoroughly => self.machine.poll_thoroughly(),
+            PollMode::Cheaply | PollMode::Seldom => self.machine.poll(long),
+            PollMode::Thoroughly => self.machine.poll_thoroughly(),
         };
         if lists {
             self.last_listing = now;
@@ -357,12 +357,12 @@ impl Follower {
             "event=reader_without_lease: this reader may not write a lease, and reads without one; \
              a scan ends with Expired once a collector deletes what it reads; allow it to create \
              objects under manifest/, read at a checkpoint, or open it with \
-             reader_checkpoint=False: {error}"
+             reader_lease=False: {error}"
         );
     }
 
-    /// A state that is the newest the reader knows. What its tables have is not read from the log
-    /// any more, so rows may be missing between those at hand and those to come.
+    /// A state that is the newest the reader knows. Rows of its tables are not read from the
+    /// log any more, so rows may be missing between those at hand and those to come.
     fn meet(&mut self, state: &Arc<Manifest>) {
         if let Some(lease) = &mut self.lease {
             let lost = lease.learn(&self.objects.env, state);

@@ -7,7 +7,7 @@ use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::read::tree::Levels;
 use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
-use siltstone_manifest::protocol::{Covering, Leases, Lifetimes, Moment, Want};
+use siltstone_manifest::protocol::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 use siltstone_manifest::{Edit, Manifest};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct ReaderLease {
     /// The tables of each version, as reads hold them: a version is read while one does.
     trees: Vec<(ManifestId, Weak<Levels>)>,
     /// An edit whose outcome is not known: it is made again, the same, before any other.
-    pending: Option<Covering>,
+    pending: Option<LeasedEdit>,
 }
 
 impl ReaderLease {
@@ -72,13 +72,13 @@ impl ReaderLease {
         self.leases.learn(state, moment(env))
     }
 
-    /// Whether newer tables, which nobody has covered, are to be covered by a commit of its own.
+    /// Whether to cover newer tables, which no lease covers, by a commit of its own.
     pub(crate) fn commits(&mut self, env: &Env, newest: &Manifest, want: Want) -> bool {
         self.leases.commits(newest, want, moment(env))
     }
 
     /// Covers the newest tables, if they are to be `taken` up, and renews what is read and due: one
-    /// commit, or none where somebody else has seen to it. Answers the state after it. When it
+    /// commit, or none if another reader has done so. Answers the state after it. When it
     /// fails, everything that was held counts as held.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl ReaderLease {
     async fn commit(
         &mut self,
         objects: &Objects,
-        covering: Covering,
+        covering: LeasedEdit,
         newest: &Arc<Manifest>,
     ) -> Result<Arc<Manifest>> {
         let mut state = Arc::clone(newest);

@@ -1,23 +1,23 @@
-//! The making of boundaries, by a round and by the end of a database.
+//! Creation of boundary objects, by a round and by the removal of a database.
 
 use crate::manifests::conditional_create::Creating;
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::{AttemptId, DatabaseId, Error, ObjectId, ObjectName, Result};
 
-/// The bytes of a boundary: its number, whose it is, and the identities of object and attempt.
+/// Encodes a boundary from its number, its database, and the ids of the object and the attempt.
 pub(super) type EncodeBoundary = fn(u64, DatabaseId, ObjectId, AttemptId) -> Bytes;
 
-/// One boundary after the other: the same is created by the same bytes until it is known to be
-/// there.
+/// Creates boundaries in sequence. Every retry for a boundary uses the same bytes until it is known
+/// to exist.
 #[derive(Default)]
 pub(super) struct BoundaryMaker(Option<(ObjectName, Creating)>);
 
 impl BoundaryMaker {
-    /// The creation of the boundary `name`: the one under way, else a new one.
+    /// Returns the creation of the boundary `name`: the pending one, or else a new one.
     ///
     /// # Errors
-    /// Internal for a name that is no boundary's.
+    /// Internal if `name` is not the name of a boundary.
     pub(super) fn creating(
         &mut self,
         objects: &Objects,

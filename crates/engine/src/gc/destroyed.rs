@@ -1,5 +1,5 @@
-//! Rounds over a database that was destroyed and waits for its grace, and for whoever still reads
-//! it (RFC 0030, rule D2).
+//! Rounds over a destroyed database that waits for the end of its grace period and of its remaining
+//! readers (RFC 0030, rule D2).
 
 use super::due::LastRound;
 use super::erase::{both_clocks, erase, let_go, list_all, may_go};
@@ -11,17 +11,17 @@ use siltstone_manifest::{Edit, Manifest};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why everything goes, and why it stays.
+/// The reason that a dry run reports for every object.
 const GOES: &str = "the database was destroyed";
 
 impl Collector {
-    /// Whether a round over the destroyed database could do anything.
+    /// Returns whether a round over the destroyed database has work to do.
     pub(super) fn is_end_due(&self, newest: &Manifest) -> bool {
         let now = self.objects.env.clock.now();
         may_go(newest, self.db_delete_grace, now) || !expired(newest, now).is_empty()
     }
 
-    /// Revokes what has expired, and removes the database once nobody is left to wait for.
+    /// Revokes expired checkpoints, and removes the database once no reader is left to wait for.
     ///
     /// # Errors
     /// As [`super::once`].
@@ -45,7 +45,7 @@ impl Collector {
         Ok(report)
     }
 
-    /// What such a round would do.
+    /// Previews [`Collector::end_round`] without changes.
     ///
     /// # Errors
     /// As [`super::once`].
@@ -72,7 +72,7 @@ impl Collector {
     }
 }
 
-/// Whether it is there when all is over.
+/// Returns whether the object remains after the removal: kept fences do.
 fn is_left(newest: &Manifest, name: ObjectName) -> bool {
     matches!(name, ObjectName::Wal(id) if newest.kept_fences.iter().any(|fence| fence.id == id))
 }

@@ -1,6 +1,6 @@
-//! Letting go of a clone's ancestors that nothing of it names any more (rule K5, RFC 0029): the pin
-//! in the ancestor first, then the entry. The other way round a crash between the two leaves a pin
-//! that nobody knows of.
+//! Detaching ancestors that a clone no longer references (rule K5, RFC 0029). The collector removes
+//! the pin in the ancestor first, then the entry in the clone. It must never use the reverse order:
+//! a crash between the two steps would leave a pin without an entry that leads to it.
 
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
@@ -8,11 +8,11 @@ use siltstone_base::{DatabaseId, Result};
 use siltstone_manifest::{Ancestor, CloneEdit, Edit, Manifest, PinEdit};
 use std::sync::Arc;
 
-/// Detaches the ancestors of these numbers, of which a round has proven that nobody can name them
-/// again. One that cannot be reached stays for the next round, and stops none of the others.
+/// Detaches the ancestors with these numbers. The round has proven that no manifest can reference
+/// them again. An unreachable ancestor is left to the next round; the others are still detached.
 ///
 /// # Errors
-/// The first trouble met.
+/// The first error of any ancestor.
 pub(super) async fn detach(
     objects: &Objects,
     newest: &Arc<Manifest>,
@@ -39,10 +39,10 @@ async fn detach_one(
     commit_alone(objects, forget, Arc::clone(newest)).await
 }
 
-/// Takes away what the clone `database` pins in the ancestor that `entry` names.
+/// Removes the pin of the clone `database` from the ancestor that `entry` describes.
 ///
 /// # Errors
-/// Unsupported where the ancestor is in a place that is not followed from here; those of a commit.
+/// Unsupported if the ancestor's location cannot be opened from this store; errors of a commit.
 pub(super) async fn release(
     objects: &Objects,
     database: DatabaseId,
@@ -51,17 +51,17 @@ pub(super) async fn release(
     release_in(&objects.neighbour(&entry.location)?, database, entry).await
 }
 
-/// As [`release`], where the ancestor's objects are `there`.
+/// Like [`release`], with the ancestor's objects given as `there`.
 ///
 /// # Errors
-/// Those of a commit.
+/// Errors of a commit.
 pub(crate) async fn release_in(
     there: &Objects,
     database: DatabaseId,
     entry: &Ancestor,
 ) -> Result<()> {
     let pinned = look(there, None).await?;
-    // No database, another one, or a pin that is gone: as good as removed.
+    // If the database is absent or another one, or the pin is absent, nothing is left to remove.
     let pinned = pinned.filter(|state| {
         state.database == entry.database && state.checkpoint(entry.checkpoint).is_some()
     });

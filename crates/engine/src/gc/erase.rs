@@ -1,5 +1,6 @@
-//! The end of a destroyed database (RFC 0030): what nobody pins any more is removed, by whoever
-//! destroyed it or by a collector after the grace. The machine, `Erase`, says what goes when.
+//! Removal of a destroyed database (RFC 0030). The process that destroyed the database, or a
+//! collector after the grace period, removes the objects that are no longer pinned. The state
+//! machine `Erase` chooses the objects and their order.
 
 use super::boundary::BoundaryMaker;
 use super::detach::release;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything that a database has.
+/// All folders of a database.
 const FOLDERS: [&str; 7] = [
     prefix::MANIFEST,
     prefix::WAL,
@@ -30,14 +31,14 @@ const FOLDERS: [&str; 7] = [
     prefix::DAMAGED,
 ];
 
-/// Every object of the database.
+/// Lists every object of the database.
 pub(super) async fn list_all(objects: &Objects) -> Result<Vec<Listed>> {
     let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The store's time and this process's: the earlier one, by which things have expired, and the
-/// later one. A clock that is wrong then only delays.
+/// Reads the store's clock and this process's clock, and returns the earlier and the later time.
+/// Expiry is measured by the earlier time, so a wrong clock only delays a removal.
 pub(crate) async fn both_clocks(
     objects: &Objects,
     state: &Manifest,
@@ -47,8 +48,8 @@ pub(crate) async fn both_clocks(
     Ok((own.min(stored), own.max(stored)))
 }
 
-/// Whether a destroyed database may go now: its grace is over, and what pins it has expired or gone
-/// (rule D2). What has expired is revoked by a commit before.
+/// Returns whether a destroyed database may be removed now: its grace period is over, and its pins
+/// have expired or are gone (rule D2). An earlier commit revokes the expired pins.
 pub(super) fn may_go(state: &Manifest, grace: Duration, now: UnixMillis) -> bool {
     let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let over = state.destroyed_at.is_some_and(|at| at.0.saturating_add(grace) <= now.0);
@@ -58,10 +59,10 @@ pub(super) fn may_go(state: &Manifest, grace: Duration, now: UnixMillis) -> bool
     over && state.checkpoints.iter().all(|one| one.expired_at(now)) && !held && !read
 }
 
-/// Takes the last pins away, where nobody is left who needs them: no edit fits the state then.
+/// Removes the last pins if no reader needs them any more. The resulting state admits no edit.
 ///
 /// # Errors
-/// Conflict where somebody needs them still; those of a commit.
+/// Conflict if a pin is still needed; errors of a commit.
 pub(crate) async fn let_go(
     objects: &Objects,
     state: Arc<Manifest>,
@@ -74,11 +75,11 @@ pub(crate) async fn let_go(
     commit_alone(objects, Edit::Destroy(destroy), state).await
 }
 
-/// Removes the destroyed database whose last manifest is `last`; what it did is in the report.
+/// Removes the destroyed database whose last manifest is `last`. The report counts the deletes.
 ///
 /// # Errors
-/// Those of the store; Unsupported for a clone of a database in a place that is not followed from
-/// here. What was deleted before an error is gone, and the next removal goes on.
+/// Errors of the store; Unsupported for a clone of a database whose location cannot be opened from
+/// this store. Objects deleted before an error stay deleted, and the next removal continues.
 pub(crate) async fn erase(
     objects: &Objects,
     last: Arc<Manifest>,
@@ -101,9 +102,9 @@ pub(crate) async fn erase(
     Ok((ended, removal.report))
 }
 
-/// The pins of a clone in the databases whose tables it uses go before anything else does: nobody
-/// would know of them later. One that is gone already is no trouble, so whoever goes on with a
-/// removal does the same again.
+/// Releases the pins of a clone in the databases whose tables it uses, before any other step: after
+/// the removal no manifest leads to these pins. Releasing an absent pin succeeds, so a resumed
+/// removal repeats this step.
 async fn free_pins(objects: &Objects, last: &Manifest) -> Result<()> {
     for entry in &last.ancestors {
         let released = release(objects, last.database, entry).await;
@@ -112,7 +113,7 @@ async fn free_pins(objects: &Objects, last: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// A removal under way.
+/// A removal in progress.
 struct Removal<'a> {
     objects: &'a Objects,
     requests: ManifestRequests,

@@ -25,8 +25,8 @@ const DEFAULT: Allowance = Allowance { least: 256 << 20, percent: 25 };
 /// What may stay when work ends: after `compact()`, and when the handle closes. A WAL object's
 /// worth costs less than a round.
 const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
-/// Manifests whose remains are worth a round when a handle closes, whoever made them: those who
-/// open often, write little and close leave nothing else that tells.
+/// Manifests whose remains are worth a round when a handle closes, of any writer: processes
+/// that open often, write little and close leave no other sign.
 const MANIFESTS_AT_REST: u64 = 64;
 /// A since-lease counts as run out so long after its end by this process's clock: the store's may
 /// be a little behind, and a round goes by both.

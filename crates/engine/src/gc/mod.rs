@@ -1,15 +1,15 @@
-//! The garbage collector (RFC 0020): deletes what nobody names. What is dead, and in which order
-//! things are asked and done, is decided by `siltstone_manifest::{gc, protocol::Collect}`; here the
-//! store is asked.
+//! The garbage collector (RFC 0020): deletes unreferenced objects. `siltstone_manifest::{gc,
+//! protocol::Collect}` decides which objects are dead, and the order of requests and deletes. This
+//! module sends the requests to the store and never decides on its own.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`round`] | one round: the machine driven over a store |
-//! | [`boundary`] | the making of boundaries |
-//! | [`report`] | what a round did, and what a dry one would do |
+//! | [`round`] | one round: the driver of the `Collect` state machine |
+//! | [`boundary`] | creation of boundary objects |
+//! | [`report`] | reports of rounds and dry runs |
 //! | [`due`] | whether another round could find anything |
-//! | [`erase`], [`destroyed`] | the end of a destroyed database |
-//! | [`garbage`] | garbage that this process knows of, without asking |
+//! | [`erase`], [`destroyed`] | removal of a destroyed database |
+//! | [`garbage`] | garbage that this process knows of without requests |
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
@@ -26,9 +26,9 @@ mod serve;
 pub(crate) use detach::release_in;
 pub(crate) use erase::{both_clocks, erase, let_go};
 pub(crate) use garbage::Garbage;
-pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
+pub use report::{Collected, GcClass, GcObject, GcReport, RetainedObjects};
 pub(crate) use round::Collector;
-pub use serve::{Ended, GcEvent, run};
+pub use serve::{EndReason, GcEvent, run};
 
 use crate::io::env::Env;
 use crate::io::progress::Progress;
@@ -40,31 +40,33 @@ use siltstone_base::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a collector without a writer works.
+/// Options of a collector without a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcOptions {
-    /// What is younger, by the store's clock, stays.
+    /// Minimum age, by the store's clock. Younger objects are retained.
     pub min_age: Duration,
-    /// For so long a database that was destroyed softly is left as it is.
+    /// Time for which a softly destroyed database is left unchanged.
     pub db_delete_grace: Duration,
     /// Time between two rounds over one database.
     pub interval: Duration,
-    /// Longest time one request may take, repetitions included.
+    /// Maximum duration of one request, including retries.
     pub deadline: Duration,
 }
 
-/// Around `pause`, so that many collectors do not stay in step: two thirds to four thirds of it.
+/// Returns `pause` with jitter, two thirds to four thirds of it, so that many collectors do not
+/// run in step.
 pub(crate) fn around(env: &Env, pause: Duration) -> Duration {
     env.jittered(pause / 3 * 2)
 }
 
-/// One round. `dry` changes nothing: the report lists what would go, and why. It goes by this
-/// machine's clock then, since asking the store's takes an object.
+/// Runs one round. With `dry`, the round changes nothing and the report lists the objects that a
+/// round would delete, with reasons. A dry round uses this machine's clock, since reading the
+/// store's clock creates an object.
 ///
 /// # Errors
 /// NotFound where there is no database; Denied when boundaries cannot be written; Unavailable,
-/// Timeout, Corruption. What was deleted before an error was dead for good. A delete that fails is
-/// no error: it stands in the report.
+/// Timeout, Corruption. Objects deleted before an error were permanently dead. A failed delete is
+/// not an error: the report counts it.
 pub fn once<'a>(
     env: &'a Env,
     options: &'a GcOptions,
@@ -73,8 +75,8 @@ pub fn once<'a>(
     async move { once_watched(env, options, dry, &Arc::default()).await }.boxed()
 }
 
-/// [`once`], with `progress` kept up to date for whoever looks at it: objects that were deleted,
-/// those included whose delete failed, of those that go.
+/// [`once`], which also updates `progress`: the number of attempted deletes, including failed
+/// ones, out of the number of objects to delete.
 ///
 /// # Errors
 /// As [`once`].

@@ -1,26 +1,27 @@
-//! What a round did, by kinds of objects.
+//! The report of a collection: counts and bytes by class of object. It never touches the store.
 
-use crate::io::store::{Listed, Swept};
+use crate::io::store::{Listed, SweepReport};
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
-use siltstone_manifest::gc::Fate;
+use siltstone_manifest::gc::CollectDecision;
 use siltstone_manifest::gc::fate::Alive;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Kinds of objects, as a report counts them.
+/// Classes of objects that a report counts separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GcClass {
     /// Manifests.
     Manifests,
-    /// WAL objects, fences among them.
+    /// WAL objects, including fences.
     Wal,
-    /// Tables, of L0 and of sorted runs.
+    /// Tables of L0 and of sorted runs, and tables that ingest jobs wrote.
     Tables,
     /// Records of compaction jobs.
     Records,
-    /// Boundary objects of all three.
+    /// Boundary objects of manifests, of the WAL and of compaction records.
     Boundaries,
-    /// Scratch that told the store's time, or what it can do; and what ingest jobs staged.
+    /// Probe objects (store time and capabilities), manifests of ingest jobs, and damaged objects
+    /// that a repair copied.
     Others,
 }
 
@@ -35,7 +36,7 @@ impl GcClass {
         GcClass::Others,
     ];
 
-    /// In a word.
+    /// The name of the class, as reports print it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,80 +70,80 @@ impl GcClass {
     }
 }
 
-/// What became of the objects of one class.
+/// Result of a collection for the objects of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Objects deleted; in a dry run, those that would be.
+    /// Objects deleted. In a dry run: objects that a round would delete.
     pub deleted: u64,
-    /// Their bytes.
+    /// Total size of the deleted objects, in bytes.
     pub bytes: u64,
-    /// Deletes that failed; the next round meets them again.
+    /// Deletes that failed. The next round retries them.
     pub failed: u64,
     /// Deletes that the store refused.
     pub denied: u64,
-    /// Objects that will go once the grace period is over.
+    /// Objects that a round deletes once the grace period is over.
     pub young: u64,
-    /// Objects that somebody needs.
+    /// Objects that are still needed.
     pub alive: u64,
 }
 
-/// Objects of one class that stay for one reason.
+/// Objects of one class that are retained for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stays {
-    /// What they are.
+pub struct RetainedObjects {
+    /// Their class.
     pub class: GcClass,
-    /// Why they stay.
+    /// The reason why they are retained.
     pub why: &'static str,
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
-    /// Their bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
 }
 
 /// An object that a dry run would delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcObject {
-    /// Its name.
+    /// Name of the object.
     pub name: ObjectName,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// Time since it was stored.
     pub age: Duration,
-    /// Why it is dead.
+    /// The reason why the object can be deleted.
     pub why: &'static str,
 }
 
-/// What one round did, or would do.
+/// Result of one round, or the preview of a dry run.
 #[derive(Clone, Debug, Default)]
 pub struct GcReport {
     /// Identity of the database.
     pub database: DatabaseId,
-    /// The newest manifest, which the round went by.
+    /// The newest manifest, on which the round was based.
     pub manifest_id: ManifestId,
-    /// Whether nothing was changed.
+    /// Whether this was a dry run, which changes nothing.
     pub dry_run: bool,
-    /// Expired checkpoints that were revoked.
+    /// Number of expired checkpoints that were revoked.
     pub revoked: u64,
-    /// Versions that readers had leased, and whose leases had run out and were dropped.
+    /// Number of versions whose reader leases had expired and were dropped.
     pub unleased: u64,
-    /// Whether the round ended early, since another collector was ahead of it.
+    /// Whether the round ended early because another collector was ahead of it.
     pub overtaken: bool,
-    /// What was done to each class; those of which there is nothing are missing.
+    /// Results by class. Classes without objects are absent.
     pub classes: BTreeMap<GcClass, Collected>,
-    /// What stays, and why.
-    pub stays: Vec<Stays>,
-    /// Bytes that stay because consumers of the change feed have yet to read them.
+    /// Retained objects, by class and reason.
+    pub stays: Vec<RetainedObjects>,
+    /// Bytes retained because consumers of the change feed have not read them yet.
     pub held_by_feed: u64,
-    /// What would go, of a dry run; oldest names first.
+    /// Objects that a dry run would delete, oldest names first.
     pub objects: Vec<GcObject>,
-    /// Uploads that were never finished and whose processes died (local folders).
-    pub swept: Swept,
-    /// The first delete that did not succeed.
+    /// Unfinished uploads of dead processes that were removed (local folders only).
+    pub swept: SweepReport,
+    /// Error of the first delete that did not succeed.
     pub trouble: Option<Error>,
 }
 
 impl GcReport {
-    /// Sums over all classes.
+    /// Returns the sums over all classes.
     #[must_use]
     pub fn total(&self) -> Collected {
         self.classes.values().fold(Collected::default(), |sum, one| Collected {
@@ -155,7 +156,7 @@ impl GcReport {
         })
     }
 
-    /// Takes up what was deleted before, in the same round.
+    /// Adds the deletes of an earlier part of the same round.
     pub(super) fn add(&mut self, before: &GcReport) {
         for (class, gone) in &before.classes {
             let sum = self.classes.entry(*class).or_default();
@@ -168,28 +169,37 @@ impl GcReport {
         self.classes.entry(GcClass::of(name)).or_default()
     }
 
-    /// Takes note of what stays. `fates` are those of `listed`, in its order.
-    pub(super) fn note_stays(&mut self, listed: &[Listed], fates: &[Fate]) {
+    /// Records the retained objects. `fates[i]` is the decision for `listed[i]`.
+    pub(super) fn note_stays(&mut self, listed: &[Listed], fates: &[CollectDecision]) {
         let mut stays: BTreeMap<(GcClass, &'static str), (u64, u64)> = BTreeMap::new();
         for (object, fate) in listed.iter().zip(fates) {
             match fate {
-                Fate::Alive(_) => self.class(object.name).alive += 1,
-                Fate::Young => self.class(object.name).young += 1,
-                Fate::Dead(_) => continue,
+                CollectDecision::Alive(_) => self.class(object.name).alive += 1,
+                CollectDecision::Young => self.class(object.name).young += 1,
+                CollectDecision::Dead(_) => continue,
             }
             let sum = stays.entry((GcClass::of(object.name), fate.as_str())).or_default();
             *sum = (sum.0 + 1, sum.1 + object.bytes);
         }
-        let line = |((class, why), (objects, bytes))| Stays { class, why, objects, bytes };
+        let line =
+            |((class, why), (objects, bytes))| RetainedObjects { class, why, objects, bytes };
         self.stays = stays.into_iter().map(line).collect();
-        let held = listed.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Alive(Alive::Held));
+        let held = listed
+            .iter()
+            .zip(fates)
+            .filter(|(_, fate)| **fate == CollectDecision::Alive(Alive::Held));
         self.held_by_feed = held.map(|(object, _)| object.bytes).sum();
     }
 
-    /// Takes note of what would go.
-    pub(super) fn note_dead(&mut self, listed: &[Listed], fates: &[Fate], now: UnixMillis) {
+    /// Records the objects that a dry run would delete.
+    pub(super) fn note_dead(
+        &mut self,
+        listed: &[Listed],
+        fates: &[CollectDecision],
+        now: UnixMillis,
+    ) {
         for (object, fate) in listed.iter().zip(fates) {
-            if !matches!(fate, Fate::Dead(_)) {
+            if !matches!(fate, CollectDecision::Dead(_)) {
                 continue;
             }
             let age = Duration::from_millis(now.0.saturating_sub(object.modified.0));
@@ -201,7 +211,7 @@ impl GcReport {
         }
     }
 
-    /// Takes note of one delete.
+    /// Records the result of one delete.
     pub(super) fn note_delete(&mut self, name: ObjectName, bytes: u64, answer: Result<()>) {
         let class = self.class(name);
         match answer {

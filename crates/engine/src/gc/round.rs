@@ -21,10 +21,10 @@ use siltstone_base::{
     DatabaseId, Error, ErrorKind, JobId, ManifestId, ObjectName, PutOutcome, Result, UnixMillis,
 };
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
+use siltstone_manifest::gc::{Allowance, CollectDecision, ListedObject};
 use siltstone_manifest::ingest::JobApp;
 use siltstone_manifest::protocol::{
-    Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
+    Collect, CollectAction, ManifestAnswer, ManifestRequest, ProvenManifests,
 };
 use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, SinceLease, codec};
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub(crate) struct Collector {
     /// For so long a destroyed database is left as it is.
     pub(super) db_delete_grace: Duration,
     /// What is proven of manifests, so that each is read once.
-    known: Known,
+    known: ProvenManifests,
     pub(super) seen: LastRound,
     /// What the last round left for its age, and its bytes.
     young: Vec<(ObjectName, u64)>,
@@ -70,9 +70,9 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// One that goes by nothing: whatever it finds first is a reason for a round.
+    /// A collector without memory: any garbage that it finds is a reason for a round.
     pub(crate) fn new(objects: Objects, min_age: Duration, db_delete_grace: Duration) -> Collector {
-        let (known, seen) = (Known::default(), LastRound::default());
+        let (known, seen) = (ProvenManifests::default(), LastRound::default());
         let (young, progress) = (Vec::new(), Arc::default());
         Collector { objects, min_age, db_delete_grace, known, seen, young, progress }
     }
@@ -188,8 +188,8 @@ impl Collector {
         }
     }
 
-    /// Frees a store that is full, by writing no more than boundaries: whatever nobody needs goes,
-    /// however young.
+    /// Frees a store that is full, by writing no more than boundaries: it deletes all garbage of
+    /// any age.
     ///
     /// # Errors
     /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
@@ -209,8 +209,8 @@ impl Collector {
     }
 
     /// A round that neither asks for the time nor revokes: everything is old, or nothing is. Where
-    /// nothing is, it writes nothing at all: no boundary moves, and what goes is behind one that
-    /// stands, or nobody names it.
+    /// nothing is, it writes nothing at all: no boundary moves, and it deletes only objects behind
+    /// a present boundary and unreferenced ones.
     async fn round_without_time(
         &mut self,
         newest: &Arc<Manifest>,
@@ -325,7 +325,7 @@ struct Round<'a> {
     lengths: HashMap<ManifestId, u64>,
     /// The listing, and what becomes of each.
     listed: Vec<Listed>,
-    fates: Vec<Fate>,
+    fates: Vec<CollectDecision>,
     /// Lengths of what goes.
     bytes: HashMap<ObjectName, u64>,
     boundaries: BoundaryMaker,
@@ -396,7 +396,7 @@ impl<'a> Round<'a> {
         }
         self.fates = self.machine.fates().into_iter().map(|(_, fate)| fate).collect();
         let dead = self.listed.iter().zip(&self.fates);
-        let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
+        let dead = dead.filter(|(_, fate)| matches!(fate, CollectDecision::Dead(_)));
         self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
         if let Some(progress) = self.progress {
             progress.expect(self.bytes.len() as u64);
@@ -408,7 +408,7 @@ impl<'a> Round<'a> {
     /// What stays for its age alone.
     fn young(&self) -> Vec<(ObjectName, u64)> {
         let young = self.listed.iter().zip(&self.fates);
-        let young = young.filter(|(_, fate)| **fate == Fate::Young);
+        let young = young.filter(|(_, fate)| **fate == CollectDecision::Young);
         young.map(|(object, _)| (object.name, object.bytes)).collect()
     }
 

@@ -1,5 +1,5 @@
-//! A collector without a writer: rounds over many databases in one process, for as long as each
-//! database is there.
+//! A collector without a writer: runs rounds over many databases in one process, for as long as
+//! each database exists.
 
 use super::report::GcReport;
 use super::round::Collector;
@@ -16,29 +16,29 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Something that happened to one database, by its place in the list.
+/// An event of one database.
 #[derive(Debug)]
 pub enum GcEvent {
-    /// A round ended. Rounds that could find nothing are left out.
+    /// A round ended. Rounds that are skipped because they have no work emit no event.
     Round(Box<GcReport>),
-    /// A round failed; the next one comes after a pause.
+    /// A round failed. The next round starts after a pause.
     Failed(Error),
-    /// There is nothing more to do here.
-    Ended(Ended),
+    /// The work on this database ended.
+    Ended(EndReason),
 }
 
 /// Why the work on a database ended.
 #[derive(Clone, Debug)]
-pub enum Ended {
+pub enum EndReason {
     /// The database is gone: it was deleted, or destroyed, and removed.
     Gone(Error),
-    /// There has been no database since the start.
+    /// No database has existed since the start.
     Absent(Error),
 }
 
-/// Collects in all of `databases`, until each is gone; dropping the future stops it, anywhere,
-/// without harm. `tell` hears of every event, with the database's place in the list. Trouble with
-/// one database stops none of the others.
+/// Collects in all of `databases` until each is gone. The caller can safely drop the future at any
+/// point to stop it. `tell` receives every event, with the database's index in `databases`. An
+/// error in one database does not stop the others.
 pub async fn run(databases: Vec<Env>, options: GcOptions, tell: impl Fn(usize, GcEvent)) {
     let tell = &tell;
     let mut works: FuturesUnordered<_> = databases
@@ -52,8 +52,8 @@ pub async fn run(databases: Vec<Env>, options: GcOptions, tell: impl Fn(usize, G
     while works.next().await.is_some() {}
 }
 
-/// One database, until it is gone.
-async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
+/// Collects in one database until it is gone.
+async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> EndReason {
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
     let (mut pause, mut found) = (FIRST_PAUSE, false);
@@ -63,11 +63,11 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
                 (pause, found) = (FIRST_PAUSE, true);
                 options.interval
             }
-            Ok(false) if found => return Ended::Gone(gone(&env)),
-            Ok(false) => return Ended::Absent(no_database(&env)),
-            // A folder that was removed says so, where an object store lists nothing.
+            Ok(false) if found => return EndReason::Gone(gone(&env)),
+            Ok(false) => return EndReason::Absent(no_database(&env)),
+            // A removed folder gives NotFound, where an object store gives an empty list.
             Err(error) if found && error.kind() == ErrorKind::NotFound => {
-                return Ended::Gone(gone(&env).caused_by(error));
+                return EndReason::Gone(gone(&env).caused_by(error));
             }
             Err(error) => {
                 tell(GcEvent::Failed(error));
@@ -85,13 +85,13 @@ fn gone(env: &Env) -> Error {
         .with("store", format_args!("{:?}", env.store))
 }
 
-/// A round, if one could find anything; `false` when there is no database.
+/// Runs a round if one is due. Returns `false` if there is no database.
 async fn round(collector: &mut Collector, tell: &impl Fn(GcEvent)) -> Result<bool> {
     let Some(newest) = collector.look().await? else { return Ok(false) };
     if collector.is_due(&newest) {
         match collector.round(newest, None).await {
             Ok(report) => tell(GcEvent::Round(Box::new(report))),
-            // It went while the round ran.
+            // The database was removed while the round ran.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         }

@@ -1,5 +1,5 @@
-//! The ground: every effect (clock, randomness, spawning, the store), and what is told of work that
-//! is long, or dies.
+//! Access to every effect (clock, randomness, spawned tasks, the store), and reports of progress
+//! and of tasks that fail.
 
 pub(crate) mod buffers;
 pub(crate) mod counter;

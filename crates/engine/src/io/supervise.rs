@@ -52,7 +52,7 @@ pub(crate) fn watched(
     died: impl FnOnce(&Error) + Send + 'static,
 ) -> BoxFuture<'static, ()> {
     // Made here, so that a task which is dropped before its first step tells too.
-    let mut watch = Watch { died: Some(died) };
+    let mut watch = TaskWatch { died: Some(died) };
     Box::pin(async move {
         let ended = caught(name, task).await;
         if let (Some(died), Err(error)) = (watch.died.take(), ended) {
@@ -62,11 +62,11 @@ pub(crate) fn watched(
 }
 
 /// Tells of a task that is dropped before its end.
-struct Watch<F: FnOnce(&Error)> {
+struct TaskWatch<F: FnOnce(&Error)> {
     died: Option<F>,
 }
 
-impl<F: FnOnce(&Error)> Drop for Watch<F> {
+impl<F: FnOnce(&Error)> Drop for TaskWatch<F> {
     fn drop(&mut self) {
         if let Some(died) = self.died.take() {
             died(&Error::new(

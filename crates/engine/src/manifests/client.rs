@@ -106,7 +106,7 @@ async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Man
     }
 }
 
-/// Brings the first manifest of a database into being; somebody else's when that came first.
+/// Creates the first manifest of a database, or returns the one of another process that came first.
 pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
     let mut machine = Commit::found(initial, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
@@ -119,8 +119,8 @@ pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Ma
     }
 }
 
-/// Commits `edit`, once and by nobody's task: a caller that gives up, or meets an error, does not
-/// know the outcome. It must make the very same edit again, or one that holds whatever came of it.
+/// Commits `edit` once, in the caller's task: a caller that gives up, or meets an error, does not
+/// know the outcome. It must repeat the same edit, or make one that holds for either outcome.
 ///
 /// # Errors
 /// Why the edit was refused; Denied, Timeout, Corruption.
@@ -236,8 +236,8 @@ impl ManifestClient {
     }
 
     /// Looks for a newer state in passing: one read; with `thorough` a listing, which finds one
-    /// that no read of the next number can (rule M4). What it finds is learned, and nothing depends
-    /// on it: whether the database is still there is asked by whoever writes.
+    /// that no read of the next number can (rule M4). The client learns a newer state. No decision
+    /// depends on it: a writer checks by itself whether the database still exists.
     pub(crate) async fn glance(&self, thorough: bool) {
         let newest = self.sought(self.newest_known(), thorough).await.ok().flatten();
         if let Some(newest) = newest.filter(|newest| newest.database == self.database) {
@@ -259,25 +259,25 @@ impl ManifestClient {
     /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; what the store
     /// refuses for good; Corruption.
     pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
-        self.commit_through(edit, Patience::Endless).await?.map_err(Error::from)
+        self.commit_through(edit, RetryWindow::Endless).await?.map_err(Error::from)
     }
 
     /// Commits an edit of a compactor, which rivals of another process make as well: that one left
     /// open lands under a later commit is to that one a rival's, which it plans anew behind. So it
-    /// ends, and whoever asked for it is told why.
+    /// ends, and the caller gets the reason.
     ///
     /// # Errors
     /// Denied at once, and Timeout after the limit of a request, caused by the last refusal: the
     /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
     /// refuses for good; Corruption.
     pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
-        self.commit_through(edit, Patience::OneRequest).await
+        self.commit_through(edit, RetryWindow::OneRequest).await
     }
 
     async fn commit_through(
         &self,
         edit: Edit,
-        patience: Patience,
+        patience: RetryWindow,
     ) -> Result<Result<Arc<Manifest>, Refusal>> {
         let _turn = self.turn.lock().await;
         let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
@@ -302,7 +302,7 @@ impl ManifestClient {
                     self.observer.meets(&error);
                     let waited = clock.monotonic().saturating_sub(began);
                     let ends = waited >= self.objects.limit || error.kind() == ErrorKind::Denied;
-                    if ends && patience == Patience::OneRequest {
+                    if ends && patience == RetryWindow::OneRequest {
                         return Err(error);
                     }
                     clock.sleep(self.objects.env.jittered(pause)).await;
@@ -316,7 +316,7 @@ impl ManifestClient {
 
 /// For how long a commit goes on through troubles of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+enum RetryWindow {
     /// Until its outcome is settled.
     Endless,
     /// As long as a request may take.

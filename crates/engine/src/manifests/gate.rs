@@ -1,8 +1,9 @@
-//! The gate (RFC 0024): what this build cannot read, or must not change, is known where a manifest
-//! comes in, before anybody claims, fences, collects or writes.
+//! Compatibility checks (RFC 0024). Every manifest that is read is checked for features that this
+//! build cannot read or must not change, before any process claims, fences, collects or writes.
 //!
-//! Features that the manifest names are the manifest crate's to judge. Here stand those that every
-//! version could name already and that this build lacks; whoever builds one takes its line out.
+//! The manifest crate checks the features that the manifest lists by name. This module checks the
+//! features that every version could already name and that this build lacks. A change that
+//! implements such a feature removes its check.
 
 use crate::io::store::Store;
 use siltstone_base::{Error, ErrorKind, Result};
@@ -62,8 +63,8 @@ fn check_place(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     Err(manifest.ancestors.iter().fold(error, |error, one| error.with("ancestor", &one.location)))
 }
 
-/// As [`check`], and whether this build may change the database: asked by whoever does so with more
-/// than commits, which ask by themselves.
+/// Checks that this build may change the database. Commits check this themselves; operations that
+/// change the database by other means call this function.
 ///
 /// # Errors
 /// Unsupported, by name.

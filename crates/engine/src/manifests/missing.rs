@@ -1,4 +1,4 @@
-//! What is said where there is no database.
+//! Errors for an absent, destroyed, uninitialized or read-only database.
 
 use crate::io::env::Env;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result};
@@ -9,15 +9,16 @@ pub(crate) fn no_database(env: &Env) -> Error {
     nothing_here(env, "there is no database here; check the path")
 }
 
-/// For the one call that could have made it.
+/// The error for a call that can create the database with its `create` option.
 pub(crate) fn no_database_to_write(env: &Env) -> Error {
     nothing_here(env, "there is no database here; check the path, or open it with create")
 }
 
-/// Whether the database may be used.
+/// Checks that the database may be used.
 ///
 /// # Errors
-/// NotFound for one that was destroyed, Conflict for one that is not made yet, with the way out.
+/// NotFound for a destroyed database; Conflict for a database whose creation is incomplete. The
+/// error says what to do.
 pub(crate) fn check_lives(manifest: &Manifest) -> Result<()> {
     let refused = match (manifest.destroyed_at, manifest.initialized) {
         (Some(_), _) => Conflict::Destroyed,
@@ -27,7 +28,7 @@ pub(crate) fn check_lives(manifest: &Manifest) -> Result<()> {
     Err(Refusal::from(refused).into())
 }
 
-/// Whether the database may be written to.
+/// Checks that the database may be written to.
 ///
 /// # Errors
 /// As [`check_lives`]; Conflict for a mirror.

@@ -1,5 +1,5 @@
-//! Manifests, and the objects that the protocols speak of: the machines of the manifest crate say
-//! what to ask the store for, this asks (RFC 0004).
+//! Requests for manifests and the other objects of the protocols (RFC 0004). The state machines of
+//! the manifest crate choose the requests; this module sends them to the store.
 
 pub(crate) mod client;
 pub(crate) mod conditional_create;

@@ -32,7 +32,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Makes a database, of this schema, which ingest jobs may come `behind`, where there is none, and
-/// no more than `left`; somebody else's when that came first.
+/// no more than `left`. Returns another process's database if that came first.
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
@@ -92,7 +92,7 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
 }
 
 /// Manifests without those before them: a process that did not know yet that its database was
-/// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
+/// deleted left one, which does not count; or a part of a database was lost, which must not be
 /// covered by a new one: its collector would delete the rest. It counts as a database if all that
 /// the newest manifest needs is there.
 async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result<()> {
@@ -102,7 +102,7 @@ async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result
          backup",
     );
     if !boundary.is_none() && !objects.is_emptied(boundary).await? {
-        // Nothing may be created at or below it, and nobody can tell what comes above.
+        // Nothing may be created at or below it, and the numbers above it are unknown.
         return Err(left.with("object", ObjectName::ManifestBoundary(boundary)));
     }
     let newest = ids.last().copied().filter(|newest| *newest > boundary);

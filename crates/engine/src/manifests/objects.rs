@@ -3,7 +3,7 @@
 use super::gate;
 use crate::io::env::Env;
 use crate::io::store::Listed;
-use crate::io::store::retry::{Again, read_whole, with_retries};
+use crate::io::store::retry::{RetryPolicy, read_whole, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -98,7 +98,7 @@ impl Objects {
 
     /// As [`Objects::list_manifests`], with the ids of all manifests there are, ascending.
     pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
-        let mut again = Again::new(&self.env, self.limit);
+        let mut again = RetryPolicy::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary, end) = self.run_listed(after).await?;
             let shown = end.filter(|end| *end >= after);
@@ -195,7 +195,7 @@ impl Objects {
 
     /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
     /// one of its processes did not know yet. One of this database says that the ones between were
-    /// deleted by somebody else: going on without them would drop what they know.
+    /// deleted by another program: going on without them would drop their changes.
     async fn refuse_a_gap(&self, end: ManifestId, apart: ManifestId) -> Result<()> {
         let (last, stray) = (self.manifest(end).await?, self.manifest(apart).await?);
         let one = last.zip(stray).is_some_and(|(last, stray)| last.database == stray.database);
@@ -315,7 +315,7 @@ impl Objects {
         goes_on: impl Fn() -> Result<()>,
     ) -> Result<RecordListing> {
         let first = database.counts_from();
-        let mut again = Again::new(&self.env, self.limit);
+        let mut again = RetryPolicy::new(&self.env, self.limit);
         loop {
             let listing = self.records_listed(first).await?;
             if listing.newest > listing.boundary || listing.boundary == 0 {

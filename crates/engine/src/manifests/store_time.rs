@@ -32,14 +32,14 @@ pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Resul
     let bytes = Bytes::copy_from_slice(&envelope.encode());
     let mut creating = Creating::new(objects, bytes, attempt);
     for _ in 0..TRIES {
-        // Whatever the answer: a listing that shows the object tells the time.
+        // The outcome does not matter: a listing that shows the object gives the time.
         let created = creating.once(objects, name).await?;
         if let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) {
             return Err(full.clone().with("object", name));
         }
         let listed = objects.list(prefix::PROBE).await?;
         if let Some(object) = listed.iter().find(|object| object.name == name) {
-            // What cannot be deleted now a later round finds.
+            // If this delete fails, a later round of the collector deletes the object.
             drop(env.store.delete(name).await);
             return Ok(object.modified);
         }

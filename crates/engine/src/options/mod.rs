@@ -51,7 +51,7 @@ pub struct Options {
     /// [`Options::poll_interval`].
     pub manifest_poll_interval: Option<Duration>,
     /// Whether a reader leases what it reads.
-    pub reader_checkpoint: bool,
+    pub reader_lease: bool,
     /// What readers alone need.
     pub readers: Readers,
     /// Largest batch.
@@ -74,7 +74,7 @@ pub struct Options {
     pub deadline: Duration,
     /// Whether the writer compacts in the background.
     pub embedded_compactor: bool,
-    /// Whether the writer deletes in the background what nobody names any more.
+    /// Whether the writer deletes unreferenced objects in the background.
     pub embedded_gc: bool,
     /// When the writer's collector looks, and what it leaves.
     pub gc: Gc,
@@ -95,7 +95,7 @@ impl Default for Options {
             l0_manifest_commit_interval: Duration::from_millis(100),
             max_memtable_bytes: 256 << 20,
             manifest_poll_interval: None,
-            reader_checkpoint: true,
+            reader_lease: true,
             readers: Readers::default(),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             writes: Writes::default(),
@@ -242,7 +242,7 @@ impl Options {
     /// The line of the table for `name`.
     ///
     /// # Errors
-    /// Unsupported for options of parts not built yet, Invalid for names nobody knows.
+    /// Unsupported for options of parts not built yet, Invalid for unknown names.
     pub fn info(name: &str) -> Result<OptionInfo> {
         if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
             return Ok(*info);
@@ -304,7 +304,7 @@ impl Options {
             "manifest_poll_interval" => {
                 self.manifest_poll_interval = (value != OptionValue::Nothing).then(duration);
             }
-            "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
+            "reader_lease" => self.reader_lease = number != 0.0,
             "readers.checkpoint_lifetime" => self.readers.checkpoint_lifetime = duration(),
             "readers.max_staleness" => {
                 self.readers.max_staleness = (value != OptionValue::Nothing).then(duration);
@@ -343,7 +343,7 @@ impl Options {
         Ok(())
     }
 
-    /// The value of one option by name; `None` for a name nobody knows.
+    /// The value of one option by name; `None` for an unknown name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<OptionValue> {
         let seconds = |duration: Duration| OptionValue::Seconds(duration.as_secs_f64());
@@ -362,7 +362,7 @@ impl Options {
             "manifest_poll_interval" => {
                 self.manifest_poll_interval.map_or(OptionValue::Nothing, seconds)
             }
-            "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
+            "reader_lease" => OptionValue::Bool(self.reader_lease),
             "readers.checkpoint_lifetime" => seconds(self.readers.checkpoint_lifetime),
             "readers.max_staleness" => {
                 self.readers.max_staleness.map_or(OptionValue::Nothing, seconds)
@@ -542,7 +542,7 @@ mod tests {
         options.validate().unwrap();
     }
 
-    /// Whatever table an option stands in.
+    /// In every table of options.
     #[test]
     fn every_number_may_have_its_unit() {
         let mut options = Options::default();
@@ -607,7 +607,7 @@ mod tests {
         assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
     }
 
-    /// What somebody has to look through for the one that helps. A group counts as one.
+    /// The number of options that a user reads to find one. A group counts as one.
     #[test]
     fn there_are_few_options_at_the_top() {
         let names = Options::all().map(|info| info.name.split('.').next());

@@ -1,5 +1,5 @@
 //! The group of options that readers alone need. Whether they lease what they read stands at the
-//! top (`reader_checkpoint`).
+//! top (`reader_lease`).
 
 use std::time::Duration;
 

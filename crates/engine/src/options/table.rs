@@ -41,8 +41,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.0,
         3600.0,
         "Longest time a write waits in memory before its WAL object is sent. Shorter loses \
-         less when the process is killed and costs more PUTs; a write that somebody waits \
-         for is sent at once whatever this says.",
+         less when the process is killed and costs more PUTs; a write that a caller \
+         waits for is sent at once.",
     ),
     info(
         "flush_bytes",
@@ -99,11 +99,11 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.001,
         3600.0,
         "How often a reader looks for newer data, and a writer under load looks whether it was \
-         fenced. None: every second; a reader that has found nothing for a minute looks every \
-         four and a half, until something moves again.",
+         fenced. None: every second; a reader that has found nothing for a minute looks after a \
+         twentieth of the time without a change, from 4.5 to 45 seconds, until it finds one.",
     ),
     info(
-        "reader_checkpoint",
+        "reader_lease",
         OptionKind::Bool,
         0.0,
         1.0,
@@ -134,9 +134,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether a reader that follows goes on with the restored state when somebody makes a \
-         checkpoint the current state again. Otherwise it ends there, so that nobody goes back \
-         without knowing.",
+        "Whether a following reader continues with the restored state after a restore. Otherwise \
+         it ends there, so that no caller goes back in time unnoticed.",
     ),
     info(
         "max_batch_bytes",
@@ -227,7 +226,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether the writer deletes, in the background, what nobody names any more. Off, \
+        "Whether the writer deletes unreferenced objects in the background. Off, \
          garbage stays until `gc` or `run-gc` is called.",
     ),
     info(

@@ -1,24 +1,24 @@
-//! Answers that are there at once, or are a future.
+//! The result of a read: available at once, or a future. The core must never block a thread.
 
 use futures::future::BoxFuture;
 use siltstone_base::Result;
 use std::fmt;
 
-/// What a read gives: the answer itself while memory has it, a future when the store must be
-/// asked. The core blocks nowhere; blocking is the caller's choice.
+/// The result of a read: the value itself if memory has it, or a future that reads from the store.
+/// The engine never blocks; the caller chooses whether to block or to await.
 #[must_use = "a read does nothing until its answer is taken or awaited"]
 pub enum Answer<T> {
-    /// Memory had it.
+    /// Memory had the result.
     Ready(T),
-    /// The store is asked while this is awaited; it ends by the handle's deadline.
+    /// A future that reads from the store. It ends within the handle's deadline.
     Pending(BoxFuture<'static, Result<T>>),
 }
 
 impl<T> Answer<T> {
-    /// Waits where waiting is needed.
+    /// Returns the result, and awaits the future if there is one.
     ///
     /// # Errors
-    /// Those of the read: Unavailable, Timeout, Corruption, Denied.
+    /// The errors of the read: Unavailable, Timeout, Corruption, Denied.
     pub async fn wait(self) -> Result<T> {
         match self {
             Answer::Ready(value) => Ok(value),

@@ -1,7 +1,7 @@
 //! Many keys at once: one pin, sorted look-ups in probes, requests joined over the keys of a wave.
 //!
-//! What is in memory is answered without a pause. What is not is fetched in waves of a bounded
-//! size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
+//! Keys whose blocks are in memory are answered at once. Other blocks are fetched in waves of a
+//! bounded size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
 //!
 //! ```text
 //! keys in order:  [answered] [at work: what they lack is being fetched] [rest: not looked at yet]
@@ -12,9 +12,9 @@
 use super::Pin;
 use super::answer::Answer;
 use super::batch_probe::{BatchProbe, PROBE_KEYS, ProbeAnswer, ProbeKey};
-use super::get::{Fetched, Lookup, lookup};
+use super::get::{FetchedParts, Lookup, lookup};
 use super::keys::Keys;
-use super::missing::Lacking;
+use super::missing::MissingParts;
 use super::value::Value;
 use crate::cache::fetch::ReadContext;
 use siltstone_base::Result;
@@ -42,14 +42,14 @@ struct BatchGet {
 }
 
 /// Memory that is kept from one look-up of [`PROBE_KEYS`] keys to the next.
-struct Looks {
+struct ProbeScratch {
     probe: BatchProbe,
     found: Vec<ProbeAnswer>,
 }
 
 /// The keys that have no answer yet.
 #[derive(Default)]
-struct Looked {
+struct UnansweredKeys {
     /// They lack something.
     open: Vec<usize>,
     /// They were not looked at to the end, since there was no room for what they may lack.
@@ -76,7 +76,7 @@ pub(crate) fn get_many(
     let answers = vec![None; keys.len()];
     let rest = in_order(&keys).into();
     let mut many = BatchGet { rest, keys, answers, at_work: Vec::new(), pins: None };
-    let lacking = many.round(context, &pin, &mut Fetched::default())?;
+    let lacking = many.round(context, &pin, &mut FetchedParts::default())?;
     if lacking.is_empty() {
         return Ok(Answer::Ready(many.answers));
     }
@@ -84,7 +84,7 @@ pub(crate) fn get_many(
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = async {
             let mut lacking = lacking;
-            let mut fetched = Fetched::default();
+            let mut fetched = FetchedParts::default();
             many.count_pins();
             while !lacking.is_empty() {
                 fetched.fetch(&context, lacking.into_lacks()).await?;
@@ -113,11 +113,11 @@ impl BatchGet {
         &mut self,
         context: &ReadContext,
         pin: &Pin,
-        fetched: &mut Fetched,
-    ) -> Result<Lacking> {
+        fetched: &mut FetchedParts,
+    ) -> Result<MissingParts> {
         let mut looks =
-            Looks { probe: BatchProbe::default(), found: Vec::with_capacity(PROBE_KEYS) };
-        let mut lacking = Lacking::beside(fetched.bytes());
+            ProbeScratch { probe: BatchProbe::default(), found: Vec::with_capacity(PROBE_KEYS) };
+        let mut lacking = MissingParts::beside(fetched.bytes());
         let (mut still, mut waiting) = (Vec::new(), Vec::new());
         for positions in std::mem::take(&mut self.at_work).chunks(PROBE_KEYS) {
             let looked = self.look(&mut looks, (context, pin, fetched), positions, &mut lacking)?;
@@ -127,7 +127,7 @@ impl BatchGet {
         self.put_back(waiting);
         if still.is_empty() {
             fetched.end_wave();
-            lacking = Lacking::beside(fetched.bytes());
+            lacking = MissingParts::beside(fetched.bytes());
             let mut positions = Vec::with_capacity(PROBE_KEYS);
             while !self.rest.is_empty() && !lacking.is_full() {
                 positions.clear();
@@ -145,11 +145,11 @@ impl BatchGet {
     /// Looks up some keys, which ascend, as far as there is room for what they lack.
     fn look(
         &mut self,
-        looks: &mut Looks,
-        (context, pin, fetched): (&ReadContext, &Pin, &Fetched),
+        looks: &mut ProbeScratch,
+        (context, pin, fetched): (&ReadContext, &Pin, &FetchedParts),
         positions: &[usize],
-        lacking: &mut Lacking,
-    ) -> Result<Looked> {
+        lacking: &mut MissingParts,
+    ) -> Result<UnansweredKeys> {
         let BatchGet { keys, answers, pins, .. } = self;
         let mut wanted = [ProbeKey { key: &[][..], hash: 0 }; PROBE_KEYS];
         for (wanted, position) in wanted.iter_mut().zip(positions) {
@@ -158,7 +158,7 @@ impl BatchGet {
         }
         let wanted = wanted.get(..positions.len()).unwrap_or_default();
         looks.probe.look_up(&context.cache, pin, wanted, &mut looks.found);
-        let mut looked = Looked::default();
+        let mut looked = UnansweredKeys::default();
         for ((position, wanted), found) in positions.iter().zip(wanted).zip(looks.found.drain(..)) {
             let value = match found {
                 ProbeAnswer::Nothing => None,
@@ -169,7 +169,7 @@ impl BatchGet {
                 }
                 ProbeAnswer::Hard => {
                     match lookup(context, pin, wanted.key, wanted.hash, fetched)? {
-                        // Nobody may hold the block that it lies in but this answer.
+                        // Only this answer may hold the block that the value lies in.
                         Lookup::Done(value) => value.map(Value::compact),
                         Lookup::Lacking(more) => {
                             lacking.add(more);

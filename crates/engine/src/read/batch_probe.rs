@@ -1,29 +1,29 @@
-//! SlotsGuard-ups of many keys side by side, for the plain cases that most are.
+//! Lookups of many keys at once, for keys that are decided by plain values in memory.
 //!
-//! A look-up is a chain of loads, each from an address that the one before gave, and most of them
-//! wait for memory:
+//! A lookup is a chain of dependent loads: each load takes its address from the load before it, and
+//! most of them wait for memory:
 //!
 //! ```text
 //! memtable   slot of the index -> record -> buffer -> bytes
 //! table      line of the filter -> slot of the block -> block -> key -> value
 //! ```
-//! Where there are many runs, the filters of several are asked before any table is: most say no,
-//! and most keys then have one table left.
+//! If there are many runs, the probe checks the filters of several runs before it opens a table.
+//! Most filters answer no, so most keys have one table left.
 //!
-//! One key after the other, every wait is paid in full. Here all keys of a probe make one step of
-//! the chain before any makes the next: a dozen loads then wait together, for hardly longer than
-//! one. Between the loads of a step stands no locked instruction, which would wait for all of them
-//! first.
+//! A lookup of one key after the other pays every wait in full. A probe executes one step of the
+//! chain for all its keys before the next step: a dozen loads then wait at the same time, for
+//! hardly longer than a single load. No locked instruction may stand between the loads of a step,
+//! because it waits for all loads before it.
 //!
-//! A key is decided here when what decides it is a plain value in a memtable, or lies in blocks in
-//! memory that hold plain values alone, all of them visible; or when no filter knows it. Whatever
-//! else turns up (tombstones, operands, expiry, older versions, anything that is not in memory)
-//! leaves the key to [`lookup`](super::get::lookup), which knows all of that.
+//! A probe decides a key in three cases: a memtable has a plain value for it; the blocks that may
+//! hold it are in memory and hold only visible plain values; or no filter contains it. A probe must
+//! never decide any other key. Tombstones, operands, expiry times, older versions, and blocks that
+//! are not in memory leave the key to [`lookup`](super::get::lookup).
 
 use super::Pin;
 use super::value::Value;
 use crate::cache::blocks::BlockCache;
-use crate::cache::filters::{KeyFilters, Says};
+use crate::cache::filters::{FilterAnswer, KeyFilters};
 use crate::cache::metadata::OpenTable;
 use crate::cache::slots::SlotsGuard;
 use siltstone_base::Seq;
@@ -35,14 +35,14 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys of a probe. Each needs some ten lines of 64 bytes, and all of them are to stay in the
-/// 32 KiB of a first-level cache until they are used.
+/// Number of keys of a probe. Each key needs some ten cache lines of 64 bytes. The lines of all
+/// keys must fit into a first-level cache of 32 KiB until they are used.
 pub(super) const PROBE_KEYS: usize = 32;
-/// Lines of filters that are loaded before the first is looked at: half of that cache.
+/// Number of filter lines that are loaded before the first is evaluated: half of that cache.
 const LINES: usize = 256;
 
-/// So few runs are asked one after the other: each answers many of the keys, which the next one
-/// need not be asked for then.
+/// Up to this number of runs, the runs are probed one after the other: each run decides many keys,
+/// which are not looked up in the next run.
 const FEW_RUNS: usize = 4;
 
 /// One key of a probe.
@@ -52,50 +52,53 @@ pub(super) struct ProbeKey<'a> {
     pub(super) hash: u64,
 }
 
-/// What a probe found out about a key.
+/// The result of a probe for one key.
 pub(super) enum ProbeAnswer {
-    /// Nothing yet, as far as the probe has come; at its end: the key has no value.
+    /// During a probe: not decided yet. After a probe: the key has no value.
     Nothing,
     /// Its value.
     Value(Value),
-    /// It takes more than a probe can do.
+    /// The probe cannot decide the key.
     Hard,
 }
 
-/// A table that may hold a key.
+/// A table that may contain a key.
 struct TableProbe {
     key: usize,
     run: usize,
-    /// Its number among all tables.
+    /// The table's number among all tables.
     table: usize,
-    /// Whether its filter was asked and said yes.
+    /// Whether the table's filter was checked and contains the key.
     known: bool,
 }
 
-/// A block that a key is looked for in.
-struct Visit {
+/// A block in which a key is looked up.
+struct BlockProbe {
     key: usize,
-    /// Place in [`BatchProbe::tables`].
+    /// Index in [`BatchProbe::tables`].
     table: usize,
     block: u32,
 }
 
-/// Memory that is kept from probe to probe.
+/// Executes probes, and reuses its buffers from one probe to the next.
 #[derive(Default)]
 pub(super) struct BatchProbe {
-    /// For each key and each table that bounds allow: by key, newest table first.
+    /// One entry for each key and each table whose key range contains the key, ordered by key, and
+    /// for one key from the newest table to the oldest.
     asked: Vec<TableProbe>,
-    /// Open tables, by their numbers. They are kept, some of them: most probes ask the same.
+    /// Open tables with their numbers. Some stay from probe to probe, since most probes use the
+    /// same tables.
     tables: Vec<(usize, Arc<OpenTable>)>,
-    /// Where in `tables` each run's last one stands. Keys ascend, so a table's follow each other.
+    /// For each run, the index in `tables` of the table that was used last. Keys ascend, so the
+    /// keys of one table are adjacent.
     last_of_run: Vec<usize>,
-    visits: Vec<Visit>,
+    visits: Vec<BlockProbe>,
     blocks: Vec<(usize, Arc<Block>)>,
 }
 
 impl BatchProbe {
-    /// Looks `keys` up, which ascend; one answer a key. All probes of one `BatchProbe` have one
-    /// pin.
+    /// Looks up `keys`, which must ascend, and writes one answer for each key. All probes of one
+    /// `BatchProbe` must use the same pin.
     pub(super) fn look_up(
         &mut self,
         cache: &BlockCache,
@@ -105,7 +108,7 @@ impl BatchProbe {
     ) {
         answers.clear();
         if pin.tree.queue.is_some() {
-            // Between the memtables lie tables: each key goes its way alone.
+            // Queued ingests lie between the memtables in age. A probe does not look at them.
             answers.extend(keys.iter().map(|_| ProbeAnswer::Hard));
             return;
         }
@@ -118,7 +121,7 @@ impl BatchProbe {
         let filters = &*pin.tree.levels.filters;
         let runs = filters.bounds().runs();
         if self.tables.len() > 2 * runs {
-            // Long runs: those before are not asked again.
+            // Keys ascend, so the earlier tables of long runs are not needed again.
             self.tables.clear();
             self.last_of_run.clear();
         }
@@ -139,7 +142,7 @@ impl BatchProbe {
         prefetch_values(answers);
     }
 
-    /// Which tables of `runs` may hold the keys that have no answer yet.
+    /// Finds the tables of `runs` that may contain the undecided keys.
     fn ask_filters(
         &mut self,
         filters: &KeyFilters,
@@ -177,11 +180,11 @@ impl BatchProbe {
                 }
                 filter.may_contain_marked(&mut marks)
             });
-            asked.known = says == Says::Perhaps;
-            if says == Says::Nothing && !unknown.contains(&asked.table) {
+            asked.known = says == FilterAnswer::Perhaps;
+            if says == FilterAnswer::Nothing && !unknown.contains(&asked.table) {
                 unknown.push(asked.table);
             }
-            says != Says::No
+            says != FilterAnswer::No
         });
         drop(look);
         if !unknown.is_empty() {
@@ -189,7 +192,7 @@ impl BatchProbe {
         }
     }
 
-    /// The newest table that each key has left: which block of it is to be found.
+    /// Moves the newest remaining table of each key from `asked` to `visits`, and opens it.
     fn choose_tables(
         &mut self,
         filters: &KeyFilters,
@@ -228,12 +231,12 @@ impl BatchProbe {
                     return false;
                 }
             }
-            visits.push(Visit { key: asked.key, table: *last, block: 0 });
+            visits.push(BlockProbe { key: asked.key, table: *last, block: 0 });
             false
         });
     }
 
-    /// The blocks that the tables' indexes send the keys to.
+    /// Finds the block of each key in the index of its table.
     fn find_blocks(
         &mut self,
         cache: &BlockCache,
@@ -269,12 +272,12 @@ impl BatchProbe {
         }
     }
 
-    /// What the blocks say.
+    /// Looks up the keys in their blocks.
     fn in_blocks(&mut self, seq: Seq, keys: &[ProbeKey<'_>], answers: &mut [ProbeAnswer]) {
         let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
         black_box(self.blocks.iter().fold(0, |sum, (_, block)| sum ^ block.prefetch_head()));
-        // The arithmetic first and then the loads: so little stands between two of them that the
-        // processor looks ahead over most of a probe.
+        // Compute all addresses before the loads. Few instructions then lie between two loads, and
+        // the processor executes most of a probe's loads out of order.
         let mut around = [&[][..]; PROBE_KEYS];
         for (keys, (at, block)) in around.iter_mut().zip(&self.blocks) {
             *keys = block.keys_near(key_of(*at));
@@ -288,14 +291,14 @@ impl BatchProbe {
     }
 }
 
-/// What a block says of a key to a view at `seq`.
+/// The answer of a block for a key, in a view at `seq`.
 fn in_block(block: Arc<Block>, key: &[u8], seq: Seq) -> ProbeAnswer {
     if !block.is_plain(seq) {
         return ProbeAnswer::Hard;
     }
     let position = block.lower_bound(key, Seq::MAX);
     if position >= block.len() {
-        // It may begin in the block after.
+        // The key may begin in the next block.
         return ProbeAnswer::Hard;
     }
     if !block.is_key(position, key) {
@@ -305,7 +308,7 @@ fn in_block(block: Arc<Block>, key: &[u8], seq: Seq) -> ProbeAnswer {
     ProbeAnswer::Value(Value::of_block(block, range))
 }
 
-/// What a memtable says, of what in it is above `flushed` and at or below `seq`.
+/// Looks up the keys in a memtable, among versions above `flushed` and at or below `seq`.
 fn in_memtable(
     memtable: &Memtable,
     (flushed, seq): (Seq, Seq),
@@ -340,7 +343,7 @@ fn in_memtable(
     }
 }
 
-/// Prefetches the values: they are copied out next.
+/// Prefetches the values, which the caller copies next.
 fn prefetch_values(answers: &[ProbeAnswer]) {
     let mut values = [&[][..]; PROBE_KEYS];
     for (value, answer) in values.iter_mut().zip(answers) {

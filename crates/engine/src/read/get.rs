@@ -2,7 +2,7 @@
 
 use super::Pin;
 use super::answer::Answer;
-use super::mem_versions::{InMemtable, offer};
+use super::mem_versions::{MemtableAnswer, offer};
 use super::missing::KEPT_TABLES_BYTES;
 use super::queue::QueuedIngest;
 use super::value::{KeyEntry, Value};
@@ -14,7 +14,7 @@ use siltstone_base::entry::check_key;
 use siltstone_base::{BlockAddr, Result, Seq, SstId, TablePart};
 use siltstone_bloom::{Marks, key_hash};
 use siltstone_memtable::Memtable;
-use siltstone_merge::{Flow, Resolve};
+use siltstone_merge::{LookupStep, Resolve};
 use siltstone_sst::Block;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -25,11 +25,11 @@ pub(crate) enum Lookup {
     /// The answer.
     Done(Option<Value>),
     /// What must be fetched before the walk can answer.
-    Lacking(Vec<Lack>),
+    Lacking(Vec<MissingPart>),
 }
 
 /// Something that is not in memory.
-pub(crate) enum Lack {
+pub(crate) enum MissingPart {
     Metadata(Arc<TableHandle>),
     Block(Arc<OpenTable>, u32),
     /// Nothing but time: the caller may hold a lock that others wait for.
@@ -38,14 +38,14 @@ pub(crate) enum Lack {
 
 /// What was fetched for this read; the caches may have let go of it meanwhile.
 #[derive(Default)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedParts {
     tables: BTreeMap<TablePart, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
     /// Whether a look-up may run to its end: no caller holds a lock meanwhile.
     is_patient: bool,
 }
 
-impl Fetched {
+impl FetchedParts {
     fn table(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
         if self.tables.is_empty() {
             return handle.table();
@@ -84,17 +84,21 @@ impl Fetched {
 
     /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their
     /// distance allows.
-    pub(crate) async fn fetch(&mut self, context: &ReadContext, lacking: Vec<Lack>) -> Result<()> {
+    pub(crate) async fn fetch(
+        &mut self,
+        context: &ReadContext,
+        lacking: Vec<MissingPart>,
+    ) -> Result<()> {
         self.is_patient = true;
         let mut handles = BTreeMap::new();
         let mut wanted: BTreeMap<SstId, (Arc<OpenTable>, BTreeSet<u32>)> = BTreeMap::new();
         for lack in lacking {
             match lack {
-                Lack::Metadata(handle) => {
+                MissingPart::Metadata(handle) => {
                     handles.insert(handle.descriptor.part(), handle);
                 }
-                Lack::Turn => {}
-                Lack::Block(table, block) => {
+                MissingPart::Turn => {}
+                MissingPart::Block(table, block) => {
                     let id = table.descriptor().id;
                     wanted.entry(id).or_insert_with(|| (table, BTreeSet::new())).1.insert(block);
                 }
@@ -117,7 +121,7 @@ pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<
     check_key(key)?;
     let sampled = context.asked.gets.count().then(|| context.env.clock.monotonic());
     let hash = key_hash(key);
-    let lacking = match lookup(context, &pin, key, hash, &Fetched::default())? {
+    let lacking = match lookup(context, &pin, key, hash, &FetchedParts::default())? {
         Lookup::Done(value) => {
             if let Some(began) = sampled {
                 context.note(&context.asked.cached_gets, began);
@@ -141,9 +145,9 @@ async fn rounds(
     pin: &Pin,
     key: &[u8],
     hash: u64,
-    mut lacking: Vec<Lack>,
+    mut lacking: Vec<MissingPart>,
 ) -> Result<Option<Value>> {
-    let mut fetched = Fetched::default();
+    let mut fetched = FetchedParts::default();
     loop {
         fetched.fetch(context, lacking).await?;
         match lookup(context, pin, key, hash, &fetched)? {
@@ -161,14 +165,14 @@ pub(crate) fn get_entry(
 ) -> Result<Answer<Option<KeyEntry>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    let mut lacking = match look_up_entry(context, &pin, key, &Fetched::default())? {
+    let mut lacking = match look_up_entry(context, &pin, key, &FetchedParts::default())? {
         EntryLookup::Done(entry) => return Ok(Answer::Ready(entry)),
         EntryLookup::Lacking(lacking) => lacking,
     };
     let (context, key) = (context.clone(), key.to_vec());
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = async {
-            let mut fetched = Fetched::default();
+            let mut fetched = FetchedParts::default();
             loop {
                 fetched.fetch(&context, lacking).await?;
                 match look_up_entry(&context, &pin, &key, &fetched)? {
@@ -184,14 +188,14 @@ pub(crate) fn get_entry(
 /// What a walk for an entry found.
 enum EntryLookup {
     Done(Option<KeyEntry>),
-    Lacking(Vec<Lack>),
+    Lacking(Vec<MissingPart>),
 }
 
 fn look_up_entry(
     context: &ReadContext,
     pin: &Pin,
     key: &[u8],
-    fetched: &Fetched,
+    fetched: &FetchedParts,
 ) -> Result<EntryLookup> {
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view).noting_newest();
@@ -214,7 +218,7 @@ pub(crate) fn lookup(
     pin: &Pin,
     key: &[u8],
     hash: u64,
-    fetched: &Fetched,
+    fetched: &FetchedParts,
 ) -> Result<Lookup> {
     let view = pin.view(context);
     walk(context, pin, (key, hash), fetched, &mut Resolve::new(key, &view))
@@ -225,7 +229,7 @@ fn walk(
     context: &ReadContext,
     pin: &Pin,
     (key, hash): (&[u8], u64),
-    fetched: &Fetched,
+    fetched: &FetchedParts,
     resolve: &mut Resolve<'_>,
 ) -> Result<Lookup> {
     let mut queued = pin.tree.queued();
@@ -240,11 +244,11 @@ fn walk(
             delete_in_memtable(memtable, (pin, seq), key, resolve);
         }
         match offer((memtable, pin), (key, hash, seq), resolve, fetched.is_patient)? {
-            InMemtable::Value(value) => return Ok(Lookup::Done(Some(value))),
-            InMemtable::Absent => return Ok(Lookup::Done(None)),
-            InMemtable::Folded => return folded(resolve),
-            InMemtable::NeedTurn => return Ok(Lookup::Lacking(vec![Lack::Turn])),
-            InMemtable::NeedOlder => {}
+            MemtableAnswer::Value(value) => return Ok(Lookup::Done(Some(value))),
+            MemtableAnswer::Absent => return Ok(Lookup::Done(None)),
+            MemtableAnswer::Folded => return folded(resolve),
+            MemtableAnswer::NeedTurn => return Ok(Lookup::Lacking(vec![MissingPart::Turn])),
+            MemtableAnswer::NeedOlder => {}
         }
         if resolve.is_deleted_below() {
             return folded(resolve);
@@ -277,7 +281,7 @@ fn in_queue(
     queued: &[Arc<QueuedIngest>],
     (context, pin): (&ReadContext, &Pin),
     (key, hash): (&[u8], u64),
-    fetched: &Fetched,
+    fetched: &FetchedParts,
     resolve: &mut Resolve<'_>,
 ) -> Result<Option<Lookup>> {
     let mut tables = TableWalk { context, fetched, key, seq: pin.seq, hash, lacking: vec![] };
@@ -287,9 +291,9 @@ fn in_queue(
             continue;
         };
         match tables.visit(handle, false, resolve)? {
-            Some(Decided::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
-            Some(Decided::Absent) => return Ok(Some(Lookup::Done(None))),
-            Some(Decided::Folded) => return folded(resolve).map(Some),
+            Some(KeyDecision::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
+            Some(KeyDecision::Absent) => return Ok(Some(Lookup::Done(None))),
+            Some(KeyDecision::Folded) => return folded(resolve).map(Some),
             None if resolve.is_deleted_below() => return folded(resolve).map(Some),
             // What is older may be looked at only once this is known.
             None if !tables.lacking.is_empty() => {
@@ -310,9 +314,9 @@ fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, resolve: &mut Resolve<'_>) ->
         for (at, known) in filters.ask(from, &sought, &mut marks).tables() {
             let Some(handle) = filters.table(at) else { continue };
             match tables.visit(handle, known, resolve)? {
-                Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
-                Some(Decided::Absent) => return Ok(Lookup::Done(None)),
-                Some(Decided::Folded) => return folded(resolve),
+                Some(KeyDecision::Value(value)) => return Ok(Lookup::Done(Some(value))),
+                Some(KeyDecision::Absent) => return Ok(Lookup::Done(None)),
+                Some(KeyDecision::Folded) => return folded(resolve),
                 None if resolve.is_deleted_below() => break 'older,
                 None => {}
             }
@@ -345,7 +349,7 @@ fn folded(resolve: &mut Resolve<'_>) -> Result<Lookup> {
 }
 
 /// How a table decides a look-up.
-enum Decided {
+enum KeyDecision {
     Value(Value),
     Absent,
     Folded,
@@ -355,11 +359,11 @@ enum Decided {
 /// only to name what else will be needed.
 struct TableWalk<'a> {
     context: &'a ReadContext,
-    fetched: &'a Fetched,
+    fetched: &'a FetchedParts,
     key: &'a [u8],
     seq: Seq,
     hash: u64,
-    lacking: Vec<Lack>,
+    lacking: Vec<MissingPart>,
 }
 
 impl TableWalk<'_> {
@@ -370,9 +374,9 @@ impl TableWalk<'_> {
         handle: &Arc<TableHandle>,
         known: bool,
         resolve: &mut Resolve<'_>,
-    ) -> Result<Option<Decided>> {
+    ) -> Result<Option<KeyDecision>> {
         let Some(table) = self.fetched.table(handle) else {
-            self.lacking.push(Lack::Metadata(Arc::clone(handle)));
+            self.lacking.push(MissingPart::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
         if !known {
@@ -387,7 +391,7 @@ impl TableWalk<'_> {
         let mut visited = None;
         while let Some(block) = table.find_block(self.key, seq).filter(|b| Some(*b) != visited) {
             let Some(data) = self.fetched.block(self.context, &table, block) else {
-                self.lacking.push(Lack::Block(table, block));
+                self.lacking.push(MissingPart::Block(table, block));
                 return Ok(None);
             };
             if !self.lacking.is_empty() {
@@ -417,7 +421,7 @@ impl TableWalk<'_> {
             let position = block.lower_bound(self.key, Seq::MAX);
             if block.is_key(position, self.key) {
                 let value = Value::of_block(Arc::clone(block), block.value_range(position));
-                return Ok(Versions::Decided(Decided::Value(value)));
+                return Ok(Versions::Decided(KeyDecision::Value(value)));
             }
             let ended = position < block.len();
             return Ok(if ended { Versions::Ended } else { Versions::Beyond(seq) });
@@ -429,14 +433,14 @@ impl TableWalk<'_> {
                 return Ok(Versions::Ended);
             }
             match resolve.push(entry)? {
-                Flow::Value => {
+                LookupStep::Value => {
                     let range = block.value_range(position);
                     let value = Value::of_block(Arc::clone(block), range);
-                    return Ok(Versions::Decided(Decided::Value(value)));
+                    return Ok(Versions::Decided(KeyDecision::Value(value)));
                 }
-                Flow::Absent => return Ok(Versions::Decided(Decided::Absent)),
-                Flow::Folded => return Ok(Versions::Decided(Decided::Folded)),
-                Flow::NeedOlder => older = entry.seq.minus(1),
+                LookupStep::Absent => return Ok(Versions::Decided(KeyDecision::Absent)),
+                LookupStep::Folded => return Ok(Versions::Decided(KeyDecision::Folded)),
+                LookupStep::NeedOlder => older = entry.seq.minus(1),
             }
             position += 1;
         }
@@ -446,7 +450,7 @@ impl TableWalk<'_> {
 }
 
 enum Versions {
-    Decided(Decided),
+    Decided(KeyDecision),
     /// The key has no more versions in this table.
     Ended,
     /// Versions from here on down may follow in the next block.

@@ -1,21 +1,21 @@
 //! A list of keys in one buffer.
 
-/// Keys, one after the other in one buffer: no allocation a key, and neighbours lie together.
+/// A list of keys in one contiguous buffer, without an allocation for each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     bytes: Vec<u8>,
-    /// Where each key ends.
+    /// End offset of each key.
     ends: Vec<usize>,
 }
 
 impl Keys {
-    /// No keys, with room for so many.
+    /// An empty list with capacity for a number of keys.
     #[must_use]
     pub fn with_capacity(keys: usize) -> Self {
         Keys { bytes: Vec::new(), ends: Vec::with_capacity(keys) }
     }
 
-    /// No keys, with room for so many of so many bytes.
+    /// An empty list with capacity for a number of keys and for their bytes.
     pub(crate) fn with_room(keys: usize, bytes: usize) -> Self {
         Keys { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(keys) }
     }
@@ -26,19 +26,19 @@ impl Keys {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many.
+    /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Key number `position`; empty past the end, which no key is.
+    /// The key at index `position`. Past the end the result is empty, which is not a valid key.
     #[must_use]
     #[inline]
     pub fn key(&self, position: usize) -> &[u8] {
@@ -47,7 +47,7 @@ impl Keys {
         self.bytes.get(start..end(position)).unwrap_or_default()
     }
 
-    /// All of them, in their order.
+    /// Iterates over the keys in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|position| self.key(position))
     }

@@ -9,7 +9,7 @@ use super::Pin;
 use super::value::Value;
 use siltstone_base::{Entry, Kind, Result, Seq};
 use siltstone_memtable::{MemVersion, Memtable, OperandFold, Versions};
-use siltstone_merge::{Flow, Resolve};
+use siltstone_merge::{LookupStep, Resolve};
 
 /// Operands that are walked before they are folded into one. Below it a walk costs less than what
 /// keeps the fold.
@@ -18,7 +18,7 @@ const RUN: usize = 128;
 const VERSIONS_AT_ONCE: usize = 2048;
 
 /// How a memtable decides a look-up.
-pub(super) enum InMemtable {
+pub(super) enum MemtableAnswer {
     Value(Value),
     Absent,
     Folded,
@@ -45,7 +45,7 @@ pub(super) fn offer(
     (key, hash, seq): (&[u8], u64, Seq),
     resolve: &mut Resolve<'_>,
     is_patient: bool,
-) -> Result<InMemtable> {
+) -> Result<MemtableAnswer> {
     let flushed = pin.tree.flushed_seq;
     let mut versions = memtable.versions(key, hash, seq);
     let mut run: Option<OperandRun<'_>> = None;
@@ -59,10 +59,12 @@ pub(super) fn offer(
         if entry.kind != Kind::Merge || entry.expires_at.is_some() || resolve.is_deleted_below() {
             keep_fold(run.take(), &versions, resolve);
             match resolve.push(entry)? {
-                Flow::Value => return Ok(InMemtable::Value(Value::of_memtable(version.shared()))),
-                Flow::Absent => return Ok(InMemtable::Absent),
-                Flow::Folded => return Ok(InMemtable::Folded),
-                Flow::NeedOlder => {}
+                LookupStep::Value => {
+                    return Ok(MemtableAnswer::Value(Value::of_memtable(version.shared())));
+                }
+                LookupStep::Absent => return Ok(MemtableAnswer::Absent),
+                LookupStep::Folded => return Ok(MemtableAnswer::Folded),
+                LookupStep::NeedOlder => {}
             }
         } else {
             let before = resolve.operands();
@@ -84,11 +86,11 @@ pub(super) fn offer(
         }
         offered += 1;
         if offered >= VERSIONS_AT_ONCE && !is_patient {
-            return Ok(InMemtable::NeedTurn);
+            return Ok(MemtableAnswer::NeedTurn);
         }
     }
     keep_fold(run, &versions, resolve);
-    Ok(InMemtable::NeedOlder)
+    Ok(MemtableAnswer::NeedOlder)
 }
 
 /// Folds the operands of a long run into one, for this look-up and for the next.

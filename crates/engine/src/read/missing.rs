@@ -1,6 +1,6 @@
 //! What the keys of a wave lack, and what fetching it will take of memory.
 
-use super::get::Lack;
+use super::get::MissingPart;
 use crate::cache::fetch::COALESCE_GAP_BYTES;
 use siltstone_base::{SstId, TablePart};
 use siltstone_sst::{Codec, Table};
@@ -17,8 +17,8 @@ const WAVE_KEYS: usize = 4096;
 
 /// What is lacking, each once.
 #[derive(Default)]
-pub(super) struct Lacking {
-    lacks: Vec<Lack>,
+pub(super) struct MissingParts {
+    lacks: Vec<MissingPart>,
     seen: BTreeSet<(Option<TablePart>, Option<u32>)>,
     /// Where the last read of each table ends. Keys ascend, and so do its blocks.
     ends: BTreeMap<SstId, u64>,
@@ -26,10 +26,10 @@ pub(super) struct Lacking {
     bytes: usize,
 }
 
-impl Lacking {
+impl MissingParts {
     /// Nothing, beside what is held already.
-    pub(super) fn beside(held: usize) -> Lacking {
-        Lacking { bytes: held, ..Lacking::default() }
+    pub(super) fn beside(held: usize) -> MissingParts {
+        MissingParts { bytes: held, ..MissingParts::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,13 +42,15 @@ impl Lacking {
     }
 
     /// What one more key lacks.
-    pub(super) fn add(&mut self, more: Vec<Lack>) {
+    pub(super) fn add(&mut self, more: Vec<MissingPart>) {
         self.keys += 1;
         for lack in more {
             let id = match &lack {
-                Lack::Metadata(handle) => (Some(handle.descriptor.part()), None),
-                Lack::Block(table, block) => (Some(table.descriptor().id.into()), Some(*block)),
-                Lack::Turn => (None, None),
+                MissingPart::Metadata(handle) => (Some(handle.descriptor.part()), None),
+                MissingPart::Block(table, block) => {
+                    (Some(table.descriptor().id.into()), Some(*block))
+                }
+                MissingPart::Turn => (None, None),
             };
             if self.seen.insert(id) {
                 self.bytes = self.bytes.saturating_add(self.bytes_for(&lack));
@@ -57,22 +59,22 @@ impl Lacking {
         }
     }
 
-    pub(super) fn into_lacks(self) -> Vec<Lack> {
+    pub(super) fn into_lacks(self) -> Vec<MissingPart> {
         self.lacks
     }
 
     /// What is read, with what lies between the blocks of one request, and what it decodes to. A
     /// block without a codec is as long as it is stored; of others a table says what it aimed at,
     /// which only a single entry exceeds.
-    fn bytes_for(&mut self, lack: &Lack) -> usize {
+    fn bytes_for(&mut self, lack: &MissingPart) -> usize {
         let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match lack {
-            Lack::Metadata(handle) => {
+            MissingPart::Metadata(handle) => {
                 let tail = Table::tail_range(&handle.descriptor);
                 length(tail.end.saturating_sub(tail.start)).saturating_mul(2)
             }
-            Lack::Turn => 0,
-            Lack::Block(table, block) => {
+            MissingPart::Turn => 0,
+            MissingPart::Block(table, block) => {
                 let Some(range) = table.block_range(*block) else { return 0 };
                 let stored = length(range.end.saturating_sub(range.start));
                 let options = &table.properties().options;

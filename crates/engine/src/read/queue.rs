@@ -26,7 +26,7 @@ pub(crate) struct QueuedIngest {
     pub(crate) layers: Vec<Vec<SstDescriptor>>,
     /// The same as they are read, the newest first.
     runs: Vec<TableRun>,
-    /// The tables of the version that installed it: whoever still reads the element keeps the
+    /// The tables of the version that installed it: a read that still uses the element keeps the
     /// checkpoint of that version (rule Q3).
     pub(crate) installed: OnceLock<Arc<Levels>>,
 }
@@ -50,7 +50,7 @@ impl QueuedIngest {
         Arc::new(QueuedIngest { brings, first, last, layers, runs, installed })
     }
 
-    /// That of a record of the log, for whoever replays it.
+    /// The queued ingest of a log record, for replay.
     ///
     /// # Errors
     /// As [`layers_of`].

@@ -1,11 +1,12 @@
-//! Rows in columns: Arrow's binary layout, so that they can be handed over without another copy.
+//! Rows in columns, in the binary layout of Arrow, so that a binding can pass them on without a
+//! copy.
 
 /// A column of byte strings: `offsets[i]..offsets[i + 1]` of `bytes` is row `i`.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// Row boundaries, one more than rows, starting with 0.
     pub offsets: Vec<i32>,
-    /// All rows, one after the other; at most 2^31 - 1 bytes.
+    /// The bytes of all rows, concatenated; at most 2^31 - 1 bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -70,13 +71,13 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows.
+    /// An empty batch of rows.
     #[must_use]
     pub fn new() -> Self {
         Rows::default()
     }
 
-    /// No rows, with room for so many of these bytes.
+    /// An empty batch with capacity for a number of rows and bytes.
     #[must_use]
     pub fn with_capacity(rows: usize, key_bytes: usize, value_bytes: usize) -> Self {
         Rows {
@@ -85,7 +86,7 @@ impl Rows {
         }
     }
 
-    /// Forgets all but the first `rows`.
+    /// Removes all rows after the first `rows`.
     pub fn truncate(&mut self, rows: usize) {
         self.keys.truncate(rows);
         self.values.truncate(rows);
@@ -97,13 +98,13 @@ impl Rows {
         self.values.pass(rows);
     }
 
-    /// How many rows.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.offsets.len() - 1
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -121,7 +122,7 @@ impl Rows {
         Some((self.keys.get(row)?, self.values.get(row)?))
     }
 
-    /// Forgets the rows and keeps the memory.
+    /// Removes all rows and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.keys.clear();
         self.values.clear();

@@ -68,7 +68,7 @@ pub enum Fill {
     End,
 }
 
-/// What a scan keeps alive, whatever that is to its maker.
+/// An object that a scan keeps alive.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
 
 /// Who knows what it means that a table is gone which a scan reads.
@@ -129,7 +129,7 @@ impl Scan {
     }
 
     /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
-    /// whatever its size), as far as memory has them.
+    /// of any size), as far as memory has them.
     ///
     /// # Errors
     /// Corruption; what the merge operator raised. The scan is over then.
@@ -174,8 +174,8 @@ impl Scan {
         mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<Fill> {
         let filled = self.each_running(|key, value| {
-            // For the length of a row, and not of a call: who folds operands, and who takes rows,
-            // may wait for somebody who commits the transaction meanwhile, and so for this.
+            // For the length of a row, and not of a call: a merge operator, and the consumer of
+            // rows, may wait for a thread that commits the transaction, and so for this lock.
             noted.lock().row(key);
             take(key, value)
         })?;
@@ -283,13 +283,13 @@ impl Scan {
     }
 
     /// The same in the order of the runs, with what of them is in memory.
-    fn reached(&self) -> Vec<Reached<'_>> {
+    fn reached(&self) -> Vec<OverlappingTable<'_>> {
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
         let runs = &self.pin.tree.levels.runs;
         let mut reached = Vec::with_capacity(runs.len());
         for (run, tables) in runs.iter().map(|run| run.overlapping(start, end)).enumerate() {
             let first = if self.range.reverse { tables.len().saturating_sub(1) } else { 0 };
-            reached.extend(tables.iter().enumerate().map(|(at, handle)| Reached {
+            reached.extend(tables.iter().enumerate().map(|(at, handle)| OverlappingTable {
                 run,
                 handle,
                 entered: at == first,
@@ -368,9 +368,9 @@ impl Scan {
         Ok(())
     }
 
-    /// Finds the blocks where the first seek enters tables, as far as they are in memory. What it
-    /// will touch there is prefetched, of all of them side by side.
-    fn hold_first_blocks(&self, reached: &mut [Reached<'_>]) {
+    /// Finds the blocks where the first seek enters tables, as far as they are in memory. The
+    /// memory that it will touch there is prefetched for all tables together.
+    fn hold_first_blocks(&self, reached: &mut [OverlappingTable<'_>]) {
         let mut looks = Vec::with_capacity(reached.len());
         for one in reached.iter_mut().filter(|one| one.entered) {
             if let Some(table) = &one.table
@@ -394,7 +394,7 @@ impl Scan {
     }
 
     /// Makes the merge of what was `reached`; tables that the scan opens first are open.
-    fn begin(&self, mut reached: Vec<Reached<'_>>) -> ScanState {
+    fn begin(&self, mut reached: Vec<OverlappingTable<'_>>) -> ScanState {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let tree = &self.pin.tree;
         let cover = self.cover(reached.iter().filter_map(|one| one.table.as_deref()));
@@ -444,7 +444,7 @@ impl Scan {
 }
 
 /// A table that overlaps the range of a scan.
-struct Reached<'t> {
+struct OverlappingTable<'t> {
     /// Number of its run.
     run: usize,
     handle: &'t Arc<TableHandle>,
@@ -456,7 +456,7 @@ struct Reached<'t> {
     held: Option<(u32, Arc<Block>)>,
 }
 
-impl Reached<'_> {
+impl OverlappingTable<'_> {
     /// Whether the scan opens it before it begins: it enters it first, or it must know its range
     /// deletes, which hide what lies in others.
     fn opens_first(&self) -> bool {

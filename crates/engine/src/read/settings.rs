@@ -1,4 +1,5 @@
-//! What a handle brings against what the database records.
+//! Checks the settings of a handle, such as its merge operator, against those that the database
+//! records.
 
 use crate::cache::fetch::ReadContext;
 use crate::manifests::gate::FILTER;
@@ -7,8 +8,8 @@ use siltstone_base::Result;
 use siltstone_manifest::{Manifest, Settings};
 use siltstone_merge::built_in;
 
-/// Checks what a reader brings against what the database records, and takes up a built-in operator
-/// that was not brought.
+/// Checks a reader's settings against the recorded ones, and uses the recorded operator if it is
+/// built in and the reader has none.
 pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Result<()> {
     check_lives(manifest)?;
     let brought = Settings {
@@ -21,15 +22,15 @@ pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Resu
     Ok(())
 }
 
-/// Takes up where ancestors lie, and the operator that the database records, where it is built in
-/// and none was brought.
+/// Adopts the recorded locations of ancestors, and the recorded operator if it is built in and the
+/// handle has none.
 pub(crate) fn take_up(manifest: &Manifest, context: &ReadContext) {
     context.ancestors.learn(manifest);
     let recorded = manifest.settings.merge_operator.as_deref();
     if context.operator().is_none()
         && let Some(operator) = recorded.and_then(built_in)
     {
-        // Whoever was quicker took up the same.
+        // A concurrent call may have set the operator first; it has set the same one.
         let _ = context.operator.set(operator);
     }
 }

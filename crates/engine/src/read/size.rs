@@ -1,5 +1,5 @@
-//! About how much a range holds, by metadata alone: what the manifest says of tables, the indexes
-//! of those at the edges, and the memtables (RFC 0026).
+//! Estimates the size of a range from metadata: the manifest's table descriptions, the indexes of
+//! the tables at the edges, and the memtables (RFC 0026). An estimate must never read a block.
 
 use super::Pin;
 use super::answer::Answer;
@@ -11,14 +11,15 @@ use siltstone_base::SstDescriptor;
 use siltstone_sst::Table;
 use std::sync::Arc;
 
-/// About how much a range holds, as it is stored: older versions and tombstones count until a
-/// compaction drops them, and what they hide with them.
+/// The estimated stored size of a range. Older versions, tombstones and the rows that they hide
+/// count until a compaction drops them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes of the blocks in tables that may hold keys of the range, and of memtables: at most two
-    /// blocks a layer too many.
+    /// Bytes of the table blocks that may contain keys of the range, and of memtables. The estimate
+    /// exceeds the exact number by at most two blocks per layer.
     pub bytes: u64,
-    /// Entries. Of a table at an edge of the range they are taken as spread evenly over its bytes.
+    /// Number of entries. The entries of a table at an edge of the range are assumed to be spread
+    /// evenly over its bytes.
     pub rows: u64,
 }
 
@@ -28,7 +29,7 @@ impl Size {
         self.rows += rows;
     }
 
-    /// Adds what of a table lies in `[start, end)`.
+    /// Adds the part of a table in `[start, end)`.
     fn add_part(&mut self, table: &Table, start: Option<&[u8]>, end: Option<&[u8]>) {
         let descriptor = table.descriptor();
         // What is not visible is not there.
@@ -40,14 +41,14 @@ impl Size {
     }
 }
 
-/// Whether all of a table lies in the range.
+/// Whether the table lies completely in the range.
 fn is_inside(descriptor: &SstDescriptor, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
     !descriptor.is_cut()
         && start.is_none_or(|start| start <= descriptor.first_key.as_ref())
         && end.is_none_or(|end| descriptor.last_key.as_ref() < end)
 }
 
-/// About how much `range` holds; its direction and limit mean nothing. No block is read.
+/// Estimates the size of `range`. Its direction and limit have no effect. Reads no block.
 pub(crate) fn approximate_size(context: &ReadContext, pin: &Pin, range: ScanRange) -> Answer<Size> {
     let mut size = Size::default();
     let (start, end) = (range.start.as_deref(), range.end.as_deref());
@@ -77,7 +78,7 @@ pub(crate) fn approximate_size(context: &ReadContext, pin: &Pin, range: ScanRang
     if missing.is_empty() {
         return Answer::Ready(size);
     }
-    // What keeps the tables from a collector.
+    // Keeps the collector from deleting the tables.
     let (context, tree) = (context.clone(), Arc::clone(tree));
     Answer::Pending(Box::pin(async move {
         let _kept = tree;

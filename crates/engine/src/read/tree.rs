@@ -1,5 +1,5 @@
 //! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
-//! a new one, and whoever still reads the old one keeps all of it alive.
+//! a new one, and a read of the old one keeps all of it alive.
 
 use super::queue::{IngestQueue, QueuedIngest};
 use crate::cache::filters::KeyFilters;

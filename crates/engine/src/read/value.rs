@@ -1,4 +1,4 @@
-//! A value handed out without a copy: a view into the memtable's buffer or into a cached block.
+//! Values that are returned without a copy: views into a memtable's buffer or a cached block.
 
 use siltstone_base::{Seq, UnixMillis};
 use siltstone_memtable::MemEntry;
@@ -7,19 +7,20 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A value. Keeps what it lies in alive; copy it out (`to_vec`) to keep it for long.
+/// A value. It keeps the memtable buffer or block that contains it alive. Copy it with `to_vec` to
+/// keep it for long.
 #[derive(Clone)]
 pub struct Value(ValuePlace);
 
-/// A value, and what is known of it.
+/// A value with its expiry time and sequence number.
 #[derive(Clone, Debug)]
 pub struct KeyEntry {
     /// The value.
     pub value: Value,
-    /// When it ends.
+    /// When it expires; `None`: it does not expire.
     pub expires_at: Option<UnixMillis>,
-    /// The number of the write that it is of, of several operands of the newest one; `None` where a
-    /// compaction has found that nobody needs it any more.
+    /// The sequence number of its write; for several merge operands, that of the newest. `None` if
+    /// a compaction has removed the number because no reader needed it.
     pub seq: Option<Seq>,
 }
 
@@ -39,7 +40,7 @@ impl Value {
         Value(ValuePlace::Block(block, range))
     }
 
-    /// Bytes of a block that it keeps alive besides its own.
+    /// Bytes of its block that it keeps alive in addition to its own bytes.
     pub(crate) fn bytes_beside(&self) -> usize {
         match &self.0 {
             ValuePlace::Block(block, range) => block.memory_bytes().saturating_sub(range.len()),
@@ -47,7 +48,7 @@ impl Value {
         }
     }
 
-    /// Copies it out of its block.
+    /// Copies the value out of its block.
     pub(crate) fn own(&mut self) {
         if let ValuePlace::Block(..) = self.0 {
             *self = Value::of_bytes(self);

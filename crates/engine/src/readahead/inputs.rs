@@ -5,7 +5,7 @@
 //! two waves a table are on their way or at hand: one is used up while the next one comes.
 
 pub(crate) use super::prefetch::PrefetchBytes;
-use super::prefetch::{TablePrefetch, Wave};
+use super::prefetch::{BlockWave, TablePrefetch};
 use crate::cache::fetch::ReadContext;
 use crate::io::buffers::Buffers;
 use crate::io::store::profile::Profile;
@@ -30,7 +30,7 @@ pub(crate) fn buffers() -> Buffers {
     Buffers::keeping(BUFFERS, 2 * Profile::MEMORY.input_bytes as usize)
 }
 
-type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
+type PendingWave = BoxFuture<'static, (SstId, Result<BlockWave>)>;
 
 /// Tables that are read forward, once.
 pub(crate) struct Inputs {
@@ -39,7 +39,7 @@ pub(crate) struct Inputs {
     parts: HashSet<TablePart>,
     ahead: PrefetchBytes,
     buffers: Buffers,
-    coming: FuturesUnordered<Coming>,
+    coming: FuturesUnordered<PendingWave>,
     /// Tables of which a wave is on its way.
     awaited: HashSet<SstId>,
     /// Tables that were begun.

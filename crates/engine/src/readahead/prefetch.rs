@@ -21,27 +21,27 @@ pub(crate) struct PrefetchBytes {
 }
 
 /// Neighbouring blocks as they are stored.
-pub(crate) struct Wave {
+pub(crate) struct BlockWave {
     blocks: Range<u32>,
     /// Where `bytes` start in the object.
     at: u64,
     bytes: Bytes,
 }
 
-/// One table's waves, between whoever reads them and the cursor that uses them up.
+/// One table's waves, between the task that reads them and the cursor that consumes them.
 pub(crate) struct TablePrefetch {
     table: Arc<Table>,
     context: ReadContext,
     ahead: PrefetchBytes,
     /// Where waves of a store that answers at once are read to.
     buffers: Buffers,
-    /// Blocks from this one on are not read ahead: nobody will ask for them.
+    /// Blocks from this one on are not read ahead: no cursor will need them.
     end: u32,
     state: Mutex<PrefetchState>,
 }
 
 struct PrefetchState {
-    waves: VecDeque<Wave>,
+    waves: VecDeque<BlockWave>,
     /// A block that was fetched alone.
     single: Option<(u32, Arc<Block>)>,
     /// The first block that was not asked for yet.
@@ -94,7 +94,7 @@ impl TablePrefetch {
         self.begin(&mut state, from)
     }
 
-    /// As [`TablePrefetch::due`], for the wave that starts with `block`, whatever is at hand.
+    /// As [`TablePrefetch::due`], for the wave that starts with `block`, even if it is loaded.
     pub(crate) fn from(&self, block: u32) -> Option<(Range<u32>, Range<u64>)> {
         self.begin(&mut self.state.lock(), block)
     }
@@ -115,14 +115,14 @@ impl TablePrefetch {
     }
 
     /// Reads a wave, with all that a store is given to recover from a failure.
-    pub(crate) async fn read(&self, blocks: Range<u32>, bytes: Range<u64>) -> Result<Wave> {
+    pub(crate) async fn read(&self, blocks: Range<u32>, bytes: Range<u64>) -> Result<BlockWave> {
         let at = bytes.start;
         let bytes = self.context.read(self.table.descriptor(), bytes).await?;
-        Ok(Wave { blocks, at, bytes })
+        Ok(BlockWave { blocks, at, bytes })
     }
 
     /// Takes what was read.
-    pub(crate) fn take(&self, wave: Result<Wave>) {
+    pub(crate) fn take(&self, wave: Result<BlockWave>) {
         let mut state = self.state.lock();
         match wave {
             Ok(wave) => state.waves.push_back(wave),
@@ -169,7 +169,7 @@ impl TablePrefetch {
     }
 
     /// A wave from a store that answers at once.
-    fn read_now(&self, state: &mut PrefetchState, block: u32) -> Option<Wave> {
+    fn read_now(&self, state: &mut PrefetchState, block: u32) -> Option<BlockWave> {
         if !self.context.env.store.profile().answers_at_once {
             return None;
         }
@@ -177,7 +177,7 @@ impl TablePrefetch {
         let (at, length) = (bytes.start, bytes.end - bytes.start);
         let name = self.table.descriptor().name();
         match self.bytes_now(name, bytes) {
-            Some(bytes) if bytes.len() as u64 == length => Some(Wave { blocks, at, bytes }),
+            Some(bytes) if bytes.len() as u64 == length => Some(BlockWave { blocks, at, bytes }),
             _ => {
                 state.spoilt = Some(block);
                 None

@@ -1,12 +1,13 @@
-//! Making a database that does not open openable again (RFC 0034): telling what bars it and what
-//! would be lost; and, when asked, copying that aside and going on without it. Nothing is deleted.
+//! Repair of a database that cannot be opened (RFC 0034). A repair reports the damage and the
+//! losses. Unless it is a dry run, it copies the damaged objects aside and continues without them.
+//! It must never delete an object.
 //!
 //! ```text
 //! manifests ─► log ─► told ─► copies aside ─► void manifests, boundary ─► claim, walk to the cut,
 //!   fence behind everything, confirm ─► rows before the cut as tables ─► one commit
 //! ```
-//! A crash between two of these leaves a database that either opens, or is repaired by the same
-//! again: what bars opening stays until the commit that ends a step.
+//! A crash between two steps leaves a database that either opens or can be repaired by another run:
+//! the damage that prevents opening remains until the commit that ends a step.
 
 mod aside;
 mod chain;
@@ -33,24 +34,24 @@ use siltstone_base::{Error, ErrorKind, JobId, Result};
 use siltstone_manifest::Edit;
 use std::time::Duration;
 
-/// What a repair may do.
+/// Options of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// Only tell.
+    /// Only report the damage and the losses.
     pub dry_run: bool,
-    /// Also where a writer is known to be alive: it is fenced.
+    /// Repair even if a writer is known to be alive. The repair fences that writer.
     pub take_over: bool,
 }
 
-/// Tells what bars opening the database and what would be lost by going on without it, and goes on
-/// without it unless that is a `dry_run`. What cannot be read is copied under `damaged/` before,
-/// where no collector looks. Tables are not looked at: `verify` reads them.
+/// Reports the damage that prevents opening the database and the data that a repair loses. Unless
+/// `dry_run` is set, it first copies the unreadable objects under `damaged/`, where no collector
+/// looks, and then continues without them. It does not check tables: `verify` reads them.
 ///
 /// # Errors
-/// NotFound without a database; Conflict where nothing bars opening (not in a dry run), where a
-/// writer is alive, or where somebody else changes the database meanwhile: look again; Corruption
-/// where no manifest is left to go on from; Fenced, Denied, Unavailable, Timeout (of one request:
-/// what was begun may be repeated), Unsupported.
+/// NotFound without a database; Conflict if no damage prevents opening (not in a dry run), if a
+/// writer is alive, or if another process changes the database meanwhile (inspect it again);
+/// Corruption if no manifest is left to continue from; Fenced, Denied, Unavailable, Timeout
+/// (of one request: the caller may run the repair again), Unsupported.
 pub fn repair<'a>(
     env: &'a Env,
     how: RepairOptions,
@@ -70,7 +71,7 @@ pub fn repair<'a>(
              reads every byte of it)",
         ));
     }
-    // It keeps nobody out who is let in by the rules; it only asks whether one is alive.
+    // This call excludes no writer that the protocol admits. It only asks whether one is alive.
     let _presence = env.store.occupy(chain.base.database, how.take_over).await?;
     let repair = JobId(env.new_ulid());
     report.aside = aside::copy(&objects, repair, &chain, &log).await?;
@@ -96,21 +97,21 @@ pub fn repair<'a>(
 }.boxed()
 }
 
-/// What bars opening, if anything does.
+/// Finds the damage that prevents opening, if any.
 async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
     let mut chain = chain::inspect(objects).await?;
     check_lives(&chain.base)?;
     gate::check_changes(&chain.base)?;
     let log = log::inspect(objects, &chain).await?;
     if matches!(chain.remedy, Remedy::None) && (log.cut.is_some() || log.knows_more(&chain.base)) {
-        // A writer may have gone on, and a collector may have freed what was walked.
+        // A writer may have continued, and a collector may have freed objects that the walk read.
         let now = newest(objects).await?;
         let place = |state: &siltstone_manifest::Manifest| (state.writer_epoch, state.replay_from);
         if now.database != chain.base.database || place(&now) != place(&chain.base) {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "somebody writes to the database while it is looked at: stop that writer, and \
-                 look again",
+                "another process writes to the database while it is inspected: stop that \
+                 writer, and try again",
             ));
         }
         if log.knows_more(&now) {
@@ -120,11 +121,11 @@ async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
     Ok((chain, log))
 }
 
-/// Lets the collector take tables that nobody names, which it leaves alone since a repair went on
-/// from an older manifest: once nothing more is to be saved from them.
+/// Allows the collector to delete unreferenced tables. It retains them after a repair that
+/// continued from an older manifest. Call this once no more data is to be recovered from them.
 ///
 /// # Errors
-/// NotFound without a database; those of a commit.
+/// NotFound without a database; errors of a commit.
 pub fn collect_after(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
         let objects = Objects { env: env.clone(), limit: deadline };

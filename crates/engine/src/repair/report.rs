@@ -1,4 +1,4 @@
-//! What a repair tells.
+//! The report of a repair: the damage, the losses and the remedy. It never touches the store.
 
 use super::chain::{ManifestChain, Remedy};
 use super::log::Log;
@@ -6,12 +6,12 @@ use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, Seq};
 use siltstone_manifest::VoidManifests;
 use std::fmt;
 
-/// An object that bars opening.
+/// An object that prevents opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Its name.
+    /// Name of the object.
     pub object: ObjectName,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub what: String,
 }
 
@@ -21,44 +21,46 @@ impl Damage {
     }
 }
 
-/// What bars opening a database, and what a repair gives up.
+/// The damage that prevents opening a database, and the data that a repair gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// The database.
     pub database: DatabaseId,
-    /// Whether anything bars opening it.
+    /// Whether any damage prevents opening the database.
     pub needed: bool,
-    /// Whether that was mended; otherwise this is what would be done.
+    /// Whether the repair was done. Otherwise the report is a preview.
     pub done: bool,
-    /// What bars it.
+    /// The damaged objects.
     pub damage: Vec<Damage>,
-    /// The manifest that is gone on from; once it was done, the one that goes on.
+    /// The manifest that the repair continues from. After a repair that voids manifests: the new
+    /// manifest.
     pub manifest_id: ManifestId,
-    /// Later manifests that are void: what they said is not known.
+    /// Number of later manifests that are void. Their content is unknown.
     pub manifests_void: u64,
-    /// Every row up to this sequence number is kept.
+    /// All rows up to this sequence number are kept.
     pub seq_kept: Seq,
-    /// The last sequence number that is known to be lost; none where none is.
+    /// The last sequence number that is known to be lost; none if no loss is known.
     pub seq_lost: Seq,
-    /// Operations that are known to be lost.
+    /// Number of operations that are known to be lost.
     pub rows_lost: u64,
-    /// Objects of the log that are cut off, and their bytes.
+    /// Number of WAL objects that are cut off.
     pub objects_cut_off: u64,
-    /// Their bytes.
+    /// Total size of the WAL objects that are cut off, in bytes.
     pub bytes_cut_off: u64,
-    /// How many of the log's objects may have held rows that nobody can count: they are missing, or
-    /// cannot be read.
+    /// Number of WAL objects that are missing or unreadable. They may have held an unknown number
+    /// of rows.
     pub objects_unknown: u64,
-    /// Checkpoints that go, since what they pin is gone: known once it was done.
+    /// Checkpoints that are dropped because the manifests or tables that they pin are lost. Filled
+    /// only after the repair is done.
     pub checkpoints_dropped: Vec<CheckpointId>,
-    /// Whether tables that nobody names stay, until the collector is told otherwise.
+    /// Whether the collector retains unreferenced tables until it is told to collect them.
     pub tables_stay: bool,
-    /// Tables that no manifest names, where later manifests are void: rows that only they hold are
-    /// lost, unless the log has them still.
+    /// Number of unreferenced tables, if later manifests are void. Rows that exist only in these
+    /// tables are lost, unless the WAL still has them.
     pub tables_unnamed: u64,
-    /// Their bytes.
+    /// Total size of the unreferenced tables, in bytes.
     pub bytes_unnamed: u64,
-    /// Copies of what is passed over: their folder.
+    /// Folder of the copies of the objects that the repair gives up.
     pub aside: Option<String>,
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn go_on(
     last: ManifestId,
 ) -> Result<(Arc<Manifest>, Vec<CheckpointId>)> {
     let env = &objects.env;
-    let there = There::list(objects, chain).await?;
+    let there = ListedObjects::list(objects, chain).await?;
     let mut gone = Vec::new();
     // Writers' own go with the claim.
     let of_others = |one: &&Checkpoint| !matches!(one.owner, CheckpointOwner::Writer(_));
@@ -103,7 +103,7 @@ async fn create(
 }
 
 /// What listings show.
-struct There {
+struct ListedObjects {
     manifests: BTreeSet<ManifestId>,
     tables: HashSet<ObjectName>,
     log: BTreeSet<WalId>,
@@ -111,10 +111,10 @@ struct There {
     fences: Vec<KeptFence>,
 }
 
-impl There {
-    async fn list(objects: &Objects, chain: &ManifestChain) -> Result<There> {
+impl ListedObjects {
+    async fn list(objects: &Objects, chain: &ManifestChain) -> Result<ListedObjects> {
         let listed = chain.listed.iter().copied();
-        let mut there = There {
+        let mut there = ListedObjects {
             manifests: listed.filter(|id| !chain.unreadable.contains(id)).collect(),
             tables: HashSet::new(),
             log: BTreeSet::new(),

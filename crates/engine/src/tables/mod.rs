@@ -25,4 +25,4 @@ pub use siltstone_bloom::{Bloom, BloomBuilder, key_hash};
 pub use staged::{PartOptions, PartWriter};
 pub use table::{TableFile, TableInfo};
 pub use view::View;
-pub use writer::{Duplicates, Pushed, TableWriter, TableWriterOptions};
+pub use writer::{Duplicates, PushResult, TableWriter, TableWriterOptions};

@@ -4,7 +4,7 @@
 //! bound from which on puts wait. Whoever closes a job with many parts over the same keys therefore
 //! merges them first: the ingest takes longer, and no put waits.
 
-use super::spare::Spare;
+use super::spare::SpareBuffers;
 use super::staged::{OpenPart, SLICE_BYTES};
 use super::view::context;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
@@ -61,7 +61,7 @@ async fn merged(
 ) -> Result<Vec<SstDescriptor>> {
     let options = Options { deadline: limit, ..Options::default() };
     let mut rows = LayeredRows::open(env, &options, layers).await?;
-    let spare = Spare::new(SLICE_BYTES);
+    let spare = SpareBuffers::new(SLICE_BYTES);
     let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
     while let Some(entry) = rows.next().await? {
         if let Some(full) = open.take_if(|open| open.bytes >= TABLE_BYTES) {

@@ -15,18 +15,18 @@ const LAST_BLOCK_BYTES: usize = 128 << 10;
 
 /// What is in use by no table. A clone is the same set.
 #[derive(Clone)]
-pub(super) struct Spare {
+pub(super) struct SpareBuffers {
     /// Bytes of a table that are handed to the store at once.
     pub(super) chunk_bytes: usize,
     chunks: Buffers,
     scratch: Arc<Mutex<Vec<TableScratch>>>,
 }
 
-impl Spare {
+impl SpareBuffers {
     /// None yet, for chunks of so many bytes.
-    pub(super) fn new(chunk_bytes: usize) -> Spare {
+    pub(super) fn new(chunk_bytes: usize) -> SpareBuffers {
         let chunks = Buffers::keeping(TABLES, 2 * (chunk_bytes + LAST_BLOCK_BYTES));
-        Spare { chunk_bytes, chunks, scratch: Arc::default() }
+        SpareBuffers { chunk_bytes, chunks, scratch: Arc::default() }
     }
 
     /// A builder for the next table.

@@ -2,8 +2,8 @@
 //! folder, of any process, without a look at the database.
 
 use super::sorter::Sorter;
-use super::spare::Spare;
-use super::writer::{Duplicates, Pushed};
+use super::spare::SpareBuffers;
+use super::writer::{Duplicates, PushResult};
 use crate::io::env::{Effects, Env};
 use crate::io::store::Upload;
 use crate::options::Options;
@@ -77,14 +77,14 @@ impl PartWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> Result<Pushed> {
+    ) -> Result<PushResult> {
         self.check_whole()?;
         check_key(key)?;
         check_value(value)?;
         let entry = Entry { key, seq: Seq(self.rows + 1), kind, expires_at, value };
         let full = self.sorter.push(&entry)?;
         self.rows += 1;
-        Ok(if full { Pushed::Full } else { Pushed::Room })
+        Ok(if full { PushResult::Full } else { PushResult::Room })
     }
 
     /// Moves what is in memory to where there is room.
@@ -120,7 +120,7 @@ impl PartWriter {
             let mut sorted = sorter.finish().await?;
             let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
             let mut last: Option<(Vec<u8>, Seq)> = None;
-            let spare = Spare::new(SLICE_BYTES);
+            let spare = SpareBuffers::new(SLICE_BYTES);
             while sorted.advance().await? {
                 let Some(entry) = sorted.entry() else {
                     return Err(Error::internal("a sort stands on no row"));
@@ -181,7 +181,7 @@ pub(super) struct OpenPart {
     /// Bytes of its rows.
     pub(super) bytes: u64,
     /// Where its memory is from.
-    pub(super) spare: Spare,
+    pub(super) spare: SpareBuffers,
 }
 
 impl OpenPart {
@@ -190,7 +190,7 @@ impl OpenPart {
         env: &Env,
         (job, database): (JobId, DatabaseId),
         options: &Options,
-        spare: &Spare,
+        spare: &SpareBuffers,
     ) -> Result<OpenPart> {
         let (name, attempt) = (SstId(env.new_ulid()), AttemptId(env.random_u128()));
         let object = ObjectId(name.get());

@@ -49,7 +49,7 @@ pub struct TableWriterOptions {
 /// What adding a row came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "rows that are not relieved pile up in memory"]
-pub enum Pushed {
+pub enum PushResult {
     /// There is room for more.
     Room,
     /// Await [`TableWriter::relieve`] before the next row.
@@ -109,7 +109,7 @@ impl TableWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> Result<Pushed> {
+    ) -> Result<PushResult> {
         self.check_whole()?;
         check_key(key)?;
         check_value(value)?;
@@ -120,7 +120,7 @@ impl TableWriter {
             None => self.output.in_order(&entry, self.duplicates)?,
         };
         self.rows += 1;
-        Ok(if full { Pushed::Full } else { Pushed::Room })
+        Ok(if full { PushResult::Full } else { PushResult::Room })
     }
 
     /// Moves what is in memory to where there is room.

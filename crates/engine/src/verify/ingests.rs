@@ -42,14 +42,14 @@ impl Keeper {
 
 /// What is known of what ingests bring.
 #[derive(Default)]
-pub(super) struct Brought {
+pub(super) struct IngestContents {
     /// Tables, each with all who need it.
     pub(super) tables: BTreeMap<ObjectName, (SstDescriptor, Vec<Keeper>)>,
     /// Objects that closed jobs; `None` for what was told to be missing or damaged.
     closed: BTreeMap<JobId, Option<ClosedJob>>,
 }
 
-impl Brought {
+impl IngestContents {
     fn add(&mut self, tables: impl IntoIterator<Item = SstDescriptor>, keeper: Keeper) {
         for table in tables {
             let known = self.tables.entry(table.name()).or_insert((table, Vec::new()));

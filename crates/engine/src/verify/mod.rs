@@ -37,7 +37,7 @@ use futures::FutureExt;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream;
-use ingests::{Brought, Keeper};
+use ingests::{IngestContents, Keeper};
 use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor};
@@ -80,7 +80,7 @@ pub fn verify<'a>(
             report: Report::default(),
             named: HashSet::new(),
             states: Vec::new(),
-            brought: Brought::default(),
+            brought: IngestContents::default(),
             jobs: Vec::new(),
         };
         verify.list().await?;
@@ -116,7 +116,7 @@ struct Verify<'a> {
     /// The states whose tables and WAL are checked: the newest, then those that checkpoints pin.
     states: Vec<Arc<Manifest>>,
     /// What ingests bring that no manifest names yet, or any more.
-    brought: Brought,
+    brought: IngestContents,
     /// What compaction jobs reserve.
     jobs: Vec<JobReservation>,
 }

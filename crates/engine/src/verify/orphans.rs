@@ -10,7 +10,7 @@ use siltstone_manifest::{FedSource, Manifest};
 use std::collections::HashSet;
 
 /// Names that wait for whoever reserved them, and folders of jobs.
-struct Waiting {
+struct ReservedNames {
     tables: HashSet<SstId>,
     jobs: HashSet<JobId>,
 }
@@ -55,11 +55,11 @@ impl Verify<'_> {
         }
     }
 
-    fn waiting(&self, newest: &Manifest) -> Waiting {
+    fn waiting(&self, newest: &Manifest) -> ReservedNames {
         let finished = |job: JobId| newest.finished_jobs.iter().any(|done| done.job == job);
         let running: Vec<&JobReservation> =
             self.jobs.iter().filter(|job| !finished(job.job)).collect();
-        let mut waiting = Waiting {
+        let mut waiting = ReservedNames {
             tables: running.iter().flat_map(|job| job.outputs.iter().copied()).collect(),
             jobs: running.iter().map(|job| JobId::of_units(job.job)).collect(),
         };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// What is remembered of an object: walks from several replay points meet the same ones.
 #[derive(Clone, Debug)]
-enum Met {
+enum WalObjectState {
     Absent,
     /// Reported already.
     Damaged,
@@ -83,7 +83,7 @@ impl Walk {
     }
 }
 
-type MetWal = BTreeMap<WalId, Met>;
+type MetWal = BTreeMap<WalId, WalObjectState>;
 
 impl Verify<'_> {
     /// Walks the WAL of the newest state to its end, and of pinned ones as far as they reach.
@@ -158,11 +158,11 @@ impl Verify<'_> {
                     met
                 }
             };
-            let absent = matches!(met, Met::Absent) && !walk.blind;
+            let absent = matches!(met, WalObjectState::Absent) && !walk.blind;
             if absent && at > walk.needed && walk.last.is_none() && self.is_proven(at).await? {
                 walk.needed = at;
             }
-            if let Met::Records { ingest: Some(ingest), .. } = &met
+            if let WalObjectState::Records { ingest: Some(ingest), .. } = &met
                 && ingest.last_seq() > walk.flushed
                 && !cfg!(mutation = "ingests_unverified")
             {
@@ -192,12 +192,12 @@ impl Verify<'_> {
         let found = self.objects.wal(id).await;
         let met = self.meet(id, found)?;
         memory.insert(id, met.clone());
-        if !matches!(met, Met::Absent) {
+        if !matches!(met, WalObjectState::Absent) {
             // Met anew.
             return Ok(Some(id));
         }
         let Some(now) = self.newest_now().await? else {
-            return Ok(self.step(id, &Met::Absent, walk));
+            return Ok(self.step(id, &WalObjectState::Absent, walk));
         };
         match walk.whom {
             WalkFor::Opening if id < now.replay_from => {
@@ -210,7 +210,7 @@ impl Verify<'_> {
             WalkFor::Checkpoint(checkpoint) if now.checkpoint(checkpoint).is_none() => Ok(None),
             // Whoever held it has read on.
             WalkFor::Feed if !Keeper::Feed(id).is_in(&now) => Ok(Some(id.next())),
-            _ => Ok(self.step(id, &Met::Absent, walk)),
+            _ => Ok(self.step(id, &WalObjectState::Absent, walk)),
         }
     }
 
@@ -221,15 +221,15 @@ impl Verify<'_> {
     }
 
     /// Checks an object by itself.
-    fn meet(&mut self, id: WalId, found: Result<Option<WalObject>>) -> Result<Met> {
+    fn meet(&mut self, id: WalId, found: Result<Option<WalObject>>) -> Result<WalObjectState> {
         let name = ObjectName::Wal(id);
         let object = match found {
             Ok(Some(object)) => object,
-            Ok(None) => return Ok(Met::Absent),
+            Ok(None) => return Ok(WalObjectState::Absent),
             Err(error) if is_damage(error.kind()) => {
                 self.named.insert(name);
                 self.report.problem(name, None, error);
-                return Ok(Met::Damaged);
+                return Ok(WalObjectState::Damaged);
             }
             Err(error) => return Err(error),
         };
@@ -241,11 +241,11 @@ impl Verify<'_> {
         self.report.wal_last_id = self.report.wal_last_id.max(id);
         if object.envelope.database != self.report.database {
             self.report.problem(name, None, "belongs to another database");
-            return Ok(Met::Damaged);
+            return Ok(WalObjectState::Damaged);
         }
         if let WalBody::Fence { next_id } = object.body {
             self.report.fences += 1;
-            return Ok(Met::Fence { epoch: object.epoch, next_id });
+            return Ok(WalObjectState::Fence { epoch: object.epoch, next_id });
         }
         let mut ends_with = None;
         for record in object.records() {
@@ -258,19 +258,19 @@ impl Verify<'_> {
                 Ok(_) => self.report.problem(name, None, "holds a record of a newer version"),
                 Err(error) => {
                     self.report.problem(name, None, error);
-                    return Ok(Met::Damaged);
+                    return Ok(WalObjectState::Damaged);
                 }
             }
         }
         let (first, last) = (object.first_seq, object.last_seq);
-        Ok(Met::Records { epoch: object.epoch, first, last, ingest: ends_with })
+        Ok(WalObjectState::Records { epoch: object.epoch, first, last, ingest: ends_with })
     }
 
     /// Checks an object against those before it. Where the walk goes on, or `None` at its end.
-    fn step(&mut self, id: WalId, met: &Met, walk: &mut Walk) -> Option<WalId> {
+    fn step(&mut self, id: WalId, met: &WalObjectState, walk: &mut Walk) -> Option<WalId> {
         let name = ObjectName::Wal(id);
         match *met {
-            Met::Absent if id <= walk.needed => {
+            WalObjectState::Absent if id <= walk.needed => {
                 // After damage this may be the gap of a fence.
                 if !walk.blind {
                     self.report.problem(name, None, "is missing, and others after it are known of");
@@ -278,19 +278,19 @@ impl Verify<'_> {
                 walk.go_blind();
                 Some(id.next())
             }
-            Met::Absent => None,
-            Met::Damaged => {
+            WalObjectState::Absent => None,
+            WalObjectState::Damaged => {
                 walk.go_blind();
                 Some(id.next())
             }
-            Met::Fence { epoch, next_id } => {
+            WalObjectState::Fence { epoch, next_id } => {
                 if walk.epoch.is_some_and(|before| epoch <= before) {
                     self.report.problem(name, None, "a fence of an epoch that was over");
                 }
                 walk.epoch = Some(epoch);
                 Some(next_id.max(id.next()))
             }
-            Met::Records { epoch, first, last, .. } => {
+            WalObjectState::Records { epoch, first, last, .. } => {
                 if walk.epoch.is_some_and(|before| epoch != before) {
                     let what = "records of an epoch that no fence before them began";
                     self.report.problem(name, None, what);
@@ -335,13 +335,15 @@ impl Verify<'_> {
                 }
             };
             let what = match met {
-                Met::Absent if !self.is_kept_now(fence).await? => continue,
-                Met::Absent => "is missing, and the manifest keeps it as a fence",
-                Met::Fence { epoch: is, next_id: goes } if (is, goes) != (epoch, next_id) => {
+                WalObjectState::Absent if !self.is_kept_now(fence).await? => continue,
+                WalObjectState::Absent => "is missing, and the manifest keeps it as a fence",
+                WalObjectState::Fence { epoch: is, next_id: goes }
+                    if (is, goes) != (epoch, next_id) =>
+                {
                     "is not the fence that the manifest keeps"
                 }
-                Met::Records { .. } => "holds records where the manifest keeps a fence",
-                Met::Damaged | Met::Fence { .. } => continue,
+                WalObjectState::Records { .. } => "holds records where the manifest keeps a fence",
+                WalObjectState::Damaged | WalObjectState::Fence { .. } => continue,
             };
             self.report.problem(name, None, what);
         }

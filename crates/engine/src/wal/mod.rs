@@ -1,5 +1,5 @@
-//! The log as it lies in the store: walked to its end, and replayed into memtables. Who writes it
-//! is the writer (`writer/wal_task.rs`).
+//! The log in the store: walking to its end, and replay into memtables. The writer writes it
+//! (`writer/wal_task.rs`).
 
 pub(crate) mod readahead;
 pub(crate) mod replay;

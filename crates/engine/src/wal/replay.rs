@@ -32,7 +32,7 @@ pub(crate) fn last_ingest(body: &WalObject, flushed: Seq) -> Result<Option<WalIn
 ///
 /// # Errors
 /// Corruption where the object that closed a job is gone, or is another than the one that was
-/// ingested, and for tables that nobody wrote; Unsupported for those of a newer version; the
+/// ingested, and for tables that no writer wrote; Unsupported for those of a newer version; the
 /// store's.
 pub(crate) async fn layers_of(
     objects: &Objects,
@@ -60,8 +60,8 @@ pub(crate) fn tables_at(seq: Seq, tables: Vec<SstDescriptor>) -> Vec<SstDescript
     tables.into_iter().map(numbered).collect()
 }
 
-/// Whether whoever reads by `version` keeps what an ingest of the log brings (rule Q5): it is asked
-/// for there, and not installed.
+/// Whether a reader of `version` keeps the tables of an ingest of the log (rule Q5): the job is
+/// requested there, and not installed.
 ///
 /// # Errors
 /// As [`decode_tables`].
@@ -110,7 +110,7 @@ pub(crate) fn insert_rows(
     Ok(last)
 }
 
-/// Such an object was never written where it stands: repeated, moved, or made by somebody else.
+/// Such an object was never written where it stands: repeated, moved, or made by another program.
 fn does_not_follow(id: WalId, before: Seq, found: Seq) -> Error {
     Error::corruption("the sequence numbers of a WAL object do not follow those before it")
         .with("object", ObjectName::Wal(id))

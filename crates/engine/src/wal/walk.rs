@@ -1,4 +1,4 @@
-//! How far the log is durable, for whoever pins it and reads no row (rule C4).
+//! How far the log is durable, for callers that pin it and read no row (rule C4).
 
 use crate::manifests::client::ManifestRequests;
 use crate::manifests::missing::no_database;

@@ -1,18 +1,18 @@
-//! Writes that are accepted, or stall.
+//! The result of a write: accepted, or stalled by back-pressure.
 
 use super::commit::Commit;
 use futures::future::BoxFuture;
 use siltstone_base::Result;
 use std::fmt;
 
-/// What a write gives: accepted, or a future that ends with the stall, when it may be tried
-/// again.
+/// The result of a write: accepted, or a future that ends when the stall ends and the caller may
+/// write again.
 #[must_use = "a write under pressure was not accepted"]
 pub enum Accept {
-    /// Accepted: visible to this handle's reads, durable later.
+    /// The write is accepted: visible to reads of this handle, and durable later.
     Accepted(Commit),
-    /// Too much is unflushed. Await, then write again. An error means that the handle is dead or
-    /// that the deadline passed.
+    /// The write is not accepted, because too much data is unflushed. Await the future, then write
+    /// again. An error means that the handle has ended or that the deadline has passed.
     Pressure(BoxFuture<'static, Result<()>>),
 }
 

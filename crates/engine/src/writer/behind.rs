@@ -3,7 +3,7 @@
 
 use super::checkpoint::TreePins;
 use super::state::Writer;
-use super::transaction::footprint::{Footprint, Touched};
+use super::transaction::footprint::{CommitFootprint, Footprint};
 use crate::io::supervise;
 use crate::read::tree::Levels;
 use bytes::Bytes;
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The keys of what came behind, for transactions that read before it did (rule O4).
 #[derive(Debug, Default)]
-pub(crate) struct CameBehind(Mutex<VecDeque<JobKeys>>);
+pub(crate) struct BehindKeys(Mutex<VecDeque<JobKeys>>);
 
 #[derive(Debug)]
 struct JobKeys {
@@ -37,7 +37,7 @@ struct JobKeys {
     spans: Vec<(Bytes, Bytes)>,
 }
 
-impl CameBehind {
+impl BehindKeys {
     fn remember(&self, from: u64, closed: &ClosedJob) {
         let to = from.saturating_add(closed.layers.len() as u64);
         let keys = |table: &siltstone_base::SstDescriptor| {
@@ -68,8 +68,9 @@ impl CameBehind {
         }
         let since = jobs.iter().filter(|job| job.to > read);
         for (first, last) in since.flat_map(|job| &job.spans) {
-            let within = (first < last).then(|| footprint.clash(Touched::Span(first, last)));
-            let clash = within.flatten().or_else(|| footprint.clash(Touched::Key(last)));
+            let within =
+                (first < last).then(|| footprint.clash(CommitFootprint::Span(first, last)));
+            let clash = within.flatten().or_else(|| footprint.clash(CommitFootprint::Key(last)));
             if let Some(clash) = clash {
                 return Err(clash.into());
             }

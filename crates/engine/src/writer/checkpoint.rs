@@ -1,4 +1,4 @@
-//! What the writer reads, and the checkpoints that keep it alive (rule C1, RFC 0017).
+//! What the writer reads, and the checkpoints that keep it alive (rule C1; RFC 0017).
 //!
 //! The writer's tree is the version that its newest checkpoint names. A flush swaps the checkpoint
 //! in its own commit. What is left for a commit of its own: taking up what a compaction made, and

@@ -1,7 +1,8 @@
-//! Closing, in this order: no new writes, the WAL drained, the memtable flushed, a clean close
-//! recorded. Each step stands by itself: stopping anywhere between leaves a database that the next
-//! opener recovers. So a memtable may stay unflushed, its rows durable in the log: see
-//! [`stays_in_log`].
+//! Closing a writer: refuse new writes, drain the WAL, flush the memtable, record a clean close.
+//!
+//! A close that stops between two steps leaves a database that the next opener recovers. A memtable
+//! may therefore stay unflushed if its rows are durable in the log: see [`stays_in_log`]. A clean
+//! close must never be recorded before all acknowledged writes are durable.
 
 use super::commit::Tail;
 use super::life::Phase;
@@ -13,14 +14,14 @@ use siltstone_base::Result;
 use siltstone_manifest::Edit;
 use std::sync::Arc;
 
-/// What is known of closing.
+/// The state of closing a handle.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
-    /// Writes are refused: by a close, or since nobody holds the handle any more.
+    /// Whether writes are refused, by a close or because the last handle was dropped.
     refused: bool,
-    /// A task closes.
+    /// Whether the closing task was started.
     begun: bool,
-    /// How that ended: what every close answers.
+    /// The result of closing, which every call of close returns.
     ended: Option<Result<()>>,
 }
 
@@ -33,8 +34,8 @@ pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
     loop {
         let mut changed = std::pin::pin!(writer.life.changed.notified());
         changed.as_mut().enable();
-        // To its very end: `Done` comes before the clean close is recorded, and whoever opens then
-        // would find a writer that may be alive.
+        // Wait for the result, not for the phase `Done`. `Done` precedes the clean close, and an
+        // opener at that time would find a writer that may be alive.
         if let Some(ended) = ended(writer) {
             return ended;
         }
@@ -42,12 +43,13 @@ pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
     }
 }
 
-/// How closing ended; `None` while it has not.
+/// The result of closing; `None` while closing has not ended.
 pub(crate) fn ended(writer: &Writer) -> Option<Result<()>> {
     writer.life.closing.lock().ended.clone()
 }
 
-/// Closes as a task of its own: half a close helps nobody, and whoever waits for it may give up.
+/// Starts the closing task. Closing runs in its own task, so that it completes even if the caller
+/// drops the future of its close.
 fn begin(writer: &Arc<Writer>) {
     let (closes, dies) = (Arc::clone(writer), Arc::clone(writer));
     let task = async move {
@@ -61,14 +63,16 @@ fn begin(writer: &Arc<Writer>) {
     });
 }
 
-/// Bytes of a memtable that is little enough to stay in the log, at most; and the share of a full
-/// one.
+/// A memtable may stay in the log if it is smaller than this number of bytes, and smaller than
+/// `l0_sst_size_bytes / SHARE_LEFT`.
 const MOST_BYTES_LEFT: usize = 1 << 20;
 const SHARE_LEFT: usize = 16;
-/// Objects of the log that may be left to the next opener: some round trips, as it reads ahead.
+/// A memtable may stay in the log while the log has fewer unflushed objects than this. The next
+/// opener reads them ahead, in a few round trips.
 const MOST_OBJECTS_LEFT: usize = 24;
-/// Lives that may leave rows before one flushes. The manifest knows of the last 16 writers how they
-/// closed, and the fence of one that it does not know would be kept for good (rule F5).
+/// A memtable may stay in the log while fewer fences than this were met on opening. The manifest
+/// records how the last 16 writers closed; the fence of an unrecorded writer would be kept for ever
+/// (rule F5).
 const MOST_LIVES_LEFT: usize = 12;
 
 /// Freezes the memtable, unless its rows stay in the log.
@@ -79,9 +83,10 @@ fn freeze(writer: &Writer) {
     }
 }
 
-/// Whether what is unflushed stays in the log, where L0 has come to half of its bound and there is
-/// little of it. Many short lives that write little would fill L0 with tables of a few rows each,
-/// too short-lived to compact them, and the writes of every tenth would wait for a compaction.
+/// Whether the unflushed rows stay in the log: L0 has reached half of its limit, and the rows are
+/// few. Many short-lived writers with few writes each would otherwise fill L0 with tables of a few
+/// rows, without living long enough to compact them, and the writes of every tenth writer would
+/// wait for a compaction.
 fn stays_in_log(writer: &Writer, tail: &Tail) -> bool {
     let most = writer.options.compaction.l0_max_ssts;
     let left = writer.pressure.l0_layers_left() as u64;
@@ -95,7 +100,8 @@ fn stays_in_log(writer: &Writer, tail: &Tail) -> bool {
         && writer.fences_met < MOST_LIVES_LEFT
 }
 
-/// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
+/// Ends the handle with the result of closing: no write is acknowledged any more, waiting callers
+/// wake up, and the tasks end.
 fn settle(writer: &Writer, ended: Result<()>) {
     writer.end(&closed());
     writer.context.end_use(&writer.budget);
@@ -111,11 +117,12 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     let steps = async {
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
-        // It has seen the phase and stops; what it recorded is where the next one goes on.
+        // The compactor has seen the phase and stops. The next compactor continues after the
+        // progress that this one has recorded.
         writer.compactor.at_rest().await;
         writer.collector.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
-        // Nobody pins anything behind it.
+        // Hold the lock of the pins, so that no pin is committed after the clean close.
         let _pins = writer.pins.lock().await;
         writer.manifests.commit(edit).await.map(|_| ())
     };
@@ -128,9 +135,9 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     Ok(())
 }
 
-/// The last handle was dropped without a close: the tasks send what is buffered and end.
+/// Handles a drop of the last handle without a close: the tasks upload the buffered writes and end.
 pub(crate) fn abandon(writer: &Arc<Writer>) {
-    // Nobody is left who could close it, and so let another one in.
+    // No handle is left that could close the writer, so other openers may take over now.
     writer.life.leave();
     if refuse_writes(writer) {
         if cfg!(mutation = "abandon_drops") {
@@ -140,9 +147,10 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
     }
 }
 
-/// Ends accepting; `false` when that had been done before.
+/// Refuses further writes. Returns `false` if they were refused before.
 fn refuse_writes(writer: &Arc<Writer>) -> bool {
-    // Before anybody can learn that it was done: whoever is second goes on to drain the log.
+    // Set this before `refused`: a second caller that finds `refused` set goes on to drain the
+    // log.
     writer.tail.lock().ended.get_or_insert_with(closed);
     let first = !std::mem::replace(&mut writer.life.closing.lock().refused, true);
     if first {
@@ -151,12 +159,13 @@ fn refuse_writes(writer: &Arc<Writer>) -> bool {
     first
 }
 
-/// Waits until closing has come as far as `phase`, or the handle died.
+/// Waits until closing has reached `phase`, or the handle has died.
 async fn until(writer: &Arc<Writer>, phase: Phase) -> Result<()> {
     loop {
         let mut changed = std::pin::pin!(writer.life.changed.notified());
         changed.as_mut().enable();
-        // First the phase: the tasks of a handle that died come to their ends too, after it did.
+        // Read the phase before the cause of death: the tasks of a dead handle also reach their
+        // final phase, after its death.
         let is_there = writer.life.phase() >= phase;
         if let Some(dead) = writer.dead() {
             return Err(dead);

@@ -62,11 +62,11 @@ impl Tail {
 #[derive(Clone)]
 pub struct Commit {
     seq: Seq,
-    awaiting: Arc<Awaiting>,
+    awaiting: Arc<CommitWaiter>,
 }
 
 /// What waiting for any commit of one writer takes; shared, so that a commit costs one count.
-pub(crate) struct Awaiting {
+pub(crate) struct CommitWaiter {
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,
     pub(crate) env: Env,

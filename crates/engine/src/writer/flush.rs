@@ -26,6 +26,10 @@ pub(crate) const RESERVED_NAMES: usize = 4;
 /// and all of it is built again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Time between two looks at the age of the memtable. Rows that are present at two looks are
+/// flushed, so no row waits for a table longer than twice this: recovery, and consumers of the feed
+/// that hold the log, have a bound in time and not only in bytes.
+const AGE_LOOK_INTERVAL: Duration = Duration::from_secs(30 * 60);
 
 /// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
 /// an upload that is repeated, or that lands late, writes the very same bytes under the name.
@@ -45,11 +49,21 @@ struct Flusher {
     /// Oldest first.
     plans: Vec<Plan>,
     last_commit: Option<Duration>,
+    /// When the age of the memtable is looked at next, by the monotonic clock.
+    next_age_look: Duration,
+    /// The first row of the memtable at the last look.
+    aging: Option<Seq>,
 }
 
 /// Runs until the handle has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
-    let mut flusher = Flusher { writer: Arc::clone(&writer), plans: vec![], last_commit: None };
+    let mut flusher = Flusher {
+        writer: Arc::clone(&writer),
+        plans: vec![],
+        last_commit: None,
+        next_age_look: writer.env.clock.monotonic() + AGE_LOOK_INTERVAL,
+        aging: None,
+    };
     let mut pause = RETRY_PAUSE;
     loop {
         let nudged = writer.nudges.flush.notified();
@@ -61,7 +75,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                 flusher.let_go_of_names().await;
                 break;
             }
-            nudged.await;
+            let until_look = flusher.freeze_aged();
+            let look = writer.env.clock.sleep(until_look);
+            futures::future::select(std::pin::pin!(nudged), look).await;
             continue;
         }
         flusher.pause_between_commits().await;
@@ -99,6 +115,23 @@ fn waits(writer: &Writer, last: Seq) -> bool {
 }
 
 impl Flusher {
+    /// Freezes the memtable if its first row was there at the last look already. Returns the time
+    /// until the next look.
+    fn freeze_aged(&mut self) -> Duration {
+        let writer = &self.writer;
+        let now = writer.env.clock.monotonic();
+        if now >= self.next_age_look {
+            self.next_age_look = now + AGE_LOOK_INTERVAL;
+            let mut tail = writer.tail.lock();
+            let first = tail.active.first_seq();
+            if first.is_some() && first == self.aging {
+                writer.freeze(&mut tail);
+            }
+            self.aging = tail.active.first_seq();
+        }
+        self.next_age_look - now
+    }
+
     /// Keeps `l0_manifest_commit_interval` between manifests, unless closing, memory is short, an
     /// ingest waits for room, or somebody asked for the flush.
     async fn pause_between_commits(&self) {

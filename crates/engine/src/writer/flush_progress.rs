@@ -1,52 +1,52 @@
-//! What flushes have done, and what somebody asked of them.
+//! Progress of the flush task, and requests to it.
 
 use siltstone_base::Seq;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The flushes of a handle.
+/// Flush statistics of a handle, and requests to its flush task.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     pub(crate) tables: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    /// What somebody asked to have flushed, however full L0 is.
+    /// The highest sequence number for which a flush was requested regardless of the size of L0.
     asked: AtomicU64,
-    /// How many wait for room in the queue of ingests.
+    /// Number of callers that wait for room in the ingest queue.
     awaiting: AtomicUsize,
 }
 
-/// Somebody waits for room in the queue of ingests, until this is dropped.
-pub(crate) struct AwaitsRoom<'f>(&'f Flushes);
+/// A caller that waits for room in the ingest queue, until this is dropped.
+pub(crate) struct RoomWaiter<'f>(&'f Flushes);
 
-impl Drop for AwaitsRoom<'_> {
+impl Drop for RoomWaiter<'_> {
     fn drop(&mut self) {
         self.0.awaiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Flushes {
-    /// A table of `bytes` was flushed, and the manifest names it.
+    /// Records that a table of `bytes` bytes was flushed and is in the manifest.
     pub(crate) fn add(&self, bytes: u64) {
         self.tables.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What is flushed however full L0 is: everything up to here.
+    /// The sequence number up to which everything is flushed regardless of the size of L0.
     pub(crate) fn asked(&self) -> Seq {
         Seq(self.asked.load(Ordering::Acquire))
     }
 
-    /// Everything up to `seq` is to be flushed however full L0 is.
+    /// Requests a flush of everything up to `seq`, regardless of the size of L0.
     pub(crate) fn ask(&self, seq: Seq) {
         self.asked.fetch_max(seq.0, Ordering::AcqRel);
     }
 
-    /// Has the next commit come without its pause, as long as the answer lives.
-    pub(crate) fn await_room(&self) -> AwaitsRoom<'_> {
+    /// Makes the next commits come without their usual pause while the returned value lives.
+    pub(crate) fn await_room(&self) -> RoomWaiter<'_> {
         self.awaiting.fetch_add(1, Ordering::AcqRel);
-        AwaitsRoom(self)
+        RoomWaiter(self)
     }
 
-    /// Whether an ingest waits for room that the next commit may bring.
+    /// Whether an ingest waits for room in the queue, which the next commit may free.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaiting.load(Ordering::Acquire) > 0
     }

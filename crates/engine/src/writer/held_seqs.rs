@@ -1,17 +1,18 @@
-//! Who in this process reads at which sequence number: what the floor goes by.
+//! Sequence numbers at which readers of this process read. The retention floor must never exceed
+//! the lowest of them.
 
 use crate::read::Pin;
 use parking_lot::Mutex;
 use siltstone_base::Seq;
 use std::collections::BTreeMap;
 
-/// Pins that count for the floor, by their sequence numbers.
+/// Counts of the pins that bound the floor, by sequence number.
 #[derive(Debug, Default)]
 pub(crate) struct HeldSeqs(Mutex<BTreeMap<Seq, usize>>);
 
 impl HeldSeqs {
-    /// Counts what `pin` takes until it is released. It is taken under the lock of the count, so
-    /// that no floor is published between taking the moment and counting it.
+    /// Takes a pin with `pin` and counts it until it is released. The pin is taken under the lock
+    /// of the counts, so that no floor is published between taking and counting it.
     pub(crate) fn hold(&self, pin: impl FnOnce() -> Pin) -> Pin {
         let mut held = self.0.lock();
         let pin = pin();
@@ -29,20 +30,20 @@ impl HeldSeqs {
         }
     }
 
-    /// The oldest, or what `next` answers if that is older: where the next would be. Asked under
-    /// the lock of the count.
+    /// The lowest pinned number, or the result of `next`, the number of the next pin, if that is
+    /// lower. Calls `next` under the lock of the counts.
     pub(crate) fn floor(&self, next: impl FnOnce() -> Seq) -> Seq {
         let held = self.0.lock();
         let next = next();
         held.keys().next().copied().unwrap_or(next).min(next)
     }
 
-    /// All of them, ascending.
+    /// All pinned numbers, ascending.
     pub(crate) fn seqs(&self) -> Vec<Seq> {
         self.0.lock().keys().copied().collect()
     }
 
-    /// How many pins there are.
+    /// Number of pins.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().values().sum()
     }

@@ -3,7 +3,7 @@
 
 use super::commit::{Commit, Tail};
 use super::state::Writer;
-use super::transaction::footprint::Touched;
+use super::transaction::footprint::CommitFootprint;
 use crate::compact::pending::pending_bytes;
 use crate::manifests::objects::is_damage;
 use crate::read::queue::QueuedIngest;
@@ -11,7 +11,7 @@ use crate::read::tree::Tree;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
-use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
+use siltstone_manifest::ingest::{ClosedJob, JobStatus, pending, standing_since, to_adopt};
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, PendingIngest, Refusal, RequestIngest,
@@ -80,9 +80,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 /// The last jobs that this writer took in, for those who wait for them: of a version that a later
 /// one has passed by then, no state has the number.
 #[derive(Debug, Default)]
-pub(crate) struct TakenIn(Mutex<VecDeque<(JobId, Seq)>>);
+pub(crate) struct AdoptedJobs(Mutex<VecDeque<(JobId, Seq)>>);
 
-impl TakenIn {
+impl AdoptedJobs {
     fn remember(&self, job: JobId, last: Seq) {
         let mut jobs = self.0.lock();
         jobs.push_back((job, last));
@@ -194,23 +194,30 @@ impl Writer {
     fn has_room_for(&self, layers: &[Vec<SstDescriptor>]) -> bool {
         let tree = self.tree();
         let queued: usize = tree.queued().iter().map(|one| one.layers.len()).sum();
-        tree.queued().len() < MOST_QUEUED
-            && self.pressure.has_room_for(queued, layers.len())
-            && self.keeps_up_with(&tree, layers)
+        if tree.queued().len() >= MOST_QUEUED {
+            return false;
+        }
+        let fits =
+            self.pressure.has_room_for(queued, layers.len()) && self.keeps_up_with(&tree, layers);
+        fits || self.pending_bytes_with(&tree, &[]) == 0
     }
 
-    /// Whether these layers leave what waits to be compacted at or below the bound at which writes
-    /// stop. Where nothing waits they come all the same: nothing would make more room.
+    /// Whether these layers leave the bytes that wait for compaction at or below the bound at which
+    /// writes stop.
     fn keeps_up_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> bool {
-        let Some(most) = self.options.compaction.max_pending_compaction_bytes else { return true };
-        if layers.is_empty() {
-            return true;
-        }
+        let most = self.options.compaction.max_pending_compaction_bytes;
+        most.is_none_or(|most| layers.is_empty() || self.pending_bytes_with(tree, layers) <= most)
+    }
+
+    /// Bytes that wait for compaction once the queued ingests and these layers are in the tree. If
+    /// the queue alone leaves none, no compaction will come that would make more room: a job of
+    /// three layers would wait forever beside four layers of L0, where compaction begins at five
+    /// and five are allowed.
+    fn pending_bytes_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> u64 {
         let (newest, now) = (self.manifests.newest_known(), self.env.clock.now());
         let queued = tree.queued().iter().rev().flat_map(|one| &one.layers);
-        let before = with_layers(&newest, queued);
-        let waits = |state: &Manifest| pending_bytes(state, &self.options, now);
-        waits(&with_layers(&before, layers)) <= most || waits(&before) == 0
+        let state = with_layers(&with_layers(&newest, queued), layers);
+        pending_bytes(&state, &self.options, now)
     }
 
     /// Gives a job its numbers and its place in the log, above all that was accepted before.
@@ -227,9 +234,10 @@ impl Writer {
         if tail.window.is_on() {
             for table in closed.tables() {
                 if table.first_key < table.last_key {
-                    tail.window.note(last, Touched::Span(&table.first_key, &table.last_key));
+                    tail.window
+                        .note(last, CommitFootprint::Span(&table.first_key, &table.last_key));
                 }
-                tail.window.note(last, Touched::Key(&table.last_key));
+                tail.window.note(last, CommitFootprint::Key(&table.last_key));
             }
         }
         self.publish(last);
@@ -328,11 +336,11 @@ impl Writer {
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
             match standing_since(&newest, (job, app.as_ref()), timeline) {
-                Standing::Adopted(seq) | Standing::AdoptedBefore(seq) => {
+                JobStatus::Adopted(seq) | JobStatus::AdoptedBefore(seq) => {
                     self.show_behind(seq).await?;
                     return Ok(self.commit_at(seq));
                 }
-                Standing::Pending if is_open => {}
+                JobStatus::Pending if is_open => {}
                 other => return Err(not_taken_in(job, &other)),
             }
             debug_assert!(pending(&newest, job).is_some());
@@ -342,24 +350,27 @@ impl Writer {
 }
 
 /// Why a job that was asked for is no part of the database.
-pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
+pub(crate) fn not_taken_in(job: JobId, standing: &JobStatus) -> Error {
     let error = match standing {
-        Standing::Refused(reason) => {
+        JobStatus::Refused(reason) => {
             Error::invalid("the writer refused the ingest job; stage it anew").with("why", reason)
         }
-        Standing::Withdrawn => {
+        JobStatus::Withdrawn => {
             Error::new(ErrorKind::Conflict, "the ingest job was taken back; make another one")
         }
-        Standing::Pending => Error::new(
+        JobStatus::Pending => Error::new(
             ErrorKind::Closed,
             "the handle is closing; the ingest job waits for the next",
         ),
-        Standing::Forgotten => Error::new(
+        JobStatus::Forgotten => Error::new(
             ErrorKind::Expired,
             "the ingest job's deadline is over, or a later version of its application was taken \
              in, or that was forgotten; and so is what became of the job",
         ),
-        Standing::Open | Standing::Ended | Standing::Adopted(_) | Standing::AdoptedBefore(_) => {
+        JobStatus::Open
+        | JobStatus::Ended
+        | JobStatus::Adopted(_)
+        | JobStatus::AdoptedBefore(_) => {
             Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")
         }
     };

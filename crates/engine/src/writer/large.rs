@@ -79,19 +79,19 @@ impl LargeBatches {
 }
 
 /// Names on their way. Dropped there, they are those of a batch that failed.
-struct NamesUnderWay {
+struct PendingNames {
     names: Vec<SstId>,
     of: Arc<Writer>,
 }
 
-impl NamesUnderWay {
+impl PendingNames {
     /// They have come to their end.
     fn arrive(mut self) -> Vec<SstId> {
         std::mem::take(&mut self.names)
     }
 }
 
-impl Drop for NamesUnderWay {
+impl Drop for PendingNames {
     fn drop(&mut self) {
         self.of.large.failed.lock().append(&mut self.names);
     }
@@ -137,7 +137,7 @@ impl Writer {
         let Some(name) = names.pop() else {
             return Err(Error::internal("names of batches ran out"));
         };
-        let used = NamesUnderWay { names: vec![name], of: Arc::clone(self) };
+        let used = PendingNames { names: vec![name], of: Arc::clone(self) };
         let table = self.upload_batch(name, bytes).await?;
         let size = table.object_bytes;
         let seq = self.accept_table(table, bytes)?;
@@ -154,13 +154,13 @@ impl Writer {
             let let_go = writer.large.failed.lock().clone();
             // A commit that is given up may land all the same.
             let names = new_names(&writer.env, NAMES_AT_ONCE);
-            let under_way = NamesUnderWay { names: names.clone(), of: Arc::clone(&writer) };
+            let under_way = PendingNames { names: names.clone(), of: Arc::clone(&writer) };
             let reserve = ReserveBatch { epoch: writer.epoch, names, let_go: let_go.clone() };
             writer.manifests.commit(Edit::ReserveBatch(reserve)).await?;
             writer.large.are_gone(&let_go);
             Ok(under_way)
         };
-        self.apart(reserve).await.map(NamesUnderWay::arrive)
+        self.apart(reserve).await.map(PendingNames::arrive)
     }
 
     /// The rows as a table, one entry a key. An upload that is repeated has the same bytes.

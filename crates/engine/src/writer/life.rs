@@ -1,5 +1,7 @@
-//! How far the life of a writer's handle has come: whether calls may go on, closing and its phases,
-//! and what tells others that it lives.
+//! The lifecycle of a writer's handle: whether calls are accepted, the phases of closing, and the
+//! occupancy that shows other openers that the writer is alive.
+//!
+//! A phase never goes back. No other lock may be taken under a lock of [`WriterLife`].
 
 use super::close::Closing;
 use crate::io::store::presence::Occupancy;
@@ -7,30 +9,30 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
-/// How far closing has come.
+/// The phase of a handle's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Open.
     Open,
-    /// No new writes; the WAL task sends what is buffered, then ends.
+    /// No new writes are accepted. The WAL task uploads the buffered writes and then ends.
     DrainWal,
-    /// The WAL is done; the flush task flushes what is left, then ends.
+    /// The WAL task has ended. The flush task flushes the remaining memtables and then ends.
     DrainFlush,
     /// Both tasks have ended.
     Done,
-    /// Closing has ended, well or not.
+    /// Closing has ended, with success or with an error.
     Closed,
 }
 
-/// The life of a handle. Nothing else is locked under any of its locks.
+/// The lifecycle of a handle. No other lock is taken under any of its locks.
 pub(crate) struct WriterLife {
-    /// Whether the handle is open and alive, in one look: every call asks.
+    /// Whether the handle is open and alive. Every call reads it, so it is one atomic.
     usable: AtomicBool,
     phase: Mutex<Phase>,
-    /// Heard by whoever waits for a phase: another one came, or an end.
+    /// Wakes tasks that wait for a phase, when the phase changes or the handle ends.
     pub(crate) changed: Notify,
     pub(crate) closing: Mutex<Closing>,
-    /// What tells others that this writer lives; gone once it takes no more writes.
+    /// Shows other openers that this writer is alive. Ended once it accepts no more writes.
     occupancy: Occupancy,
 }
 
@@ -55,7 +57,7 @@ impl WriterLife {
         self.usable.store(false, Ordering::Release);
     }
 
-    /// Others may open the database now: this writer takes no more writes, for good.
+    /// Lets other openers take over the database. This writer must accept no write afterwards.
     pub(crate) fn leave(&self) {
         self.occupancy.end();
     }
@@ -64,7 +66,7 @@ impl WriterLife {
         *self.phase.lock()
     }
 
-    /// Comes to `phase`, unless it is further.
+    /// Advances to `phase`. Does nothing if a later phase is reached already.
     pub(crate) fn pass_to(&self, phase: Phase) {
         let mut current = self.phase.lock();
         *current = phase.max(*current);

@@ -1,4 +1,4 @@
-//! What the parts of a writer hear of its manifests.
+//! Passes every newer manifest of a writer to the parts that depend on it.
 
 use super::durability::Durability;
 use super::stalls::pressure::Pressure;
@@ -10,21 +10,21 @@ use siltstone_manifest::Manifest;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Tells back-pressure, the collector and the checkpoints of every newer manifest, and the manifest
-/// client of the handle's end.
+/// Notifies back-pressure, the collector and the checkpoints of every newer manifest, and the
+/// manifest client of the handle's end.
 pub(crate) struct WriterObserver {
     pub(crate) env: Env,
     pub(crate) durability: Arc<Durability>,
     pub(crate) pressure: Arc<Pressure>,
     pub(crate) garbage: Arc<Garbage>,
-    /// Heard by the task that keeps the checkpoints.
+    /// Wakes the task that maintains the writer's checkpoints.
     pub(crate) checkpoints: Arc<Notify>,
-    /// Heard by the task that takes ingest jobs in.
+    /// Wakes the task that ingests submitted jobs.
     pub(crate) ingests: Arc<Notify>,
 }
 
 impl WriterObserver {
-    /// What the handle begins with: nothing about it is news.
+    /// Records the manifest with which the handle begins, without notifications.
     pub(crate) fn begins(self, newest: &Arc<Manifest>) -> Arc<WriterObserver> {
         self.tells(newest);
         Arc::new(self)

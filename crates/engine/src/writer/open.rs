@@ -212,7 +212,7 @@ fn tell_take_over(recovered: &Recovered, (before, clean): (Epoch, bool)) {
 fn tell_replay(
     objects: usize,
     bodies: &BTreeMap<WalId, WalObject>,
-    replayed: &Replayed,
+    replayed: &ReplayResult,
     took: Duration,
 ) {
     let bytes: usize = bodies.values().map(WalObject::record_bytes).sum();
@@ -426,7 +426,7 @@ impl<'a> Opening<'a> {
 const FENCE_TRIES: u32 = 30;
 
 /// What replay brought back.
-struct Replayed {
+struct ReplayResult {
     active: Arc<Memtable>,
     frozen: Vec<Arc<Memtable>>,
     queued: Vec<Arc<QueuedIngest>>,
@@ -444,7 +444,7 @@ async fn replay(
     bodies: &BTreeMap<WalId, WalObject>,
     (options, began): (&Options, Duration),
     budget: &Arc<MetadataBudget>,
-) -> Result<Replayed> {
+) -> Result<ReplayResult> {
     let most = options.l0_sst_size_bytes;
     let met = match put_back(objects, recovered, bodies, most, budget).await {
         Ok(replayed) => {
@@ -475,9 +475,9 @@ async fn put_back(
     bodies: &BTreeMap<WalId, WalObject>,
     memtable_bytes: usize,
     budget: &Arc<MetadataBudget>,
-) -> Result<Replayed> {
+) -> Result<ReplayResult> {
     let flushed = recovered.manifest.flushed_seq;
-    let mut replayed = Replayed {
+    let mut replayed = ReplayResult {
         active: Arc::new(Memtable::new()),
         frozen: Vec::new(),
         queued: Vec::new(),

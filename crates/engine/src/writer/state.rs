@@ -3,15 +3,15 @@
 //! Fields are grouped by who touches them, and what belongs together has a module of its own. Lock
 //! order: `tail` before `tree`, and so `held`; nothing is awaited under any of them.
 
-use super::behind::CameBehind;
+use super::behind::BehindKeys;
 use super::checkpoint::TreePins;
 use super::collector::Embedded;
-use super::commit::{Awaiting, Tail};
+use super::commit::{CommitWaiter, Tail};
 use super::durability::Durability;
 use super::durable_log::{DurableLog, UnflushedWal};
 use super::flush_progress::Flushes;
 use super::held_seqs::HeldSeqs;
-use super::ingest::TakenIn;
+use super::ingest::AdoptedJobs;
 use super::large::LargeBatches;
 use super::life::{Phase, WriterLife};
 use super::nudges::Nudges;
@@ -63,7 +63,7 @@ pub(crate) struct Writer {
     // Writing threads.
     pub(crate) tail: Mutex<Tail>,
     pub(crate) durability: Arc<Durability>,
-    pub(crate) awaiting: Arc<Awaiting>,
+    pub(crate) awaiting: Arc<CommitWaiter>,
     pub(crate) pressure: Arc<Pressure>,
 
     // Reading threads.
@@ -76,9 +76,9 @@ pub(crate) struct Writer {
     pub(crate) collector: Embedded,
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
-    pub(crate) came_behind: CameBehind,
+    pub(crate) came_behind: BehindKeys,
     /// Jobs that were taken in.
-    pub(crate) taken_in: TakenIn,
+    pub(crate) taken_in: AdoptedJobs,
     /// How many loads were asked for; held by the one that is being.
     pub(crate) loads: tokio::sync::Mutex<u64>,
     pub(crate) large: LargeBatches,
@@ -128,7 +128,7 @@ impl Writer {
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
         let nudges = Nudges::new(start.pins_nudge, start.ingest_nudge);
-        let awaiting = Arc::new(Awaiting {
+        let awaiting = Arc::new(CommitWaiter {
             durability: Arc::clone(&start.durability),
             wal_nudge: Arc::clone(&nudges.wal),
             env: start.env.clone(),
@@ -161,8 +161,8 @@ impl Writer {
             collector: Embedded::new(start.garbage),
             flushes: Flushes::default(),
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
-            came_behind: CameBehind::default(),
-            taken_in: TakenIn::default(),
+            came_behind: BehindKeys::default(),
+            taken_in: AdoptedJobs::default(),
             loads: tokio::sync::Mutex::default(),
             large: start.large,
         })

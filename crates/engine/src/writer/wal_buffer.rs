@@ -31,7 +31,7 @@ pub(crate) type WalPiece = (WalBuilder, Option<Duration>);
 
 /// Whether, and how soon, something must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum FlushDue {
     /// Enough for an object is there.
     Now,
     /// The oldest batch was accepted then.
@@ -77,11 +77,11 @@ impl WalBuffer {
     }
 
     /// When something must be sent; `None` when nothing is there.
-    pub(crate) fn due(&self) -> Option<Due> {
+    pub(crate) fn due(&self) -> Option<FlushDue> {
         if !self.full.is_empty() || self.open.len_bytes() >= self.flush_bytes {
-            return (!self.is_empty()).then_some(Due::Now);
+            return (!self.is_empty()).then_some(FlushDue::Now);
         }
-        self.since.map(Due::Since)
+        self.since.map(FlushDue::Since)
     }
 
     /// The oldest piece; `None` when nothing is there.
@@ -145,16 +145,16 @@ mod tests {
         let mut buffer = WalBuffer::new(100_000);
         buffer.push(Seq(1), 1, &[7; 30], || Duration::from_secs(1));
         buffer.push(Seq(2), 1, &[7; 30], || Duration::from_secs(2));
-        assert_eq!(buffer.due(), Some(Due::Since(Duration::from_secs(1))));
+        assert_eq!(buffer.due(), Some(FlushDue::Since(Duration::from_secs(1))));
         // Does not fit with the others: they are due now, and it waits for itself.
         buffer.push(Seq(3), 1, &vec![7; 399_900], || Duration::from_secs(3));
-        assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(1)));
+        assert_eq!((buffer.due(), buffer.first_seq()), (Some(FlushDue::Now), Seq(1)));
         let (first, since) = buffer.take().expect("a piece");
         assert_eq!((first.last_seq(), since), (Seq(2), Some(Duration::from_secs(1))));
-        assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(3)));
+        assert_eq!((buffer.due(), buffer.first_seq()), (Some(FlushDue::Now), Seq(3)));
         assert_eq!(buffer.take().expect("a piece").0.first_seq(), Seq(3));
         buffer.push(Seq(4), 1, &[7; 30], || Duration::from_secs(4));
-        assert_eq!(buffer.due(), Some(Due::Since(Duration::from_secs(4))));
+        assert_eq!(buffer.due(), Some(FlushDue::Since(Duration::from_secs(4))));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::life::Phase;
 use super::state::Writer;
-use super::wal_buffer::Due;
+use super::wal_buffer::FlushDue;
 use crate::io::store::conditional::{self, Created};
 use crate::io::store::troubles::{Area, Verb};
 use crate::manifests::objects::{Objects, seen};
@@ -20,7 +20,7 @@ use siltstone_base::{
 };
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
-use siltstone_sst::wal::{self, Sent};
+use siltstone_sst::wal::{self, CutInfo};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const RETRY_MOST: Duration = Duration::from_secs(1);
 const READS_OF_DAMAGE: u32 = 3;
 
 /// A WAL object that is cut and not yet acknowledged.
-struct Sealed {
+struct SealedObject {
     bytes: Bytes,
     attempt: AttemptId,
     last_seq: Seq,
@@ -47,7 +47,7 @@ struct Sealed {
 }
 
 /// What something in flight ended with.
-enum Done {
+enum WalEvent {
     Sent(WalId, Created),
     Looked(Result<Arc<Manifest>>),
     /// The boundary, asked because of this id.
@@ -58,8 +58,8 @@ pub(crate) struct WalTask {
     writer: Arc<Writer>,
     objects: Objects,
     window: WalWindow,
-    sealed: BTreeMap<WalId, Sealed>,
-    in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
+    sealed: BTreeMap<WalId, SealedObject>,
+    in_flight: FuturesUnordered<BoxFuture<'static, WalEvent>>,
     /// When the manifest was last looked at (rule F7).
     looked: Duration,
     looking: bool,
@@ -118,7 +118,7 @@ impl WalTask {
         &mut self,
         nudged: Pin<&mut Notified<'_>>,
         timer: BoxFuture<'static, ()>,
-    ) -> Option<Done> {
+    ) -> Option<WalEvent> {
         let in_flight = &mut self.in_flight;
         let done = pin!(async {
             match in_flight.next().await {
@@ -162,10 +162,10 @@ impl WalTask {
         let closing = writer.life.phase() >= Phase::DrainWal;
         let by_rate = self.next_cut.saturating_sub(now);
         let by_time = match due {
-            Due::Since(since) if !waited && !closing => {
+            FlushDue::Since(since) if !waited && !closing => {
                 (since + writer.options.flush_interval).saturating_sub(now)
             }
-            Due::Since(_) | Due::Now => Duration::ZERO,
+            FlushDue::Since(_) | FlushDue::Now => Duration::ZERO,
         };
         Some(by_time.max(by_rate))
     }
@@ -184,9 +184,10 @@ impl WalTask {
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Wal, database, object, attempt);
         let at = writer.log.next_commit_time(writer.env.clock.now());
-        let sent = Sent { durable: self.window.committed(), at };
+        let sent = CutInfo { durable: self.window.committed(), at };
         let bytes = buffered.finish(envelope, writer.epoch, id, sent);
-        self.sealed.insert(id, Sealed { bytes, attempt, last_seq, since, tries: 0, unread: 0 });
+        self.sealed
+            .insert(id, SealedObject { bytes, attempt, last_seq, since, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {
             self.next_cut = now + Duration::from_secs_f64(1.0 / rate);
         }
@@ -204,7 +205,7 @@ impl WalTask {
                 env.clock.sleep(pause).await;
             }
             let created = conditional::create(&env, ObjectName::Wal(id), bytes, attempt).await;
-            Done::Sent(id, created)
+            WalEvent::Sent(id, created)
         }));
     }
 
@@ -234,18 +235,19 @@ impl WalTask {
         self.looks = self.looks.wrapping_add(1);
         let thorough = paused || self.looks.is_multiple_of(LIST_EVERY);
         let writer = Arc::clone(&self.writer);
-        self.in_flight
-            .push(Box::pin(async move { Done::Looked(writer.manifests.probe(thorough).await) }));
+        self.in_flight.push(Box::pin(async move {
+            WalEvent::Looked(writer.manifests.probe(thorough).await)
+        }));
     }
 
-    fn on_done(&mut self, done: Done) -> Result<()> {
+    fn on_done(&mut self, done: WalEvent) -> Result<()> {
         match done {
-            Done::Sent(id, created) => {
+            WalEvent::Sent(id, created) => {
                 let outcome = self.outcome(id, created)?;
                 let events = self.window.on_outcome(id, outcome);
                 self.carry_out(&events)
             }
-            Done::Looked(looked) => {
+            WalEvent::Looked(looked) => {
                 self.looking = false;
                 self.looked = self.writer.env.clock.monotonic();
                 match looked {
@@ -258,12 +260,12 @@ impl WalTask {
                     _ => Ok(()),
                 }
             }
-            Done::Boundary(id, Ok(boundary)) => {
+            WalEvent::Boundary(id, Ok(boundary)) => {
                 self.checking.remove(&id);
                 let events = self.window.on_boundary(id, boundary);
                 self.carry_out(&events)
             }
-            Done::Boundary(id, Err(error)) => {
+            WalEvent::Boundary(id, Err(error)) => {
                 self.heard(id, &error)?;
                 if let Some(tries) = self.checking.get_mut(&id) {
                     *tries += 1;
@@ -358,7 +360,7 @@ impl WalTask {
             if !pause.is_zero() {
                 objects.env.clock.sleep(pause).await;
             }
-            Done::Boundary(id, objects.wal_boundary().await)
+            WalEvent::Boundary(id, objects.wal_boundary().await)
         }));
     }
 }

@@ -1,4 +1,4 @@
-//! From the FlatBuffers body to the state.
+//! Decoding: from the FlatBuffers body to the state.
 
 use super::shared;
 use super::unknown::unknown_field;
@@ -17,19 +17,19 @@ use siltstone_base::{
 };
 use siltstone_fbs::manifest as fb;
 
-/// Root, run, table: nothing in the schema lies deeper; room for what later versions append.
+/// The schema has a depth of three (root, run, table); the rest is reserved for later versions.
 const MAX_DEPTH: usize = 16;
-/// Smallest table: a 4-byte offset to its vtable, and 4 bytes of whoever points at it. So this
-/// many never refuse an honest manifest, and a hostile one that points at one table again and
-/// again stops here.
+/// Size of the smallest table: a 4-byte offset to its vtable, and a 4-byte offset that points to
+/// it. So this limit never refuses a valid manifest, and it stops an invalid one that points to the
+/// same table many times.
 const MIN_TABLE_BYTES: usize = 8;
 /// The verifier counts a table's vtable and each field's offset with the table, though tables of
 /// one shape share their vtable: an SstDescriptor of 100 bytes counts for about 200. Eight times
 /// the body refuses no honest manifest and bounds what this decoder allocates.
 const APPARENT_FACTOR: usize = 8;
 
-/// The verifier's limits for a body of `length` bytes: its defaults would stop at a million
-/// tables or two gigabytes whatever the length.
+/// The limits of the verifier for a body of `length` bytes: its defaults would stop at a million
+/// tables or two gigabytes for any length.
 pub(crate) fn limits(length: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: MAX_DEPTH,
@@ -39,10 +39,10 @@ pub(crate) fn limits(length: usize) -> VerifierOptions {
     }
 }
 
-/// Reads the body of a manifest with this head.
+/// Decodes the body of a manifest with this envelope.
 ///
-/// What the manifest asks is looked at before anything else of it: what follows may not be
-/// understood otherwise.
+/// The required features are checked before anything else: without them the rest may be
+/// misunderstood.
 pub(super) fn body(bytes: &[u8], envelope: &Envelope) -> Result<Manifest> {
     let root = fb::root_as_manifest_with_opts(&limits(bytes.len()), bytes)
         .map_err(|invalid| Error::corruption("not a manifest's body").caused_by(invalid))?;
@@ -120,7 +120,7 @@ fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> R
     })
 }
 
-/// A list of names of tables; none when it is missing.
+/// A list of table names; empty if it is missing.
 pub(crate) fn names(ids: Option<Vector<'_, fb::Id128>>) -> Vec<SstId> {
     ids.iter().flatten().map(|id| SstId(bits(id))).collect()
 }
@@ -129,7 +129,7 @@ pub(crate) fn bits(id: &fb::Id128) -> u128 {
     (u128::from(id.high()) << 64) | u128::from(id.low())
 }
 
-/// Every item of a vector of tables; none when it is missing.
+/// All items of a vector of tables; empty if it is missing.
 pub(crate) fn list<'a, T: Follow<'a> + 'a, S>(
     items: Option<Vector<'a, ForwardsUOffset<T>>>,
     one: impl Fn(T::Inner) -> Result<S>,

@@ -1,4 +1,4 @@
-//! From the state to the FlatBuffers body.
+//! Encoding: from the state to the FlatBuffers body.
 
 use super::shared;
 use crate::state::{
@@ -16,17 +16,17 @@ pub(crate) type Offset<T> = WIPOffset<T>;
 pub(crate) type TableList<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 pub(crate) type ByteList = WIPOffset<Vector<'static, u8>>;
 
-/// Bytes that one table takes at most beside its strings and byte lists, the offset that leads to
-/// it and padding included: SstDescriptor has 21 fields of at most 16 bytes with a vtable of 46,
-/// and the root, with more fields, has a share of its own.
+/// Maximum bytes of one table without its strings and byte lists, including the offset that points
+/// to it and padding: SstDescriptor has 21 fields of at most 16 bytes and a vtable of 46 bytes. The
+/// root has more fields and a limit of its own.
 pub(crate) const TABLE_BYTES_AT_MOST: u64 = 400;
-/// As that, of the root.
+/// The same limit for the root.
 const ROOT_BYTES_AT_MOST: u64 = 1024;
-/// A string or byte list: its length, a zero and padding.
+/// Overhead of a string or byte list: its length, a zero and padding.
 pub(super) const LIST_BYTES: u64 = 16;
 
-/// More than [`body`] will need. The builder cannot grow without end (it panics at 2 GiB), so
-/// whoever calls it looks here first.
+/// An upper bound for the size of [`body`]. The builder panics at 2 GiB, so every caller must check
+/// this bound first.
 pub(super) fn body_bytes_at_most(manifest: &Manifest) -> u64 {
     let text = |text: &str| text.len() as u64 + LIST_BYTES;
     let bytes = |bytes: &Bytes| bytes.len() as u64 + LIST_BYTES;
@@ -62,7 +62,7 @@ pub(super) fn body_bytes_at_most(manifest: &Manifest) -> u64 {
         + manifest.runs.len()
         + manifest.finished_jobs.len();
     let store = manifest.wal_store.as_ref().and_then(|store| store.location.as_deref());
-    // Two tables more: the settings, and where the WAL lies.
+    // Two more tables: the settings and the WAL store.
     ROOT_BYTES_AT_MOST
         + TABLE_BYTES_AT_MOST * (plain as u64 + 2)
         + shared::bytes_at_most(manifest)
@@ -130,7 +130,7 @@ pub(crate) fn id128(bits: u128) -> fb::Id128 {
     fb::Id128::new((bits >> 64) as u64, bits as u64)
 }
 
-/// A vector of tables; an empty one is left out.
+/// A vector of tables; an empty one is omitted.
 pub(crate) fn list<S, T>(
     b: &mut Builder,
     items: &[S],
@@ -254,7 +254,7 @@ fn finished_job(b: &mut Builder, job: &FinishedJob) -> Offset<fb::FinishedJob<'s
     fb::FinishedJob::create(b, &args)
 }
 
-/// The attempt that wrote the manifest that is pinned; missing for the one that says so itself.
+/// The attempt that wrote a pinned manifest; omitted if it is the manifest that contains the pin.
 pub(super) fn attempt_of(id: ManifestId, attempt: AttemptId, own: ManifestId) -> Option<fb::Id128> {
     (id != own && !attempt.is_none()).then(|| id128(attempt.get()))
 }

@@ -1,4 +1,4 @@
-//! Both ways between state and FlatBuffers: features, leases, holds, timelines, ingest jobs.
+//! Encoding and decoding of features, leases, holds, timelines and ingest jobs.
 
 use super::decode::{bits, byte_list, list as read_list};
 use super::encode::{Builder, LIST_BYTES, Offset, TABLE_BYTES_AT_MOST, attempt_of, id128};
@@ -11,7 +11,7 @@ use flatbuffers::WIPOffset;
 use siltstone_base::{AttemptId, JobId, ManifestId, Result, Seq, TimelineId, UnixMillis, WalId};
 use siltstone_fbs::manifest as fb;
 
-/// More than all of this will need.
+/// An upper bound for their encoded size.
 pub(super) fn bytes_at_most(manifest: &Manifest) -> u64 {
     let text = |text: &str| text.len() as u64 + LIST_BYTES;
     let names = manifest.features.named.iter().map(|one| text(&one.name) + text(&one.since));

@@ -1,12 +1,13 @@
-//! Whether a body holds a field that this version does not know: written again it would be lost.
+//! Detection of fields that this version does not know: they would be lost if the body were written
+//! again.
 //!
-//! A table's vtable says which fields it has. A field behind the last known one that is there was
-//! written by a newer version.
+//! The vtable of a table lists its fields. A field after the last known one was written by a newer
+//! version.
 
 use flatbuffers::{Follow, ForwardsUOffset, Table, VOffsetT, Vector};
 use siltstone_fbs::manifest as fb;
 
-/// A table of a schema, its name, and the place of its last field in the vtable.
+/// A table of a schema, its name, and the position of its last known field in the vtable.
 macro_rules! known {
     ($($schema:ident :: $name:ident up to $last:ident;)*) => {
         $(impl KnownFields for $schema::$name<'_> {
@@ -20,18 +21,19 @@ macro_rules! known {
 }
 pub(crate) use known;
 
-/// What is looked at.
+/// A table that is checked.
 pub(crate) trait KnownFields {
     /// Its name in the schema.
     const NAME: &'static str;
-    /// Place of the last known field in the vtable.
+    /// Position of the last known field in the vtable.
     const LAST: VOffsetT;
     /// The table itself.
     fn table(&self) -> Table<'_>;
 
-    /// Its name, where it has a field that this version does not know.
+    /// Its name, if it has a field that this version does not know.
     fn unknown(&self) -> Option<&'static str> {
-        // A vtable begins with two lengths; then two bytes a field, 0 where it is missing.
+        // A vtable begins with two lengths; then it has two bytes per field, 0 if the field is
+        // missing.
         let vtable = self.table().vtable();
         let places = vtable.num_bytes() as VOffsetT;
         let mut behind = (Self::LAST + 2..places.max(Self::LAST + 2)).step_by(2);
@@ -64,7 +66,7 @@ known! {
     fb::Manifest up to VT_SINCE_LEASES;
 }
 
-/// The first table among `items` with such a field.
+/// The name of the first table among `items` with an unknown field.
 pub(crate) fn any<'a, T: Follow<'a> + 'a>(
     items: Option<Vector<'a, ForwardsUOffset<T>>>,
     one: impl Fn(T::Inner) -> Option<&'static str>,
@@ -72,7 +74,7 @@ pub(crate) fn any<'a, T: Follow<'a> + 'a>(
     items.iter().flatten().find_map(one)
 }
 
-/// The name of a table of the schema in which a field stands that this version does not know.
+/// The name of a schema table with a field that this version does not know.
 pub(super) fn unknown_field(root: &fb::Manifest<'_>) -> Option<&'static str> {
     let tables = |tables| any(tables, |one: fb::SstDescriptor<'_>| one.unknown());
     None.or_else(|| root.unknown())

@@ -1,22 +1,24 @@
-//! How many filter bits a key gets in the tables of a run: more in small ones.
+//! The number of filter bits per key for the tables of a run: small runs get more.
 //!
-//! A look-up of a key that is in the last run asks the filters of all runs above it, and reads a
-//! block in vain for every false positive. Their sum is least, for a given memory, when each run's
-//! rate is proportional to its size (N. Dayan, M. Athanassoulis, S. Idreos, *Monkey: Optimal
-//! Navigable Key-Value Store*, 2017): a run of an eighth of the last one's bytes gets a rate of an
-//! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys. A layer
-//! of L0 is such a run too, of the smallest and the most.
+//! A look-up of a key in the last run checks the filters of all runs above it, and reads one block
+//! for every false positive. For a given amount of memory, the sum of the false positive rates is
+//! smallest if the rate of each run is proportional to its size (N. Dayan, M. Athanassoulis, S.
+//! Idreos, *Monkey: Optimal Navigable Key-Value Store*, 2017). A run with an eighth of the bytes of
+//! the last one gets an eighth of its rate, which costs `ln 8 / (ln 2)^2` = 4.3 bits more per key,
+//! for an eighth of the keys. A layer of L0 counts as a run; it is the smallest kind, and there are
+//! many of them.
 
 use super::work::Work;
 use crate::layer::Layer;
 use crate::state::Manifest;
 use siltstone_base::SstDescriptor;
 
-/// Bits that are added at most: the rate of a blocked filter falls ever more slowly beyond.
+/// Maximum number of added bits: beyond it, the rate of a blocked filter falls more and more
+/// slowly.
 const MOST_EXTRA: f64 = 6.0;
 
-/// Bits of filter a key for the tables that `work` writes on `state`, where tables of the last run
-/// have `bits`; 0 stays 0.
+/// Filter bits per key for the tables that `work` writes on `state`, if tables of the last run have
+/// `bits`; 0 stays 0.
 #[must_use]
 pub fn filter_bits(state: &Manifest, work: &Work, bits: u32) -> u32 {
     let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
@@ -37,14 +39,14 @@ pub fn filter_bits(state: &Manifest, work: &Work, bits: u32) -> u32 {
     bits_above(largest, own, bits)
 }
 
-/// Bits of filter a key for the table of `own` bytes that a flush puts above all of `state`.
+/// Filter bits per key for the table of `own` bytes that a flush adds above all layers of `state`.
 #[must_use]
 pub fn filter_bits_of_flush(state: &Manifest, own: u64, bits: u32) -> u32 {
     let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
     bits_above(state.layers().map(|(_, tables)| bytes(tables)).max().unwrap_or(0), own, bits)
 }
 
-/// Bits for a layer of `own` bytes above one of `largest`.
+/// Filter bits for a layer of `own` bytes above a layer of `largest` bytes.
 fn bits_above(largest: u64, own: u64, bits: u32) -> u32 {
     if bits == 0 || largest <= own {
         return bits;
@@ -58,7 +60,7 @@ fn bits_above(largest: u64, own: u64, bits: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::compaction::plan::Plan;
-    use crate::compaction::work::{Facts, Shaping};
+    use crate::compaction::work::{Facts, TableSizing};
     use crate::state::{L0Entry, SortedRun};
     use crate::testing::{empty, table};
     use siltstone_base::SstId;
@@ -77,7 +79,7 @@ mod tests {
             SortedRun { id: 0, tables: of_bytes(1, last) },
         ];
         let plan: Plan = plan.parse().unwrap();
-        let shaping = Shaping { target_sst_bytes: 1 << 30, min_move_bytes: 10 };
+        let shaping = TableSizing { target_sst_bytes: 1 << 30, min_move_bytes: 10 };
         let work = Work::of(&state, &[], &plan, &Facts::default(), shaping).unwrap();
         filter_bits(&state, &work, base)
     }

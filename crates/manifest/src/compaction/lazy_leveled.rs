@@ -1,22 +1,23 @@
-//! Lazy leveling: tiered above, one run below (Dayan and Idreos, Dostoevsky, SIGMOD 2018, section
-//! 4.1).
+//! Lazy leveling: tiered layers above a single last run (Dayan and Idreos, Dostoevsky, SIGMOD 2018,
+//! section 4.1).
 //!
-//! The last layer holds almost all of the database. What lies above it is merged tier by tier, and
-//! all of it into the last one when the bytes of everything come to more than
-//! `max_space_amplification` times those of the last: reads meet one large run and few small ones,
-//! and the space taken stays within that factor of what is live. The merge into the last layer
-//! takes only those tables of it that share keys with what comes.
+//! The last layer contains almost all of the database. The layers above it are merged level by
+//! level. All of them are merged into the last layer when the total bytes exceed
+//! `max_space_amplification` times the bytes of the last layer. So a read finds one large run and a
+//! few small ones, and the space used stays within that factor of the live data. The merge into the
+//! last layer reads only those of its tables that share keys with the tables above.
 //!
-//! While that merge is under way, flushes go on. So it begins when the factor would be passed with
-//! one more layer as large as the newest of L0: a last run of a few flushes is merged with each of
-//! them, one of hundreds a hundredth earlier than it had to be. Where more comes than that, whoever
-//! writes is told to slow down ([`LazyLeveled::above`]): what lies above may come to a fifth more
-//! than the factor says, 1.3 of the last layer for 1.25.
+//! Flushes continue while that merge runs. So the merge begins when one more layer, as large as the
+//! newest layer of L0, would exceed the factor. A last run of a few flushes is then merged with
+//! every flush; a last run of hundreds of flushes is merged a hundredth earlier than necessary. If
+//! writes arrive faster than merges, writers are slowed down ([`LazyLeveled::above`]): the layers
+//! above the last one may exceed the factor by a fifth, so 1.25 permits 1.3 times the last layer in
+//! total.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
-    Above, CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
-    drop_what_is_gone,
+    CompactionScheduler, Draft, LayerShape, SpaceAmplification, View, bound_runs, clear_tombstones,
+    closed_over, drop_what_is_gone,
 };
 use super::tiered::{Tiered, amplified_with, of_runs};
 use crate::layer::Layer;
@@ -24,20 +25,21 @@ use crate::state::Manifest;
 use siltstone_base::SstDescriptor;
 use std::collections::HashSet;
 
-/// What lies above the last layer at most, by what lies there where the factor is met.
+/// Maximum bytes above the last layer, relative to the bytes that the factor permits there.
 const SLACK: f64 = 1.2;
-/// Layers that may always lie above the last one before anybody is slowed: one that is merged, and
-/// one that came meanwhile. They pass the factor where the last layer is not eight times as large.
+/// Number of layers above the last one that never slow writers down: one that is being merged, and
+/// one that was flushed meanwhile. They exceed the factor if the last layer is less than eight
+/// times as large.
 const LAYERS_AT_EASE: u64 = 2;
 
 /// The lazy-leveled scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LazyLeveled {
-    /// How the layers above the last one are merged.
+    /// The tiered policy for the layers above the last one.
     pub upper: Tiered,
-    /// All bytes, and one flush more, may come to this many times those of the last layer.
+    /// Limit of total bytes, plus one flush, relative to the bytes of the last layer.
     pub max_space_amplification: f64,
-    /// Runs there may be in all, the last one included.
+    /// Maximum number of runs, including the last one.
     pub max_total_runs: usize,
 }
 
@@ -48,7 +50,7 @@ impl Default for LazyLeveled {
 }
 
 impl LazyLeveled {
-    /// Takes a plan that merges what lies above the last layer into it.
+    /// Adds a plan that merges the layers above the last one into it.
     fn merge_down(&self, draft: &mut Draft<'_>) {
         let layers = draft.layers();
         let newest = layers.first().filter(|shape| shape.layer.is_l0());
@@ -57,8 +59,8 @@ impl LazyLeveled {
             return;
         }
         let last = draft.state().last_run();
-        // L0 that a job takes already is left; a plan that would pass it is refused, so then only
-        // the runs go.
+        // Layers of L0 that another job takes are left out. A plan that would pass such a layer is
+        // refused; then only the runs are merged.
         let down = |shapes: &[LayerShape]| {
             let above = shapes.iter().map(|shape| shape.layer);
             let above: HashSet<Layer> = above.filter(|layer| *layer != Layer::Run(last)).collect();
@@ -66,7 +68,7 @@ impl LazyLeveled {
             let seeds = tables.flat_map(|(_, tables)| tables.iter().map(|table| table.id));
             Plan {
                 sources: closed_over(draft.state(), &seeds.collect(), last),
-                ..Plan::whole([], last, Why::SpaceAmplification)
+                ..Plan::whole([], last, PlanReason::SpaceAmplification)
             }
         };
         let runs = of_runs(draft);
@@ -82,7 +84,7 @@ impl CompactionScheduler for LazyLeveled {
         "lazy_leveled"
     }
 
-    fn above(&self, state: &Manifest) -> Option<Above> {
+    fn above(&self, state: &Manifest) -> Option<SpaceAmplification> {
         let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
         let layers: Vec<u64> = state.layers().map(|(_, tables)| bytes(tables)).collect();
         let (last, above) = layers.split_last()?;
@@ -90,7 +92,7 @@ impl CompactionScheduler for LazyLeveled {
         let factor = (self.max_space_amplification - 1.0).max(0.0) * *last as f64;
         let slow_from = (factor as u64).max(LAYERS_AT_EASE.saturating_mul(coming));
         let most = (slow_from as f64 * SLACK) as u64;
-        Some(Above { bytes: above.iter().sum(), coming, slow_from, most })
+        Some(SpaceAmplification { bytes: above.iter().sum(), coming, slow_from, most })
     }
 
     fn plans(&self, view: &View<'_>) -> Vec<Plan> {

@@ -1,12 +1,12 @@
-//! Options of compaction: what they are, and whether they fit each other.
+//! The options of compaction, and whether they are consistent.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`table`] | name, kind, range and meaning of each, for every language |
-//! | [`named`] | setting and reading one by its name |
-//! | [`value`] | values as callers give them, and their units |
-//! | [`windows`] | the group of the windows' |
-//! | [`choice`] | the scheduler that they choose |
+//! | [`table`] | name, kind, range and meaning of each option, for all languages |
+//! | [`named`] | setting and reading an option by name |
+//! | [`value`] | values as callers pass them, with units |
+//! | [`windows`] | the options of time windows |
+//! | [`choice`] | the scheduler that the options select |
 
 mod choice;
 mod named;
@@ -19,45 +19,45 @@ pub use table::{OptionKind, OptionLine, moved};
 pub use value::{OptionValue, with_unit};
 pub use windows::Windows;
 
-use super::work::Shaping;
+use super::work::TableSizing;
 use siltstone_base::{Error, Result};
 
-/// How a database is compacted. [`CompactionOptions::TABLE`] describes every field.
+/// The compaction options of a database. [`CompactionOptions::TABLE`] describes every field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompactionOptions {
-    /// Who chooses.
+    /// The scheduler.
     pub compaction_scheduler: SchedulerName,
     /// L0 is compacted when it has more layers than this.
     pub l0_compaction_threshold_ssts: u64,
-    /// Writers wait when L0 has this many layers.
+    /// Writers wait if L0 has this many layers.
     pub l0_max_ssts: u64,
-    /// Writers wait when so many bytes wait to be compacted.
+    /// Writers wait if this many bytes are waiting to be compacted.
     pub max_pending_compaction_bytes: Option<u64>,
-    /// Jobs under way at once.
+    /// Maximum number of running jobs.
     pub max_compactions: u64,
     /// A level is compacted when it has more runs than this.
     pub level_compaction_threshold_runs: u64,
-    /// Nothing is compacted into a level that has this many runs.
+    /// A level with this many runs receives no further runs.
     pub level_max_runs: u64,
-    /// Key ranges of one compaction that are merged at once; `None`: as many as there are cores,
-    /// twice as many where they are several and the store answers at once.
+    /// Number of key ranges of one compaction that are merged concurrently; `None`: the number of
+    /// cores, or twice that number if there are several cores and the store has a low latency.
     pub compaction_ranges: Option<u64>,
-    /// Bytes that the compactions of a process read and write a second; `None`: no limit.
+    /// Bytes that the compactions of a process may read and write per second; `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
-    /// Runs there may be in all.
+    /// Maximum number of runs.
     pub max_total_runs: Option<u64>,
-    /// All bytes may come to this many times those of the last layer.
+    /// Limit of total bytes, relative to the bytes of the last layer.
     pub max_space_amplification: Option<f64>,
-    /// The same for the tiered scheduler where nothing was said: what the kind of store decides,
-    /// and no option. Two tables of L0 may lie above the last layer all the same.
+    /// The default of that limit for the tiered scheduler, which depends on the kind of store and
+    /// is not an option itself. Two tables of L0 may always be above the last layer.
     pub own_space_amplification: Option<f64>,
-    /// Share of tombstones from which on a table is merged to the bottom, in percent.
+    /// Percentage of tombstones from which on a table is merged to the bottom.
     pub tombstone_percent: u64,
-    /// The windows of [`TimeWindow`](super::TimeWindow).
+    /// The options of [`TimeWindow`](super::TimeWindow).
     pub windows: Windows,
     /// Size at which an output ends, in bytes.
     pub target_sst_bytes: u64,
-    /// A smaller table is merged with its neighbours rather than moved, in bytes.
+    /// Size in bytes below which a table is merged with its neighbours rather than moved.
     pub min_move_bytes: u64,
 }
 
@@ -85,10 +85,10 @@ impl Default for CompactionOptions {
 }
 
 impl CompactionOptions {
-    /// Whether the options fit each other.
+    /// Checks that the options are consistent.
     ///
     /// # Errors
-    /// Invalid, naming both.
+    /// Invalid, with the names of both options.
     pub fn check(&self) -> Result<()> {
         let pairs = [
             (
@@ -110,10 +110,10 @@ impl CompactionOptions {
         self.windows.check(self.compaction_scheduler)
     }
 
-    /// How large tables should be.
+    /// The target sizes of tables.
     #[must_use]
-    pub fn shaping(&self) -> Shaping {
-        Shaping { target_sst_bytes: self.target_sst_bytes, min_move_bytes: self.min_move_bytes }
+    pub fn shaping(&self) -> TableSizing {
+        TableSizing { target_sst_bytes: self.target_sst_bytes, min_move_bytes: self.min_move_bytes }
     }
 }
 

@@ -1,19 +1,19 @@
-//! A plan: what a compaction merges, and where to.
+//! A plan: the tables that a compaction merges, and the destination.
 //!
-//! As text `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and runs by
-//! id; names in braces where only some tables of a layer go.
+//! The text form is `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and
+//! runs by id; table ids in braces if only some tables of a layer are taken.
 
 use crate::layer::Layer;
 use siltstone_base::{Error, Result, SstId};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which tables of a layer.
+/// The tables of a layer that a plan takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pick {
-    /// All that are there when the job starts.
+    /// All tables of the layer when the job starts.
     Whole,
-    /// These; at least one.
+    /// These tables; at least one.
     Tables(Vec<SstId>),
 }
 
@@ -22,94 +22,98 @@ pub enum Pick {
 pub struct Source {
     /// The layer.
     pub layer: Layer,
-    /// What of it.
+    /// The tables of it.
     pub pick: Pick,
 }
 
 impl Source {
-    /// All of `layer`.
+    /// All tables of `layer`.
     #[must_use]
     pub fn whole(layer: Layer) -> Source {
         Source { layer, pick: Pick::Whole }
     }
 }
 
-/// Why a plan was made: for the compaction log, and for who goes first.
+/// The reason for a plan: shown in the compaction log, and used for the priority of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum PlanReason {
     /// L0 has more layers than its threshold.
     L0Count,
     /// A level has more runs than its threshold.
     LevelRuns,
-    /// There are more runs than there should be in all.
+    /// There are more runs than the limit.
     TotalRuns,
-    /// What lies above the last layer is large beside it.
+    /// The layers above the last one are large compared to it.
     SpaceAmplification,
-    /// Tombstones that hide nothing any more.
+    /// Tombstones that no longer hide anything.
     Tombstones,
-    /// Everything in some tables has expired, or lies below the windows that are kept.
+    /// Some tables contain only expired entries, or only keys below the retained windows.
     Expired,
-    /// A window of time is complete.
+    /// A time window is complete.
     Window,
-    /// Somebody asked for all of the database.
+    /// A user requested a compaction of the whole database.
     Major,
-    /// Somebody made it by hand.
+    /// A user wrote the plan.
     #[default]
     Manual,
 }
 
-impl Why {
-    /// Every reason, in the order of their stored numbers.
-    pub const ALL: [Why; 9] = [
-        Why::L0Count,
-        Why::LevelRuns,
-        Why::TotalRuns,
-        Why::SpaceAmplification,
-        Why::Tombstones,
-        Why::Expired,
-        Why::Window,
-        Why::Major,
-        Why::Manual,
+impl PlanReason {
+    /// All reasons, in the order of their stored numbers.
+    pub const ALL: [PlanReason; 9] = [
+        PlanReason::L0Count,
+        PlanReason::LevelRuns,
+        PlanReason::TotalRuns,
+        PlanReason::SpaceAmplification,
+        PlanReason::Tombstones,
+        PlanReason::Expired,
+        PlanReason::Window,
+        PlanReason::Major,
+        PlanReason::Manual,
     ];
 
-    /// As it stands in logs.
+    /// The name in logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Why::L0Count => "l0 count",
-            Why::LevelRuns => "runs of a level",
-            Why::TotalRuns => "total runs",
-            Why::SpaceAmplification => "space amplification",
-            Why::Tombstones => "tombstones",
-            Why::Expired => "expired",
-            Why::Window => "window",
-            Why::Major => "major",
-            Why::Manual => "manual",
+            PlanReason::L0Count => "l0 count",
+            PlanReason::LevelRuns => "runs of a level",
+            PlanReason::TotalRuns => "total runs",
+            PlanReason::SpaceAmplification => "space amplification",
+            PlanReason::Tombstones => "tombstones",
+            PlanReason::Expired => "expired",
+            PlanReason::Window => "window",
+            PlanReason::Major => "major",
+            PlanReason::Manual => "manual",
         }
     }
 }
 
-/// What a compaction merges, and where to. [`validate`](super::validate) says whether it may.
+/// The tables that a compaction merges, and the destination. [`validate`](super::validate) checks
+/// whether it may run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// What goes, newest layer first.
+    /// The sources, newest layer first.
     pub sources: Vec<Source>,
-    /// The run that the result comes to: a new one or one that is there.
+    /// The run that receives the result: a new or an existing one.
     pub destination: u32,
-    /// Why.
-    pub why: Why,
-    /// Whether a table that could move as it is must still be read when reading it may free
-    /// anything: with the first tombstone, expired entry or range delete, not only when they are
-    /// many.
+    /// The reason.
+    pub why: PlanReason,
+    /// Whether a table that could be moved is read if this may free any space: because of the first
+    /// tombstone, expired entry or range delete, not only if there are many.
     pub thorough: bool,
-    /// An output ends where the first so many bytes of the key change; 0: nowhere.
+    /// A table ends where the first so many bytes of the key change; 0: no such limit.
     pub cut_prefix_bytes: u16,
 }
 
 impl Plan {
-    /// Whole layers, newest first, to a run.
+    /// A plan that takes whole layers, newest first, to a run.
     #[must_use]
-    pub fn whole(layers: impl IntoIterator<Item = Layer>, destination: u32, why: Why) -> Plan {
+    pub fn whole(
+        layers: impl IntoIterator<Item = Layer>,
+        destination: u32,
+        why: PlanReason,
+    ) -> Plan {
         let sources = layers.into_iter().map(Source::whole).collect();
         Plan { sources, destination, why, thorough: false, cut_prefix_bytes: 0 }
     }
@@ -142,7 +146,7 @@ impl fmt::Display for Plan {
 impl FromStr for Plan {
     type Err = Error;
 
-    /// A plan made by hand, as [`Plan`]'s text has it.
+    /// Parses a plan from its text form.
     fn from_str(text: &str) -> Result<Plan> {
         let wrong = |part: &str| {
             Error::invalid("a plan is written `L0:4, L0:3, 7 -> 7`, newest source first")
@@ -154,7 +158,7 @@ impl FromStr for Plan {
         Ok(Plan {
             sources: sources.collect::<Result<_>>()?,
             destination,
-            why: Why::Manual,
+            why: PlanReason::Manual,
             thorough: false,
             cut_prefix_bytes: 0,
         })
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_back_from_its_text() {
-        let mut plan = Plan::whole([Layer::L0(4), Layer::L0(3), Layer::Run(7)], 2, Why::Manual);
+        let mut plan =
+            Plan::whole([Layer::L0(4), Layer::L0(3), Layer::Run(7)], 2, PlanReason::Manual);
         let some = Pick::Tables(vec![SstId(1 << 90), SstId(7)]);
         plan.sources.push(Source { layer: Layer::Run(2), pick: some });
         assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan);

@@ -1,6 +1,6 @@
-//! Who chooses: schedulers as pure functions from a view to plans.
+//! Compaction schedulers: pure functions from a view of the database to plans.
 
-use super::plan::{Pick, Plan, Source, Why};
+use super::plan::{Pick, Plan, PlanReason, Source};
 use super::valid::{Input, Running, validate};
 use super::work::{Facts, droppable, ids_of, repeated};
 use crate::invariant::effective_seqs;
@@ -11,64 +11,65 @@ use siltstone_base::{JobId, SstDescriptor, SstId, UnixMillis};
 use std::collections::HashSet;
 use std::fmt;
 
-/// What a scheduler looks at.
+/// The input of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The newest state.
     pub state: &'a Manifest,
-    /// Jobs under way.
+    /// The running jobs.
     pub running: &'a [Running],
-    /// The time; nothing but expiry depends on it.
+    /// The time; only expiry depends on it.
     pub now: UnixMillis,
-    /// Jobs that may be under way at once.
+    /// Maximum number of running jobs.
     pub max_compactions: usize,
 }
 
-/// Chooses what to compact next. The same view gives the same plans.
+/// Chooses the next compactions. The same view gives the same plans.
 pub trait CompactionScheduler: fmt::Debug + Send + Sync {
-    /// The name by which it is chosen.
+    /// The name by which the scheduler is selected.
     fn name(&self) -> &'static str;
 
-    /// Plans to start now, the most urgent first; each is valid beside the jobs under way and the
-    /// plans before it, and all of them together fit `max_compactions`.
+    /// Plans to start now, the most urgent first. Each plan is valid beside the running jobs and
+    /// the plans before it, and together they respect `max_compactions`.
     fn plans(&self, view: &View<'_>) -> Vec<Plan>;
 
-    /// What lies above the last layer, where the scheduler bounds that; a function of the state.
-    fn above(&self, _state: &Manifest) -> Option<Above> {
+    /// The bytes above the last layer and their limits, if the scheduler has such a limit; depends
+    /// only on the state.
+    fn above(&self, _state: &Manifest) -> Option<SpaceAmplification> {
         None
     }
 
-    /// What it says about tables that need not be read.
+    /// The facts that decide which tables need not be read.
     fn facts(&self, view: &View<'_>) -> Facts {
         Facts { now: view.now, ..Facts::default() }
     }
 }
 
-/// What lies above the last layer, and how much may: space that is taken beyond what is live.
+/// The bytes above the last layer and their limits: an estimate of the space used beyond live data.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Above {
+pub struct SpaceAmplification {
     /// Bytes of all layers but the last.
     pub bytes: u64,
-    /// Bytes of the next layer, as far as one can tell: of the newest of L0.
+    /// Estimated bytes of the next layer: the bytes of the newest layer of L0.
     pub coming: u64,
-    /// Bytes from which on whoever writes is to slow down, for merges to keep up.
+    /// Bytes at which writers are slowed down so that merges keep up.
     pub slow_from: u64,
-    /// Bytes that there are to be at most.
+    /// Maximum bytes.
     pub most: u64,
 }
 
-/// One layer in numbers.
+/// The size and state of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerShape {
     /// The layer.
     pub layer: Layer,
     /// Bytes of its tables.
     pub bytes: u64,
-    /// Whether a job under way takes something of it or writes to it.
+    /// Whether a running job takes tables from it or writes to it.
     pub busy: bool,
 }
 
-/// Plans while they are made: each that is taken counts as a job under way for the next.
+/// Collects plans: each added plan counts as a running job for the next one.
 #[derive(Debug)]
 pub struct Draft<'a> {
     view: View<'a>,
@@ -77,7 +78,7 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Nothing yet.
+    /// An empty draft.
     #[must_use]
     pub fn new(view: &View<'a>) -> Draft<'a> {
         Draft { view: *view, running: view.running.to_vec(), plans: Vec::new() }
@@ -89,20 +90,20 @@ impl<'a> Draft<'a> {
         self.view.state
     }
 
-    /// The plans.
+    /// The collected plans.
     #[must_use]
     pub fn finish(self) -> Vec<Plan> {
         self.plans
     }
 
-    /// Jobs that may still be started.
+    /// Number of jobs that may still be started.
     #[must_use]
     pub fn free(&self) -> usize {
         self.view.max_compactions.saturating_sub(self.running.len())
     }
 
-    /// Jobs that may still be started by what can wait: one place is kept for L0, unless there is
-    /// only one.
+    /// Number of jobs that may still be started for low-priority work: one job is reserved for L0,
+    /// unless only one job is allowed.
     #[must_use]
     pub fn free_beside_l0(&self) -> usize {
         let l0 = |job: &Running| job.inputs.iter().any(|(layer, _)| layer.is_l0());
@@ -110,7 +111,8 @@ impl<'a> Draft<'a> {
         self.free().saturating_sub(kept)
     }
 
-    /// Takes the plan when it may run beside all others and a place is free.
+    /// Adds the plan if it may run beside all other jobs and the limit of jobs is not reached.
+    /// Returns whether it was added.
     pub fn take(&mut self, plan: Plan) -> bool {
         if self.free() == 0 {
             return false;
@@ -126,7 +128,7 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Every layer, newest first.
+    /// All layers, newest first.
     #[must_use]
     pub fn layers(&self) -> Vec<LayerShape> {
         let shape = |(layer, tables): (Layer, &[SstDescriptor])| LayerShape {
@@ -137,15 +139,15 @@ impl<'a> Draft<'a> {
         self.view.state.layers().map(shape).collect()
     }
 
-    /// Whether a job takes something of `layer` or writes to it.
+    /// Whether a job takes tables from `layer` or writes to it.
     #[must_use]
     pub fn is_busy(&self, layer: Layer) -> bool {
         let busy = |job: &Running| job.takes_from(layer) || Layer::Run(job.destination) == layer;
         self.running.iter().any(busy)
     }
 
-    /// An id above every run and every destination: in an empty tree the first that is not left for
-    /// what comes behind.
+    /// An id above all runs and destinations; in an empty tree, the first id that is not reserved
+    /// for ingest jobs behind all other data.
     #[must_use]
     pub fn new_run(&self) -> u32 {
         let runs = self.view.state.runs.iter().map(|run| run.id);
@@ -154,8 +156,8 @@ impl<'a> Draft<'a> {
         above.max(self.view.state.first_run())
     }
 
-    /// Where whole `layers` of L0 go: to the oldest run that can be reached without meeting a
-    /// shared key, or to a new run above all. Loads in key order so end up in one run.
+    /// The destination for whole `layers` of L0: the oldest run that they can reach without passing
+    /// a shared key, or a new run above all others. So data loaded in key order ends up in one run.
     #[must_use]
     pub fn sink(&self, layers: &[Layer]) -> u32 {
         let state = self.view.state;
@@ -179,9 +181,9 @@ pub fn bytes_of(tables: &[SstDescriptor]) -> u64 {
     tables.iter().fold(0, |sum, table| sum.saturating_add(table.object_bytes))
 }
 
-/// The sources of a plan that takes `seeds` and brings them to `destination`: the seeds and, below
-/// them, every table that they would pass. One walk from the newest layer down, since a table that
-/// is added can only meet tables below it that the seeds do not.
+/// The sources of a plan that takes the tables `seeds` to `destination`: the seeds, and every table
+/// below them that they would pass. One walk from the newest layer down is enough, because an added
+/// table can only overlap tables below it, and those that overlap a seed are found by the seed.
 #[must_use]
 pub fn closed_over(state: &Manifest, seeds: &HashSet<SstId>, destination: u32) -> Vec<Source> {
     let mut sinking = Spans::default();
@@ -189,7 +191,7 @@ pub fn closed_over(state: &Manifest, seeds: &HashSet<SstId>, destination: u32) -
     let above = |layer: Layer| layer >= Layer::Run(destination);
     for (layer, tables) in state.layers().filter(|(layer, _)| above(*layer)) {
         let goes = |table: &&SstDescriptor| seeds.contains(&table.id) || sinking.meets_table(table);
-        // A table is named with all its parts in the layer.
+        // A plan names a table by id, which means all its parts in the layer.
         let names: HashSet<SstId> = tables.iter().filter(goes).map(|table| table.id).collect();
         let of_names = |table: &&SstDescriptor| names.contains(&table.id);
         let going: Vec<SstDescriptor> = tables.iter().filter(of_names).cloned().collect();
@@ -206,13 +208,14 @@ pub fn closed_over(state: &Manifest, seeds: &HashSet<SstId>, destination: u32) -
     sources
 }
 
-/// Takes a plan for tables that can go unread. It spans layers: what a gone table leaves below it
-/// shares no key with it, so nothing is passed on the way to the oldest of them.
+/// Adds a plan that drops tables without reading them. The plan may span layers: tables below a
+/// dropped table that stay share no key with it, so no row passes another on the way to the oldest
+/// of these layers.
 pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
     let state = draft.state();
     let taken = draft.running.iter().flat_map(|job| &job.inputs);
     let taken: HashSet<SstId> = taken.flat_map(|(_, tables)| tables.iter().copied()).collect();
-    // A record could not say which part goes.
+    // A record of jobs names tables by id, and could not say which part of a table is dropped.
     let repeated = repeated(state.tables());
     let may_go =
         |table: &SstDescriptor| !taken.contains(&table.id) && !repeated.contains(&table.id);
@@ -230,16 +233,16 @@ pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
         Some(Layer::Run(id)) => id,
         Some(Layer::L0(_)) => state.last_run(),
     };
-    draft.take(Plan { sources, ..Plan::whole([], destination, Why::Expired) });
+    draft.take(Plan { sources, ..Plan::whole([], destination, PlanReason::Expired) });
 }
 
-/// Fewer tombstones than this in a table are stepped over in no time.
+/// A table with fewer tombstones than this is not worth a merge: skipping them takes no time.
 const TOMBSTONES_WORTH_CLEARING: u64 = 4096;
 
-/// Takes a plan for a table of a run of which so many in a hundred entries are tombstones, once no
-/// snapshot needs them: the table and what it would pass down to the bottom are merged there, and
-/// nothing of the tombstones is left. A table at the bottom with range deletes is read alone. Where
-/// jobs may come behind there is no bottom.
+/// Adds a plan for a table of a run in which at least `percent` of the entries are tombstones, if
+/// no snapshot needs them. The table and the tables that it would pass on the way to the bottom are
+/// merged there, which removes the tombstones. A table at the bottom with range deletes is read
+/// alone. A database that accepts ingest jobs behind all other data has no bottom.
 pub fn clear_tombstones(draft: &mut Draft<'_>, percent: u64) {
     let state = draft.state();
     if draft.free_beside_l0() == 0 || state.behind.is_some() {
@@ -258,11 +261,11 @@ pub fn clear_tombstones(draft: &mut Draft<'_>, percent: u64) {
             if (!many && sources.len() > 1) || !all_of(state, &sources, needless) {
                 continue;
             }
-            // The oldest layer that holds a key of it: below that there is none.
+            // The oldest layer that holds a key of the table: no layer below it does.
             let Some(Layer::Run(destination)) = sources.last().map(|source| source.layer) else {
                 continue;
             };
-            let plan = Plan::whole([], destination, Why::Tombstones);
+            let plan = Plan::whole([], destination, PlanReason::Tombstones);
             if draft.take(Plan { sources, thorough: true, ..plan }) {
                 return;
             }
@@ -287,8 +290,8 @@ fn all_of(
     })
 }
 
-/// Takes a plan that merges neighbouring runs while there are more than `most`: of all stretches
-/// that bring the number down to it, the one with the fewest bytes.
+/// Adds plans that merge neighbouring runs while there are more than `most` runs: of all groups of
+/// neighbours that reduce the number to the limit, the one with the fewest bytes.
 pub fn bound_runs(draft: &mut Draft<'_>, most: usize) {
     let runs: Vec<LayerShape> =
         draft.layers().into_iter().filter(|layer| !layer.layer.is_l0()).collect();
@@ -305,7 +308,7 @@ pub fn bound_runs(draft: &mut Draft<'_>, most: usize) {
     for stretch in stretches {
         if let Some(Layer::Run(destination)) = stretch.last().map(|run| run.layer) {
             let layers = stretch.iter().map(|run| run.layer);
-            if draft.take(Plan::whole(layers, destination, Why::TotalRuns)) {
+            if draft.take(Plan::whole(layers, destination, PlanReason::TotalRuns)) {
                 return;
             }
         }

@@ -1,21 +1,21 @@
-//! Cutting a range of keys into parts of about the same size.
+//! Splitting a key range into parts of approximately equal size.
 
 use bytes::Bytes;
 use siltstone_base::SstDescriptor;
 use std::collections::BTreeMap;
 
-/// A key, and the bytes of input from it to the next anchor. Indexes of tables give one a block;
-/// one in a few hundred is plenty.
+/// A key, and the bytes of input from it to the next anchor. The index of a table has one per
+/// block; one in a few hundred is enough.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Anchor {
     /// The key.
     pub key: Bytes,
-    /// Bytes of input that follow, of all tables together.
+    /// Bytes of input up to the next anchor, of all tables together.
     pub bytes: u64,
 }
 
 impl Anchor {
-    /// What the bounds of tables tell: all of a table counts at its first visible key.
+    /// Anchors from the bounds of tables: all bytes of a table count at its first visible key.
     #[must_use]
     pub fn of_tables(tables: &[SstDescriptor]) -> Vec<Anchor> {
         Anchor::sum(
@@ -26,7 +26,7 @@ impl Anchor {
         )
     }
 
-    /// Anchors of several tables as one list, ascending, each key once.
+    /// The anchors of several tables as one ascending list, each key once.
     #[must_use]
     pub fn sum(anchors: impl IntoIterator<Item = Anchor>) -> Vec<Anchor> {
         let mut by_key: BTreeMap<Bytes, u64> = BTreeMap::new();
@@ -38,8 +38,8 @@ impl Anchor {
     }
 }
 
-/// Keys to cut at, ascending and each strictly above the first anchor: at most `parts` parts, and
-/// none but the last of less than `least_bytes`.
+/// The keys at which to split, ascending and each strictly above the first anchor: at most `parts`
+/// parts, and no part except the last has less than `least_bytes`.
 #[must_use]
 pub fn split_points(anchors: &[Anchor], parts: usize, least_bytes: u64) -> Vec<Bytes> {
     let total: u64 = anchors.iter().fold(0, |sum, anchor| sum.saturating_add(anchor.bytes));

@@ -1,41 +1,42 @@
-//! Tiered compaction: runs in levels by size, a level is merged when it has too many.
+//! Tiered compaction: runs are grouped into levels by size, and a level with too many runs is
+//! merged.
 //!
-//! The algorithm of the design document on compaction of SlateDB, with its defaults (8, 16, 4), and
-//! with four additions. L0 sinks to the oldest run that it can reach without meeting a shared key,
-//! so that loads in key order end up in one run unread. A merge takes the next level along when its
-//! result would be one run too many there. One place among the jobs is kept for L0. And total runs,
-//! space amplification and tombstones can trigger as well.
+//! The algorithm follows the design document on compaction of SlateDB, with its defaults (8, 16, 4)
+//! and four additions. L0 sinks to the oldest run that it can reach without passing a shared key,
+//! so that data loaded in key order ends up in one run without being read. A merge includes the
+//! next level if its result would give that level one run too many. One job is reserved for L0. The
+//! number of runs, space amplification and tombstones can also trigger a compaction.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, drop_what_is_gone,
 };
 use crate::layer::Layer;
 
-/// Levels that are told apart: 64 MiB tables and a factor of 2 reach past 2^63 bytes.
+/// Maximum number of levels: with 64 MiB tables and a factor of 2 they reach past 2^63 bytes.
 const MAX_LEVELS: usize = 48;
 
 /// The tiered scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiered {
-    /// Size of a table in L0, in bytes: what levels are measured by.
+    /// Size of an L0 table in bytes, from which the sizes of levels are computed.
     pub l0_sst_size_bytes: u64,
     /// L0 is compacted when it has more layers than this.
     pub l0_compaction_threshold_ssts: usize,
     /// A level is compacted when it has more runs than this; also the factor between the sizes of
     /// two levels.
     pub level_compaction_threshold_runs: usize,
-    /// Nothing is compacted into a level that has this many runs.
+    /// A level with this many runs receives no further runs.
     pub level_max_runs: usize,
-    /// Runs there may be in all; `None`: as many as the levels permit.
+    /// Maximum number of runs; `None`: limited only by the levels.
     pub max_total_runs: Option<usize>,
-    /// Everything is merged when all bytes come to more than this many times those of the last
+    /// Everything is merged when the total bytes exceed this many times the bytes of the last
     /// layer; `None`: never.
     pub max_space_amplification: Option<f64>,
-    /// Above the last layer so many bytes may always lie: no bound on space is worth merging a
-    /// small database again and again.
+    /// Bytes that may always be above the last layer: limiting the space of a small database is not
+    /// worth merging it again and again.
     pub slack_bytes: u64,
-    /// Share of tombstones, in percent, from which on a table is merged to the bottom.
+    /// Percentage of tombstones from which on a table is merged to the bottom.
     pub tombstone_percent: u64,
 }
 
@@ -54,12 +55,12 @@ impl Default for Tiered {
     }
 }
 
-/// Runs of one level, newest first.
+/// The runs of one level, newest first.
 type Level = Vec<LayerShape>;
 
 impl Tiered {
-    /// The level of a run of `bytes`: the smallest N from 1 on with
-    /// `bytes <= l0_sst_size_bytes * l0_compaction_threshold_ssts * factor^N`.
+    /// The level of a run of `bytes`: the smallest N, at least 1, with `bytes <= l0_sst_size_bytes
+    /// * l0_compaction_threshold_ssts * factor^N`.
     fn level_of(&self, bytes: u64) -> usize {
         let base = u128::from(self.l0_sst_size_bytes)
             .saturating_mul(self.l0_compaction_threshold_ssts as u128)
@@ -74,8 +75,8 @@ impl Tiered {
         level
     }
 
-    /// `runs`, newest first, in levels; index 0 is level 1. A run is in no smaller level than a
-    /// newer one, so that the runs of a level are neighbours.
+    /// Groups `runs`, newest first, into levels; index 0 is level 1. A run is never in a smaller
+    /// level than a newer run, so that the runs of a level are neighbours.
     pub(crate) fn levels(&self, runs: &[LayerShape]) -> Vec<Level> {
         let mut levels: Vec<Level> = Vec::new();
         for run in runs {
@@ -88,7 +89,7 @@ impl Tiered {
         levels
     }
 
-    /// Takes a plan for L0 when it has too many layers and level 1 has room.
+    /// Adds a plan for L0 if it has too many layers and level 1 has room.
     pub(crate) fn compact_l0(&self, draft: &mut Draft<'_>, levels: &[Level]) {
         let l0: Vec<LayerShape> = of_l0(draft);
         let room = levels.first().is_none_or(|level| level.len() < self.level_max_runs);
@@ -97,10 +98,10 @@ impl Tiered {
         }
         let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
         let destination = draft.sink(&layers);
-        draft.take(Plan::whole(layers, destination, Why::L0Count));
+        draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
     }
 
-    /// Takes a plan for each level that has too many runs, the deepest first.
+    /// Adds a plan for each level with too many runs, the deepest level first.
     pub(crate) fn compact_levels(&self, draft: &mut Draft<'_>, levels: &[Level]) {
         for (at, level) in levels.iter().enumerate().rev() {
             let next = levels.get(at + 1).map_or(0, Vec::len);
@@ -116,13 +117,13 @@ impl Tiered {
             }
             if let Some(Layer::Run(destination)) = sources.last().map(|run| run.layer) {
                 let layers = sources.iter().map(|run| run.layer);
-                draft.take(Plan::whole(layers, destination, Why::LevelRuns));
+                draft.take(Plan::whole(layers, destination, PlanReason::LevelRuns));
             }
         }
     }
 
-    /// The runs of level `at`, and those of the levels below for as long as the merge so far would
-    /// be one run too many there: it would be read again at once.
+    /// The runs of level `at`, and those of the following levels as long as the merged run would be
+    /// one too many there, because it would be read again immediately.
     fn with_what_follows(&self, at: usize, levels: &[Level]) -> Level {
         let mut sources: Level = levels.get(at).cloned().unwrap_or_default();
         for (below, level) in levels.iter().enumerate().skip(at + 1) {
@@ -148,9 +149,9 @@ pub(crate) fn of_runs(draft: &Draft<'_>) -> Vec<LayerShape> {
     draft.layers().into_iter().filter(|shape| !shape.layer.is_l0()).collect()
 }
 
-/// Whether the bytes of all layers, and of what is `coming`, come to more than `most` times those
-/// of the oldest. What lies above may be nothing but newer versions of what lies below, so this
-/// bounds the bytes of the database by its live bytes.
+/// Whether the bytes of all layers, plus the bytes that are `coming`, exceed `most` times the bytes
+/// of the oldest layer. In the worst case the layers above contain only newer versions of the
+/// entries below, so this limits the bytes of the database relative to its live bytes.
 pub(crate) fn amplified_with(coming: u64, layers: &[LayerShape], most: f64) -> bool {
     let total: u64 = layers.iter().fold(coming, |sum, layer| sum.saturating_add(layer.bytes));
     let last = layers.last().map_or(0, |layer| layer.bytes);
@@ -173,7 +174,7 @@ impl CompactionScheduler for Tiered {
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
             let last = view.state.last_run();
-            draft.take(Plan::whole(all, last, Why::SpaceAmplification));
+            draft.take(Plan::whole(all, last, PlanReason::SpaceAmplification));
         }
         let levels = self.levels(&of_runs(&draft));
         self.compact_l0(&mut draft, &levels);

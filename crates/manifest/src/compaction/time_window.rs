@@ -1,17 +1,19 @@
-//! Windows of time: rows that age together lie together, and go together, unread.
+//! Time windows: rows that expire together are stored together, and are dropped together without
+//! being read.
 //!
-//! *By key*: keys begin with their time (or whatever grows with it), and a window is all keys with
-//! the same first bytes. Outputs end where a window does, so a table belongs to one. Windows share
-//! no keys, so the tables of a window are merged with each other although the runs they come from
-//! are not neighbours: what lies between belongs to other windows, and nothing is passed. A window
-//! that is complete ends up in the last run, where it is not touched again but by late rows. With
-//! `windows.keep` the oldest windows are dropped.
+//! *By key*: keys begin with their time (or another value that grows with it), and a window is all
+//! keys with the same first bytes. A table ends where a window ends, so it belongs to one window.
+//! Windows share no keys. So the tables of a window can be merged with each other even if their
+//! runs are not neighbours: the tables in between belong to other windows, and no row passes
+//! another version of its key. A complete window ends up in the last run, where only late rows
+//! change it again. With `windows.keep` the oldest windows are dropped.
 //!
 //! *By expiry*: every row has a time to live, and a layer belongs to the window in which the last
-//! of its rows expires. Only neighbours of one window are merged, so that layers stay apart by age;
-//! one whose rows have all expired goes when nothing older lies below.
+//! of its rows expires. Only neighbouring layers of one window are merged, so that layers stay
+//! separated by age. A layer is dropped when all its rows have expired and no older layer below it
+//! shares keys with it.
 
-use super::plan::{Plan, Why};
+use super::plan::{Plan, PlanReason};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, closed_over, drop_what_is_gone,
 };
@@ -22,33 +24,33 @@ use bytes::Bytes;
 use siltstone_base::{SstDescriptor, SstId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// What tells a window.
+/// How rows are assigned to windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowBy {
     /// The first bytes of the key.
     Key {
-        /// How many.
+        /// Number of bytes.
         prefix_bytes: u16,
-        /// Windows that are kept, the newest ones; `None`: all.
+        /// Number of windows to keep, the newest ones; `None`: all.
         keep_windows: Option<usize>,
     },
-    /// When rows expire.
+    /// The expiry of the rows.
     Expiry {
         /// Length of a window, in milliseconds.
         window_millis: u64,
     },
 }
 
-/// The scheduler of windows.
+/// The time window scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeWindow {
-    /// When L0 is compacted, and how many runs it may leave.
+    /// The policy for L0, and the number of runs that it may leave.
     pub upper: Tiered,
-    /// What tells a window.
+    /// How rows are assigned to windows.
     pub by: WindowBy,
-    /// Runs that the rows of one window may lie in.
+    /// Maximum number of runs for the rows of one window.
     pub window_max_runs: usize,
-    /// Runs there may be in all.
+    /// Maximum number of runs.
     pub max_total_runs: usize,
 }
 
@@ -63,7 +65,8 @@ impl Default for TimeWindow {
     }
 }
 
-/// Late rows are merged into a complete window once they come to one in so many of its bytes.
+/// Late rows are merged into a complete window when their bytes are at least one part in this many
+/// of the bytes of the window.
 const LATE_SHARE: u64 = 4;
 
 impl CompactionScheduler for TimeWindow {
@@ -93,13 +96,13 @@ impl CompactionScheduler for TimeWindow {
     }
 }
 
-/// Where the newest `keep` windows begin. Windows that only show inside a table count for nothing,
-/// nor do those out of sight, so at least as many are kept.
+/// The start of the newest `keep` windows. Windows that begin and end inside a table are not
+/// counted, nor are hidden windows, so at least `keep` windows are kept.
 fn oldest_kept(view: &View<'_>, prefix_bytes: usize, keep: usize) -> Option<Bytes> {
     let tables = view.state.tables();
     let windows: BTreeSet<&[u8]> = tables
         .flat_map(|table| {
-            // Where the end is out of sight, nobody knows which key is the last before it.
+            // If the end of the table is hidden, the last key before it is unknown.
             let last = Some(&table.last_key).filter(|last| table.covers(last));
             last.into_iter().chain([table.first_visible()])
         })
@@ -114,7 +117,7 @@ impl TimeWindow {
         if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
             let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
             let destination = draft.sink(&layers);
-            let plan = Plan::whole(layers, destination, Why::L0Count);
+            let plan = Plan::whole(layers, destination, PlanReason::L0Count);
             draft.take(Plan { cut_prefix_bytes: prefix_bytes, ..plan });
         }
         let seeds = self.windows_to_merge(draft, usize::from(prefix_bytes));
@@ -123,17 +126,18 @@ impl TimeWindow {
             return;
         }
         let sources = closed_over(draft.state(), &seeds, last);
-        let plan = Plan::whole([], last, Why::Window);
+        let plan = Plan::whole([], last, PlanReason::Window);
         draft.take(Plan { sources, cut_prefix_bytes: prefix_bytes, ..plan });
     }
 
-    /// Tables of the windows that are complete and not yet in one place, or lie in too many runs.
+    /// The tables of windows that are complete but not in one run yet, or that are in too many
+    /// runs.
     fn windows_to_merge(&self, draft: &Draft<'_>, prefix_bytes: usize) -> HashSet<SstId> {
         let state = draft.state();
         let Some(last) = state.runs.last().map(|run| Layer::Run(run.id)) else {
             return HashSet::new();
         };
-        // Windows as they lie in the runs: of each layer the tables.
+        // The tables of each window in the runs, by layer.
         let mut windows: BTreeMap<&[u8], Vec<(Layer, Vec<&SstDescriptor>)>> = BTreeMap::new();
         for (layer, tables) in state.layers().filter(|(layer, _)| !layer.is_l0()) {
             for table in tables {
@@ -170,13 +174,13 @@ impl TimeWindow {
             |layer: Layer| window_of(state.layer(layer).unwrap_or_default(), window_millis);
         let l0 = of_l0(draft);
         if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
-            // The oldest ones, as far as they are of one window.
+            // The oldest layers, as long as they belong to one window.
             let oldest = l0.last().map(|shape| window(shape.layer));
             let count = l0.iter().rev().take_while(|one| Some(window(one.layer)) == oldest);
             let first = l0.len() - count.count();
             let layers: Vec<Layer> = l0.iter().skip(first).map(|one| one.layer).collect();
             let destination = draft.sink(&layers);
-            draft.take(Plan::whole(layers, destination, Why::L0Count));
+            draft.take(Plan::whole(layers, destination, PlanReason::L0Count));
         }
         let runs = of_runs(draft);
         let windows: Vec<u64> = runs.iter().map(|run| window(run.layer)).collect();
@@ -194,13 +198,13 @@ impl TimeWindow {
             }
             if let Some((LayerShape { layer: Layer::Run(destination), .. }, _)) = stretch.last() {
                 let layers = stretch.iter().map(|(run, _)| run.layer);
-                draft.take(Plan::whole(layers, *destination, Why::Window));
+                draft.take(Plan::whole(layers, *destination, PlanReason::Window));
             }
         }
     }
 }
 
-/// The window in which the last row of `tables` expires; `u64::MAX` when one never does.
+/// The window in which the last row of `tables` expires; `u64::MAX` if a row never expires.
 fn window_of(tables: &[SstDescriptor], window_millis: u64) -> u64 {
     let expiries = tables.iter().map(|table| table.max_expiry);
     let last = expiries.map(|at| at.map_or(u64::MAX, |at| at.0)).max().unwrap_or(u64::MAX);

@@ -1,11 +1,11 @@
-//! Which plans may run. RFC 0018 has the rule and its proof.
+//! Which plans may run. RFC 0018 contains the rule and its proof.
 //!
-//! A read looks for a key in the layers from the newest to the oldest and stops at the first that
-//! has it. So a row may sink from its layer to the destination only when no table that stays on the
-//! way, the destination included, may hold its key. For layers that all span the same keys this
-//! comes to "consecutive sources, and a destination that is the last of them or lies right below";
-//! for others it permits more: sources that are not neighbours, some tables of a run, a run that
-//! takes in tables beside its own.
+//! A read searches the layers for a key from newest to oldest and stops at the first entry. So a
+//! row may sink from its layer to the destination only if no table that stays in between, including
+//! the destination, may hold its key. If all layers span the same keys, this means: consecutive
+//! sources, and the destination is the last of them or directly below. If they do not, the rule
+//! permits more: sources that are not neighbours, some tables of a run, and a destination run that
+//! keeps other tables.
 
 use super::plan::{Pick, Plan, Source};
 use crate::layer::Layer;
@@ -15,56 +15,56 @@ use siltstone_base::{Error, JobId, SstDescriptor, SstId, TablePart};
 use std::collections::HashSet;
 use std::fmt;
 
-/// A job under way, as far as other plans must mind it.
+/// A running job, as far as it restricts other plans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Running {
     /// The job; [`JobId::NONE`] for a plan that is to start.
     pub job: JobId,
-    /// The tables that it takes, layer by layer, newest first: all parts of each in its layer.
+    /// The tables that it takes by layer, newest first: all parts of each table in its layer.
     pub inputs: Vec<(Layer, Vec<SstId>)>,
-    /// The run that its result comes to.
+    /// The run that receives its result.
     pub destination: u32,
 }
 
 impl Running {
-    /// Whether it takes anything of `layer`.
+    /// Whether it takes a table from `layer`.
     #[must_use]
     pub fn takes_from(&self, layer: Layer) -> bool {
         self.inputs.iter().any(|(taken, _)| *taken == layer)
     }
 }
 
-/// What a plan takes of one layer, as the state has it.
+/// The tables that a plan takes from one layer of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// The layer.
     pub layer: Layer,
-    /// The tables, key ascending; at least one.
+    /// The tables, in ascending key order; at least one.
     pub tables: Vec<SstDescriptor>,
 }
 
-/// Why a plan may not run. Its text says what would help.
+/// The reason why a plan may not run. The text says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlanRefusal {
-    /// No sources.
+    /// The plan has no sources.
     Empty,
-    /// A source that is not there.
+    /// A source layer does not exist.
     NoSuchLayer {
         /// The layer.
         layer: Layer,
     },
-    /// A table that is not in its layer.
+    /// A table is not in its layer.
     NoSuchTable {
         /// The layer.
         layer: Layer,
         /// The table.
         table: SstId,
     },
-    /// Sources are not given newest first, each once.
+    /// The sources are not given newest first, or a source is given twice.
     NotNewestFirst {
-        /// The one that stands too early.
+        /// The source that comes too early.
         older: Layer,
-        /// The one after it.
+        /// The source after it.
         newer: Layer,
     },
     /// The destination is newer than a source.
@@ -74,7 +74,7 @@ pub enum PlanRefusal {
         /// The destination.
         destination: u32,
     },
-    /// A table that stays would be passed by rows that may have its keys.
+    /// Rows of the plan would pass a table that stays and may hold their keys.
     Passed {
         /// Its layer.
         layer: Layer,
@@ -147,10 +147,11 @@ impl From<PlanRefusal> for Error {
     }
 }
 
-/// What the plan takes, newest layer first, when it may run on `state` beside `running`.
+/// The tables that the plan takes, newest layer first, if it may run on `state` beside the jobs
+/// `running`.
 ///
 /// # Errors
-/// Why it may not.
+/// The reason why it may not run.
 pub fn validate(
     state: &Manifest,
     running: &[Running],
@@ -170,8 +171,8 @@ pub fn validate(
     if let Some((layer, table)) = first_passed(state, &going, destination) {
         return Err(PlanRefusal::Passed { layer, table });
     }
-    // By id alone: records of jobs name (layer, id), which must go on meaning the same parts of a
-    // table, so nobody else may take one, or bring one to that layer (rule K6).
+    // Compared by id alone: records of jobs name a table by layer and id, which means all its parts
+    // there. So no other job may take a part of the table or move one into that layer (rule K6).
     let going: HashSet<SstId> = going.iter().map(|part| part.id).collect();
     for other in running {
         beside(state, plan.destination, &inputs, &going, other)?;
@@ -206,7 +207,7 @@ fn find(state: &Manifest, source: &Source) -> Result<Input, PlanRefusal> {
     if tables.is_empty() { Err(PlanRefusal::Empty) } else { Ok(Input { layer, tables }) }
 }
 
-/// Whether the plan may run at the same time as `other`, whichever of them commits first.
+/// Whether the plan may run at the same time as `other`, in either order of their commits.
 fn beside(
     state: &Manifest,
     destination: u32,
@@ -235,8 +236,9 @@ fn beside(
     if crosses { Err(PlanRefusal::Crosses { job }) } else { Ok(()) }
 }
 
-/// Whether tables of `inputs`, on their way to `destination`, would meet what a job over `others`
-/// leaves at `landing`. An output may reach over a gap between inputs, so the hull counts.
+/// Whether the tables of `inputs`, on their way to `destination`, may overlap the output of a job
+/// over `others` at `landing`. An output may span the gap between two inputs, so the hull of all
+/// inputs is compared.
 fn sinks_through(inputs: &[Input], destination: u32, others: &[Input], landing: u32) -> bool {
     let landing = Layer::Run(landing);
     let spans = others.iter().flat_map(|input| &input.tables).map(Span::of);

@@ -1,5 +1,5 @@
-//! What a plan comes to: tables that go unread, tables that move as they are, and key ranges to
-//! merge. Fixed when the job starts; the executor needs no judgement of its own.
+//! The steps of a plan: tables that are dropped unread, tables that are moved, and key ranges to
+//! merge. They are fixed when the job starts, so that the executor makes no decisions of its own.
 
 use super::plan::Plan;
 use super::split::{Anchor, split_points};
@@ -15,20 +15,21 @@ use siltstone_base::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// What decides which tables need not be read, fixed when a job starts.
+/// The facts that decide which tables need not be read, fixed when a job starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What expires at or before this has expired. Not ahead of any later reader's time.
+    /// Entries that expire at or before this time have expired. Never later than the time of any
+    /// later reader.
     pub now: UnixMillis,
-    /// Keys below are not kept any longer; `None`: all are kept.
+    /// Keys below this one are no longer retained; `None`: all keys are retained.
     pub keep_from: Option<Bytes>,
-    /// Range deletes in the tables that everybody who may still read sees.
+    /// Range deletes in the tables that every possible reader sees.
     pub deleted: Cover,
 }
 
 impl Facts {
-    /// Whether range deletes hide all of a table, for everybody: newer than it, without a gap from
-    /// its first visible key to its last.
+    /// Whether range deletes hide the whole table from every reader: they are newer than the table
+    /// and cover its visible range without a gap.
     fn deletes(&self, table: &SstDescriptor) -> bool {
         let newest = table.seq_override.unwrap_or(table.max_seq);
         let mut covered_to: &[u8] = table.first_visible();
@@ -48,23 +49,24 @@ impl Facts {
     }
 }
 
-/// How large tables should be.
+/// The target sizes of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shaping {
-    /// Size at which an output ends, in bytes.
+pub struct TableSizing {
+    /// Size in bytes at which an output table ends.
     pub target_sst_bytes: u64,
-    /// A table below this size, in bytes, is merged with its neighbours rather than moved, or tiny
-    /// flushes in key order would leave tiny tables for ever.
+    /// Size in bytes below which a table is merged with its neighbours rather than moved. Otherwise
+    /// small flushes in key order would leave small tables for ever.
     pub min_move_bytes: u64,
 }
 
-impl Default for Shaping {
-    fn default() -> Shaping {
-        Shaping { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
+impl Default for TableSizing {
+    fn default() -> TableSizing {
+        TableSizing { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
     }
 }
 
-/// A table at the bottom in which one entry in so many is a tombstone is read rather than moved.
+/// A table at the bottom is read rather than moved if at least one in this many of its entries is a
+/// tombstone.
 const TOMBSTONES_WORTH_READING: u64 = 4;
 
 /// A key range whose tables are merged.
@@ -74,14 +76,14 @@ pub struct Group {
     pub start: Bytes,
     /// The range ends before this key; `None`: no bound.
     pub end: Option<Bytes>,
-    /// The tables, newest layer first, of one layer by key.
+    /// The tables: newest layer first, and in key order within a layer.
     pub tables: Vec<SstDescriptor>,
-    /// No layer below the destination may hold a key of these tables, now or ever.
+    /// No layer below the destination may hold a key of these tables, now or later.
     pub bottom: bool,
 }
 
 impl Group {
-    /// Bytes of its tables.
+    /// Total bytes of its tables.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.object_bytes).sum()
@@ -91,7 +93,7 @@ impl Group {
         self.tables.iter().any(|table| table.range_deletes.is_some())
     }
 
-    /// Its tables that may hold a key of `[start, end)`.
+    /// The tables of the group that may hold a key of `[start, end)`.
     pub fn tables_in<'a>(
         &'a self,
         start: &'a [u8],
@@ -112,39 +114,39 @@ pub struct KeyRange {
     pub bottom: bool,
 }
 
-/// What a plan comes to.
+/// The steps of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The run that everything comes to.
+    /// The destination run.
     pub destination: u32,
-    /// What it takes, newest layer first. Tables that stay where they are have been left out.
+    /// The tables that it takes, newest layer first, without tables that stay where they are.
     pub inputs: Vec<Input>,
-    /// Tables that go unread.
+    /// Tables that are dropped unread.
     pub drops: Vec<SstId>,
-    /// Tables that come to the destination as they are.
+    /// Tables that are moved to the destination unchanged.
     pub moves: Vec<SstDescriptor>,
-    /// Ranges to merge, by key. Their tables are all the others.
+    /// Key ranges to merge, in key order. They contain all other input tables.
     pub groups: Vec<Group>,
     /// As [`Plan::cut_prefix_bytes`].
     pub cut_prefix_bytes: u16,
 }
 
 impl Work {
-    /// What `plan` comes to on `state`, beside `running`.
+    /// The steps of `plan` on `state`, beside the jobs `running`.
     ///
     /// # Errors
-    /// Why the plan may not run.
+    /// The reason why the plan may not run.
     pub fn of(
         state: &Manifest,
         running: &[Running],
         plan: &Plan,
         facts: &Facts,
-        shaping: Shaping,
+        shaping: TableSizing,
     ) -> Result<Work, PlanRefusal> {
         let inputs = validate(state, running, plan)?;
         let tables = || inputs.iter().flat_map(|input| &input.tables);
         let going: HashSet<TablePart> = tables().map(SstDescriptor::part).collect();
-        // Records name what is dropped or moved by id alone (rule K6).
+        // Records name dropped and moved tables by id alone (rule K6).
         let repeated = repeated(tables());
         let may_go =
             |table: &SstDescriptor| going.contains(&table.part()) && !repeated.contains(&table.id);
@@ -161,7 +163,7 @@ impl Work {
             state,
             &going,
             &drops,
-            &PieceJudge { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
+            &GroupPolicy { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
         );
         work.leave_out_what_stays(&drops);
         work.drops.extend(drops.into_iter().map(|part| part.id));
@@ -169,25 +171,25 @@ impl Work {
         Ok(work)
     }
 
-    /// Whether a commit is all that is left to do: no record is needed.
+    /// Whether only a commit is left to do, so that no record is needed.
     #[must_use]
     pub fn is_metadata_only(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Whether nothing would change. Such work is not started.
+    /// Whether the plan would have no effect. Such a job is not started.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.inputs.is_empty()
     }
 
-    /// Bytes that are read.
+    /// Bytes that the job reads.
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         self.groups.iter().map(Group::bytes).sum()
     }
 
-    /// The job as other plans must mind it.
+    /// The job as it restricts other plans.
     #[must_use]
     pub fn running(&self, job: JobId) -> Running {
         let names = |input: &Input| ids_of(&input.tables);
@@ -195,15 +197,16 @@ impl Work {
         Running { job, inputs, destination: self.destination }
     }
 
-    /// The groups cut into at most `parts` ranges in all, or one a group where there are more
-    /// groups, none of less than `least_bytes`. `anchors` are keys inside the tables with the bytes
-    /// from each to the next, ascending; tables' own bounds serve where there are none.
+    /// Splits the groups into at most `parts` ranges in total, or one range per group if there are
+    /// more groups; no range has less than `least_bytes`. `anchors` are keys inside the tables,
+    /// ascending, with the bytes from each to the next; without anchors the bounds of the tables
+    /// are used.
     #[must_use]
     pub fn ranges(&self, anchors: &[Anchor], parts: usize, least_bytes: u64) -> Vec<KeyRange> {
         let total = self.read_bytes().max(1);
         let mut ranges = Vec::new();
         for group in &self.groups {
-            // Parts in proportion to bytes, rounded up: a job of one group gets all of them.
+            // Parts are proportional to bytes, rounded up: a job with one group gets all of them.
             let share = u128::from(group.bytes()) * parts as u128;
             let share = usize::try_from(share.div_ceil(u128::from(total))).unwrap_or(parts);
             let within = |anchor: &&Anchor| {
@@ -226,8 +229,8 @@ impl Work {
         ranges
     }
 
-    /// The commit that ends `job`, and where that was planned, once every range has left its
-    /// `outputs`.
+    /// The commit that ends `job`, which was planned on the given manifest, with the `outputs` of
+    /// all ranges.
     #[must_use]
     pub fn finish(
         &self,
@@ -251,7 +254,7 @@ impl Work {
         state: &Manifest,
         going: &HashSet<TablePart>,
         drops: &HashSet<TablePart>,
-        judge: &PieceJudge<'_>,
+        judge: &GroupPolicy<'_>,
     ) {
         let destination = Layer::Run(self.destination);
         let staying = |layer: Layer| {
@@ -269,9 +272,9 @@ impl Work {
         let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
         for (at, piece) in pieces.into_iter().enumerate() {
             match piece.fate {
-                PieceFate::Stays => {}
-                PieceFate::Moves | PieceFate::Small => self.moves.extend(piece.tables),
-                PieceFate::Merges => self.groups.push(Group {
+                GroupDecision::Stays => {}
+                GroupDecision::Moves | GroupDecision::Small => self.moves.extend(piece.tables),
+                GroupDecision::Merges => self.groups.push(Group {
                     start: piece.span.first().clone(),
                     end: starts.get(at + 1).cloned(),
                     tables: piece.tables,
@@ -279,7 +282,7 @@ impl Work {
                 }),
             }
         }
-        // Within a piece tables stand by key; the merge wants the newest layer first.
+        // Tables of a piece are in key order; the merge needs the newest layer first.
         let layers = self.inputs.iter().enumerate();
         let age: HashMap<TablePart, usize> = layers
             .flat_map(|(at, input)| input.tables.iter().map(move |table| (table.part(), at)))
@@ -289,9 +292,9 @@ impl Work {
         }
     }
 
-    /// A table that would move to where it is stays there. Not beside one that is dropped above it
-    /// and shares keys with it: the commit knows what goes and what stays, and not that nothing of
-    /// what goes comes down; it would be refused for ever.
+    /// Removes tables that would be moved to the layer in which they already are. A table stays in
+    /// the list if it shares keys with a table that is dropped above it: the commit cannot see that
+    /// no row of the dropped table sinks, and would be refused for ever.
     fn leave_out_what_stays(&mut self, drops: &HashSet<TablePart>) {
         let inputs = self.inputs.iter().flat_map(|input| &input.tables);
         let dropped = Spans::of(inputs.filter(|table| drops.contains(&table.part())));
@@ -310,12 +313,13 @@ impl Work {
     }
 }
 
-/// Tables among the `candidates` that can go unread: all in them is gone for every reader, and
-/// nothing below that stays may hold their keys, so nothing comes back. Either everything in the
-/// table has expired, or it holds tombstones alone, or all its keys lie below what is kept. A table
-/// that a range delete hides goes whatever lies below: what it hid is hidden by the range delete,
-/// which stays where it is, or is dropped where nothing older is left. Where older rows may still
-/// come (rule P6) what has expired and tombstones stay.
+/// The tables among `candidates` that can be dropped unread: every reader sees none of their
+/// entries, and no table below that stays may hold their keys, so no older entry becomes visible.
+/// Either all entries of the table have expired, or it contains only tombstones, or all its keys
+/// are below the retained keys. A table hidden by a range delete can be dropped whatever is below
+/// it: older entries are hidden by the same range delete, which stays where it is, or is dropped
+/// when nothing older is left. If older rows may still arrive (rule P6), expired entries and
+/// tombstones are kept.
 #[must_use]
 pub fn droppable(
     state: &Manifest,
@@ -349,19 +353,19 @@ fn is_gone(table: &SstDescriptor, facts: &Facts, bottomless: bool) -> bool {
     (((expired || hides_only) && !bottomless) || below) && table.range_deletes.is_none()
 }
 
-/// What decides about pieces.
-struct PieceJudge<'a> {
+/// The rules for grouping input tables.
+struct GroupPolicy<'a> {
     plan: &'a Plan,
     facts: &'a Facts,
-    shaping: Shaping,
-    /// Tables that stand more than once among the inputs.
+    shaping: TableSizing,
+    /// Tables with more than one part among the inputs.
     repeated: HashSet<SstId>,
     /// Whether older rows may still come (rule P6).
     bottomless: bool,
 }
 
-impl PieceJudge<'_> {
-    /// Whether reading a table that shares keys with no other input frees enough.
+impl GroupPolicy<'_> {
+    /// Whether reading a table that shares keys with no other input frees enough space.
     fn worth_reading(&self, table: &SstDescriptor, bottom: bool) -> bool {
         let expired = table.min_expiry.is_some_and(|at| at <= self.facts.now);
         let garbage = table.tombstones > 0 || table.range_deletes.is_some() || expired;
@@ -372,16 +376,16 @@ impl PieceJudge<'_> {
         self.repeated.contains(&table.id) || self.spans_a_cut(table) || worth
     }
 
-    /// Whether an output with its keys would have to end in between.
+    /// Whether an output with the keys of the table would have to be split.
     fn spans_a_cut(&self, table: &SstDescriptor) -> bool {
         let bytes = usize::from(self.plan.cut_prefix_bytes);
-        // The bounds of range deletes are wider than what they hold: no output need end there.
+        // The bounds of range deletes may be wider than the entries: such a table is not split.
         table.range_deletes.is_none()
             && prefix(table.first_visible(), bytes) != prefix(table.last_visible(), bytes)
     }
 }
 
-/// The names of `tables` in a plan or a record, where one says all parts of a table in its layer.
+/// The ids of `tables` in a plan or a record, where an id means all parts of a table in its layer.
 pub(super) fn ids_of(tables: &[SstDescriptor]) -> Vec<SstId> {
     let mut ids: Vec<SstId> = Vec::with_capacity(tables.len());
     let mut seen = HashSet::with_capacity(tables.len());
@@ -389,16 +393,17 @@ pub(super) fn ids_of(tables: &[SstDescriptor]) -> Vec<SstId> {
     ids
 }
 
-/// Those that stand more than once.
+/// The ids that occur more than once.
 pub(super) fn repeated<'a>(tables: impl Iterator<Item = &'a SstDescriptor>) -> HashSet<SstId> {
     let mut seen = HashSet::new();
     tables.map(|table| table.id).filter(|id| !seen.insert(*id)).collect()
 }
 
-/// `output` of a merge over `inputs`, whose last entry has the key `last` and whose range deletes
-/// go up to `deleted_to`. A range delete that was cut where a visible range ends goes up to a key
-/// that it does not delete, and that is another table's, perhaps of the next range; no key below
-/// can be named as the table's last one. So the output ends, visibly, where that input did.
+/// Corrects the end of `output`, a merge over `inputs` whose last entry has the key `last` and
+/// whose range deletes end at `deleted_to`. If a range delete was cut at the end of a visible
+/// range, it ends at a key that it does not delete and that may belong to the next table. The table
+/// cannot name a smaller key as its last one. So the output gets the same visible end as that
+/// input.
 #[must_use]
 pub fn seen_output<'a>(
     output: SstDescriptor,
@@ -406,7 +411,7 @@ pub fn seen_output<'a>(
     deleted_to: Option<&Bytes>,
     inputs: impl IntoIterator<Item = &'a SstDescriptor>,
 ) -> SstDescriptor {
-    // One that ends behind the last key deletes it: the bounds are what they say.
+    // A range delete that ends after the last key deletes that key, so the bounds are exact.
     if *last >= *output.last_key || deleted_to != Some(&output.last_key) {
         return output;
     }
@@ -420,31 +425,33 @@ pub(crate) fn prefix(key: &[u8], bytes: usize) -> &[u8] {
     key.get(..bytes).unwrap_or(key)
 }
 
-/// The keys directly behind `points`: a range delete that is cut there ends at a key that can be
-/// named, the point, so that two outputs never share one.
+/// The keys directly after `points`: a range delete that is cut there ends at the point itself,
+/// which the table can name, so that two outputs never share a key.
 fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
     let short = points.into_iter().filter(|point| point.len() < MAX_KEY_BYTES);
     let behind = short.map(|point| Bytes::from([point.as_ref(), &[0]].concat()));
     behind.filter(|point| end.is_none_or(|end| point < end)).collect()
 }
 
-/// What becomes of a piece.
+/// What is done with a group of tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PieceFate {
-    /// It is no input: a table of the destination that parts what lies before from what follows.
+enum GroupDecision {
+    /// It is not an input: a table of the destination that separates the tables before and after
+    /// it.
     Stays,
     Moves,
-    /// One table that could move but is so small that it had better be merged with its neighbours.
+    /// A single table that could be moved but is so small that merging it with its neighbours is
+    /// better.
     Small,
     Merges,
 }
 
-/// Tables whose spans hang together.
-struct Piece {
+/// Tables whose spans overlap, directly or through other tables.
+struct TableGroup {
     span: Span,
     tables: Vec<SstDescriptor>,
     bottom: bool,
-    fate: PieceFate,
+    fate: GroupDecision,
 }
 
 /// The inputs in pieces that share no keys, with the separators between them, by key.
@@ -452,46 +459,52 @@ fn pieces(
     inputs: &[&SstDescriptor],
     separators: Vec<Span>,
     below: &Spans,
-    judge: &PieceJudge<'_>,
-) -> Vec<Piece> {
+    judge: &GroupPolicy<'_>,
+) -> Vec<TableGroup> {
     let spanned = inputs.iter().map(|table| (Span::of(table), Some(*table)));
     let mut all: Vec<(Span, Option<&SstDescriptor>)> =
         spanned.chain(separators.into_iter().map(|span| (span, None))).collect();
     all.sort_by(|left, right| left.0.cmp(&right.0));
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<TableGroup> = Vec::new();
     for (span, table) in all {
         let bottom = !judge.bottomless && !below.meets(&span);
         let Some(table) = table else {
-            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: PieceFate::Stays });
+            pieces.push(TableGroup {
+                span,
+                tables: Vec::new(),
+                bottom,
+                fate: GroupDecision::Stays,
+            });
             continue;
         };
         match pieces.last_mut() {
-            Some(open) if open.fate != PieceFate::Stays && open.span.meets(&span) => {
+            Some(open) if open.fate != GroupDecision::Stays && open.span.meets(&span) => {
                 open.span.extend(&span);
                 open.tables.push(table.clone());
                 open.bottom &= bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => {
                 let small = table.object_bytes < judge.shaping.min_move_bytes;
                 let fate = match (judge.worth_reading(table, bottom), small) {
-                    (true, _) => PieceFate::Merges,
-                    (false, true) => PieceFate::Small,
-                    (false, false) => PieceFate::Moves,
+                    (true, _) => GroupDecision::Merges,
+                    (false, true) => GroupDecision::Small,
+                    (false, false) => GroupDecision::Moves,
                 };
-                pieces.push(Piece { span, tables: vec![table.clone()], bottom, fate });
+                pieces.push(TableGroup { span, tables: vec![table.clone()], bottom, fate });
             }
         }
     }
     pieces
 }
 
-/// Joins neighbours that are merged or small, unless an output would end between them anyway. One
-/// small table alone stays small.
-fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+/// Joins neighbours that are merged or small, unless an output would have to end between them. A
+/// small table without such a neighbour stays small.
+fn join_small(pieces: &mut Vec<TableGroup>, cut_prefix_bytes: usize) {
+    let mut joined: Vec<TableGroup> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
-        let joins = |fate: PieceFate| matches!(fate, PieceFate::Small | PieceFate::Merges);
+        let joins =
+            |fate: GroupDecision| matches!(fate, GroupDecision::Small | GroupDecision::Merges);
         match joined.last_mut() {
             Some(open)
                 if joins(open.fate)
@@ -502,7 +515,7 @@ fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
                 open.span.extend(&piece.span);
                 open.tables.extend(piece.tables);
                 open.bottom &= piece.bottom;
-                open.fate = PieceFate::Merges;
+                open.fate = GroupDecision::Merges;
             }
             _ => joined.push(piece),
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::compaction::{
-    Facts, Job, JobFacts, Layer, Plan, PlanRefusal, Running, Shaping, Work, manual, validate,
+    Facts, Job, JobFacts, Layer, Plan, PlanRefusal, Running, TableSizing, Work, manual, validate,
 };
 use crate::edit::{Edit, FinishCompaction};
 use crate::invariant::broken;
@@ -186,7 +186,7 @@ fn a_part_goes_alone() {
 }
 
 fn worked(state: &Manifest, plan: &Plan) -> Work {
-    let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 10 };
+    let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 10 };
     Work::of(state, &[], plan, &Facts::default(), shaping).unwrap()
 }
 

@@ -1,5 +1,5 @@
-//! Edits of large batches (RFC 0044, rule N15): names that are reserved ahead, tables that a flush
-//! installs, and what is let go once nobody replays it.
+//! Edits of large batches (RFC 0044, rule N15): names reserved in advance, tables installed by a
+//! flush, and names released once no replay needs them.
 
 use super::Refusal;
 use super::hold::keep_tables;
@@ -10,26 +10,26 @@ use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
 use siltstone_base::{Epoch, Seq, SstDescriptor, SstId, WalId};
 
-/// The version of Siltstone that brought large batches.
+/// The version of Siltstone that introduced large batches.
 const SINCE: &str = "0.1.0";
 
-/// The writer reserves names that the log may come to hold (rule N15).
+/// The writer reserves names for tables that the log may come to contain (rule N15).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReserveBatch {
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// The names, fresh.
+    /// The names, all new.
     pub names: Vec<SstId>,
-    /// Names of its batches that failed: the log holds none of them.
+    /// Names of its failed batches: the log contains none of them.
     pub let_go: Vec<SstId>,
 }
 
-/// A large batch that a flush makes part of the database.
+/// A large batch that a flush installs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InstallBatch {
-    /// How many of the flush's layers are older than it.
+    /// Number of layers of the flush that are older than the batch.
     pub after: usize,
-    /// Its tables, disjoint, in key order, each at the batch's number.
+    /// Its tables: disjoint, in key order, each with the sequence number of the batch.
     pub tables: Vec<SstDescriptor>,
 }
 
@@ -37,8 +37,8 @@ impl ReserveBatch {
     pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
         check_epoch(next, self.epoch)?;
         next.features.name(LARGE_BATCHES, SINCE);
-        // Whoever meets the batch in the log reads it by a version that keeps its tables (rule
-        // Q5): a lease of the version before does not.
+        // A process that meets the batch in the log reads it by a version that keeps its tables
+        // (rule Q5); a lease on the previous version does not.
         next.tables_since = next.id;
         next.left.retain(|name| !self.let_go.contains(name));
         next.left.extend(&self.names);
@@ -54,7 +54,7 @@ impl ReserveBatch {
 }
 
 impl InstallBatch {
-    /// Its number.
+    /// Its sequence number.
     pub(super) fn seq(&self) -> Option<Seq> {
         self.tables.first().and_then(|table| table.seq_override)
     }
@@ -63,12 +63,13 @@ impl InstallBatch {
         self.tables.iter().map(|table| table.id)
     }
 
-    /// Places its tables, whose names are used up.
+    /// Places its tables and removes their names from the reserved ones.
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let Some(seq) = self.seq() else {
             return Err(Refusal::Invalid("a batch that is installed has tables, with a number"));
         };
-        // Since a repair that went on from an older manifest nothing is collected (rule Y3).
+        // Since a repair continued from an older manifest, unreferenced tables are not collected
+        // (rule Y3).
         let kept = self.names().all(|name| next.left.contains(&name));
         let kept = kept || next.features.keeps_tables();
         if rules.has(Rule::CheckReservation) && !kept {
@@ -82,9 +83,9 @@ impl InstallBatch {
     }
 }
 
-/// The names that go with the commit which moves the replay point to `replay_from`: those that
-/// older writers left, once nothing is replayed any more that was there before this writer began.
-/// `left` are those that it found, `fence` is its own.
+/// The names to release with the commit that moves the replay point to `replay_from`: names that
+/// older writers reserved, once nothing from before this writer is replayed any more. `left` are
+/// the names that it found, `fence` is its own fence.
 #[must_use]
 pub fn to_let_go(
     left: &[SstId],

@@ -1,8 +1,8 @@
 //! Edits of checkpoints (RFC 0017).
 //!
-//! A checkpoint is present from the commit that adds it to the commit that removes it, whatever any
-//! clock says in between (rule C3). A writer's goes with the writer: by its own commits, its clean
-//! close, or the next claim, and by nobody else.
+//! A checkpoint is present from the commit that adds it until the commit that removes it,
+//! independent of any clock (rule C3). The checkpoint of a writer ends with the writer: by its own
+//! commits, by its clean close, or by the next claim; no other process removes it.
 
 use super::{Conflict, Refusal};
 use crate::naming::is_name;
@@ -11,14 +11,14 @@ use crate::state::{Checkpoint, CheckpointOwner, Manifest};
 use siltstone_base::{AttemptId, CheckpointId, Epoch, SstId, UnixMillis, WalId};
 use std::collections::HashSet;
 
-/// Checkpoints of a database that no process keeps for itself. A manifest is written again by each
-/// commit: at some 100 bytes each they come to as much as a thousand tables.
+/// Maximum number of checkpoints that no process keeps for itself. Every commit writes the manifest
+/// again: at about 100 bytes each they are as large as a thousand tables.
 const MOST_BY_HAND: usize = 1024;
-/// Pairs of facts that one carries, and their bytes together.
+/// Maximum number of metadata entries of a checkpoint, and their total bytes.
 const MOST_FACTS: usize = 64;
 const MOST_FACT_BYTES: usize = 4096;
 
-/// Why what this version has no word for is left alone.
+/// The error for a checkpoint whose owner this version does not know.
 const OF_A_NEWER_VERSION: &str = "a newer version of Siltstone keeps this checkpoint, for a \
                                   reason that this one does not know; upgrade this program, or \
                                   wait for its expiry";
@@ -28,28 +28,30 @@ const OF_A_NEWER_VERSION: &str = "a newer version of Siltstone keeps this checkp
 pub struct NewCheckpoint {
     /// Its identity, random.
     pub id: CheckpointId,
-    /// When it is made.
+    /// When it is created.
     pub created_at: UnixMillis,
     /// When it may be revoked; `None`: never.
     pub expires_at: Option<UnixMillis>,
-    /// The last WAL id that its maker walked to; `None`: what the manifest knows of.
+    /// The last WAL id to which its creator has walked; `None`: the last id that the manifest
+    /// knows.
     pub wal_id_last_seen: Option<WalId>,
-    /// A checkpoint to pin the same version as; `None`: the manifest this commit creates.
+    /// A checkpoint whose version the new one pins too; `None`: the manifest that this commit
+    /// creates.
     pub source: Option<CheckpointId>,
-    /// Who keeps it.
+    /// The owner of the checkpoint.
     pub owner: CheckpointOwner,
-    /// The writer through which it is made, whoever keeps it: refused once there is a newer one. A
-    /// restore may have undone meanwhile what the maker says that it holds.
+    /// The writer through which it is created: refused if there is a newer writer, because a
+    /// restore may have undone the data that the creator relies on.
     pub through: Option<Epoch>,
-    /// A name to find it by; unique.
+    /// Its name, unique in the database.
     pub name: Option<String>,
-    /// Facts its maker attaches.
+    /// Metadata attached by its creator.
     pub metadata: Vec<(String, String)>,
 }
 
 impl NewCheckpoint {
-    /// Adds it to `next`, whose id is that of the commit. Planned afresh on every try, so it always
-    /// names the version it is committed with, which cannot have been freed (rule C2).
+    /// Adds it to `next`. The edit is planned again for every try of the commit, so the checkpoint
+    /// always pins the version it is committed with, which cannot have been freed (rule C2).
     pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
         if let CheckpointOwner::Writer(epoch) = self.owner {
             super::writer::check_epoch(next, epoch)?;
@@ -116,14 +118,14 @@ impl NewCheckpoint {
     }
 }
 
-/// A checkpoint that goes once nothing is read through it any more.
+/// A checkpoint to remove once nothing is read through it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Release {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Tables that are still read through it: it goes only if every one of them stands in the
-    /// state that the commit creates, where the checkpoint that replaces it keeps them alive. Empty
-    /// when nothing is read through it.
+    /// Tables that are still read through it. It is removed only if the state that the commit
+    /// creates contains all of them, where the checkpoint that replaces it keeps them alive. Empty
+    /// if nothing is read through it.
     pub needed: Vec<SstId>,
 }
 
@@ -133,8 +135,8 @@ impl Release {
     }
 }
 
-/// Removes what may go. Decided on the state that the commit is planned on, so a compaction that
-/// came first is seen.
+/// Removes the checkpoints that may be removed. Decided on the base of the commit, so a compaction
+/// that was committed before is taken into account.
 pub(super) fn release(next: &mut Manifest, releases: &[Release], rules: Rules) {
     if releases.is_empty() {
         return;
@@ -147,7 +149,7 @@ pub(super) fn release(next: &mut Manifest, releases: &[Release], rules: Rules) {
     next.checkpoints.retain(|one| !goes(one));
 }
 
-/// Whether nothing of `releases` is left to do on `state`.
+/// Whether `state` contains none of the checkpoints that `releases` may remove.
 pub(super) fn is_released(state: &Manifest, releases: &[Release], rules: Rules) -> bool {
     let tables: HashSet<SstId> = state.tables().map(|table| table.id).collect();
     releases.iter().all(|release| {
@@ -155,17 +157,17 @@ pub(super) fn is_released(state: &Manifest, releases: &[Release], rules: Rules) 
     })
 }
 
-/// What the keeper of checkpoints changes at once: the new version is pinned, what is no longer
-/// read goes, and everything else lives on (rule C2).
+/// A combined change by the owner of checkpoints: pins the new version, removes checkpoints that
+/// are no longer read, and refreshes others (rule C2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UpdateCheckpoints {
     /// A checkpoint of the state that this commit creates.
     pub add: Option<NewCheckpoint>,
-    /// Checkpoints that go if nothing read through them is lost by it.
+    /// Checkpoints to remove if no table that is read through them is lost.
     pub release: Vec<Release>,
-    /// Checkpoints whose expiry moves; those released by this commit may be among them.
+    /// Checkpoints whose expiry changes; they may include released ones.
     pub refresh: Vec<CheckpointId>,
-    /// To when.
+    /// The new expiry.
     pub expires_at: Option<UnixMillis>,
 }
 
@@ -184,7 +186,7 @@ impl UpdateCheckpoints {
         }
     }
 
-    /// Whether it only lets go.
+    /// Whether it only removes checkpoints.
     pub(super) fn is_clean_up(&self) -> bool {
         self.add.is_none() && self.refresh.is_empty()
     }
@@ -201,13 +203,13 @@ impl UpdateCheckpoints {
     }
 }
 
-/// Whether `new` is present, where it had to be added.
+/// Whether `new` is present, if there was one to add.
 pub(super) fn is_added(state: &Manifest, new: Option<&NewCheckpoint>, rules: Rules) -> bool {
     let added = |new: &NewCheckpoint| state.checkpoint(new.id).is_some();
     new.is_none_or(|new| !rules.has(Rule::PinWhatIsRead) || added(new))
 }
 
-/// Moves the expiry of a checkpoint that is present.
+/// Changes the expiry of a present checkpoint.
 pub(super) fn refresh(
     next: &mut Manifest,
     id: CheckpointId,
@@ -221,16 +223,16 @@ pub(super) fn refresh(
     Ok(())
 }
 
-/// Removes a checkpoint by its id; that it is gone already is as good.
+/// Removes a checkpoint by its id; an absent checkpoint is not an error.
 pub(super) fn remove(next: &mut Manifest, id: CheckpointId) -> Result<(), Refusal> {
     check_owner(next, id)?;
     next.checkpoints.retain(|one| one.id != id);
     Ok(())
 }
 
-/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. A
-/// clone's is the clone's: without it the clone has holes (rule K4). What a newer version of
-/// Siltstone keeps for its own ends is not to be judged here.
+/// Refuses to remove checkpoints of other owners. The checkpoint of a writer protects the tables
+/// that it reads, independent of any clock. The pin of a clone protects the tables of the clone
+/// (rule K4). Checkpoints with an unknown owner belong to a newer version of Siltstone.
 fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
     match state.checkpoint(id).map(|one| one.owner) {
         Some(CheckpointOwner::Writer(epoch)) => Err(Conflict::OfTheWriter { epoch }.into()),
@@ -240,8 +242,9 @@ fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
     }
 }
 
-/// A reader may vanish without a word, so its checkpoint expires; a writer's ends by commits alone.
-/// A clone's begins with an expiry: its maker may die before anybody knows of it (rule K1).
+/// A reader may end without notice, so its checkpoint must have an expiry; the checkpoint of a
+/// writer is removed only by commits. The pin of a clone begins with an expiry, because its creator
+/// may end before the clone exists (rule K1).
 fn check_expiry(owner: CheckpointOwner, expires_at: Option<UnixMillis>) -> Result<(), Refusal> {
     match (owner, expires_at) {
         (CheckpointOwner::Reader, None) => {

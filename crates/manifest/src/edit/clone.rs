@@ -1,4 +1,5 @@
-//! Edits of a clone: of its making, of its pins, of its detaching (rules K1, K4, K5, RFC 0029).
+//! Edits of a clone: its creation, its pins, and removing its ancestors (rules K1, K4, K5, RFC
+//! 0029).
 
 use super::{Conflict, Refusal};
 use crate::state::clone::{Composed, is_filled, is_next_set, pins};
@@ -6,38 +7,39 @@ use crate::state::{Ancestor, CheckpointOwner, Manifest, Timeline};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{CheckpointId, DatabaseId, Seq, TimelineId, UnixMillis};
 
-/// A change of a clone by its maker, or, once it is made, by its collector.
+/// A change of a clone by its creator, or later by its collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CloneEdit {
-    /// Records its tables (step 3), which were read under the pins named.
+    /// Records its tables (step 3), which were read under the given pins.
     Fill {
-        /// The pins, in the order of its entries: those that it records, or this is refused.
+        /// The pins, in the order of the entries; refused if they are not the recorded ones.
         pins: Vec<CheckpointId>,
-        /// The history that begins, random: by it the edit is recognised.
+        /// The identity of the new history, random; the edit is recognised by it.
         timeline: TimelineId,
         /// When it begins.
         began_at: UnixMillis,
-        /// What it begins with.
+        /// Its initial state.
         tables: Box<Composed>,
     },
-    /// Other pins in place of those recorded, some of which were found gone: it is to be filled
-    /// again. The old entries stay, since some of their pins may be endless by now: the collector
-    /// frees them like any that nothing names (rule K5).
+    /// Replaces the recorded pins, because some of them were found gone; the tables must be
+    /// recorded again. The old entries stay, because some of their pins may be permanent by now:
+    /// the collector removes them like other unreferenced entries (rule K5).
     Repin {
-        /// The pins that were looked at: those that it records, or this is refused.
+        /// The pins that were checked; refused if they are not the recorded ones.
         recorded: Vec<CheckpointId>,
-        /// The new entries, each parent's before those of its ancestors, numbered one by one, and
-        /// the first more than one above the largest number given.
+        /// The new entries, those of each parent before those of its ancestors, numbered
+        /// consecutively. One number is skipped between the largest number assigned so far and the
+        /// first of them.
         entries: Vec<Ancestor>,
     },
-    /// Ends its making (step 5).
+    /// Completes its creation (step 5).
     Finish {
-        /// The pins that were made endless: those that it records, or this is refused.
+        /// The pins that were made permanent; refused if they are not the recorded ones.
         pins: Vec<CheckpointId>,
     },
-    /// Forgets an ancestor whose pin is removed (rule K5).
+    /// Removes an ancestor whose pin is removed (rule K5).
     Detach {
-        /// The entry's number.
+        /// The number of the entry.
         number: u32,
     },
 }
@@ -89,7 +91,7 @@ impl CloneEdit {
         }
     }
 
-    /// Whether a database that is being made takes it.
+    /// Whether a database that is being created accepts it.
     pub(crate) fn is_of_the_making(&self) -> bool {
         !matches!(self, CloneEdit::Detach { .. })
     }
@@ -115,7 +117,7 @@ fn fill(next: &mut Manifest, timeline: TimelineId, began_at: UnixMillis, tables:
     }];
 }
 
-/// As it was begun, but for the entries.
+/// Resets the clone to its first state, except for the entries.
 fn repin(next: &mut Manifest, entries: &[Ancestor]) {
     next.ancestors.extend_from_slice(entries);
     let largest = entries.iter().map(|entry| entry.number).max().unwrap_or_default();
@@ -136,17 +138,17 @@ fn detach(next: &mut Manifest, number: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A change of a clone's pin, by the clone alone (rule K4), in the database that it pins.
+/// A change of the pin of a clone, by the clone, in the database that it pins (rule K4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PinEdit {
-    /// It never expires from now on, and lets go of the log (step 4).
+    /// The pin never expires from now on, and no longer retains the log (step 4).
     Hold {
         /// The pin.
         pin: CheckpointId,
         /// The clone.
         clone: DatabaseId,
     },
-    /// It goes (rule K5).
+    /// Removes the pin (rule K5).
     Release {
         /// The pin.
         pin: CheckpointId,

@@ -1,11 +1,11 @@
 //! The compactor's edits.
 //!
-//! A finished job takes tables away and adds others to one run. Rows may sink from their layer to
-//! that run only when no table that stays on the way, the run included, may hold their keys (RFC
-//! 0018). The plan was held to this when the job started; the state has moved on since, so the
-//! commit holds the job to it again. Tables that stay and share no keys with what goes, such as one
-//! slotted into a run by an ingest meanwhile (rule N3), stay where they are, and what comes is cut
-//! around them (rule P3).
+//! A finished job removes tables and adds others to one run. Rows may sink from their layer to that
+//! run only if no table that stays in between, including the run, may hold their keys (RFC 0018).
+//! The plan was checked when the job started; the state has changed since, so the commit checks it
+//! again. Tables that stay and share no keys with the removed ones, for example a table that an
+//! ingest has added to the run meanwhile (rule N3), stay where they are, and the added tables are
+//! split around them (rule P3).
 
 use super::restore::check_plan;
 use super::{Conflict, Refusal};
@@ -19,27 +19,29 @@ use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, SstDescriptor, TablePart};
 use std::collections::HashSet;
 
-/// The version that brought units.
+/// The version of Siltstone that introduced units.
 const SINCE: &str = "0.1.0";
 
-/// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the
-/// job up: its names are void, and what it uploaded is garbage.
+/// The end of a compaction job (rule R2). With nothing to remove and nothing to add the job is
+/// given up: its names are void, and the tables that it uploaded are garbage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishCompaction {
     /// The compactor's epoch.
     pub epoch: Epoch,
     /// The job that ends.
     pub job: JobId,
-    /// The manifest that it was planned on.
+    /// The manifest on which it was planned.
     pub planned_on: ManifestId,
-    /// Tables that go. All must be there (rule N3). Of an object that stands more than once only
-    /// the named parts go (rule K6): cousins share t, and "remove t" would take both halves.
+    /// Tables to remove. All must exist (rule N3). If an object occurs several times, only the
+    /// named parts are removed (rule K6): if two clones share table t, "remove t" would remove both
+    /// halves.
     pub remove: Vec<TablePart>,
-    /// Tables that come, disjoint, key ascending. One that is also removed moves as it is.
+    /// Tables to add, disjoint, in ascending key order. A table that is also removed is moved
+    /// unchanged.
     pub add: Vec<SstDescriptor>,
-    /// The run they come to; no newer than any layer that a table leaves.
+    /// The destination run; no newer than any layer from which a table is removed.
     pub destination: u32,
-    /// Finished jobs whose records have been deleted: their entries go.
+    /// Finished jobs whose records were deleted: their entries are removed.
     pub retire: Vec<JobId>,
 }
 
@@ -79,14 +81,14 @@ impl FinishCompaction {
         Ok(())
     }
 
-    /// Whether it only ends the job.
+    /// Whether the edit only ends the job.
     fn gives_up(&self) -> bool {
         self.remove.is_empty() && self.add.is_empty()
     }
 
-    /// The tables that come, each without the keys of those of the destination that were slotted
-    /// into a gap of it meanwhile (rule P3). What went shares no key with those, or it would not
-    /// sink there, so no row is hidden: of one object two parts are seen, beside what lies between.
+    /// The tables to add, without the keys of tables that were added to gaps of the destination
+    /// meanwhile (rule P3). The removed tables share no key with those tables, or they could not
+    /// sink, so no row is hidden: one object becomes two visible parts on both sides.
     fn around_what_stays(&self, state: &Manifest, rules: Rules) -> Vec<SstDescriptor> {
         let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
         if !rules.has(Rule::CutAroundSlotted) {
@@ -95,7 +97,7 @@ impl FinishCompaction {
         let mut parts = Vec::with_capacity(self.add.len());
         for table in &self.add {
             let mut rest = table.clone();
-            // In key order, as the run is. Behind the longest keys no key can be named.
+            // In key order, as the run is. No key can be named after the longest keys.
             let slotted = staying.iter().map(Span::of).filter(|span| span.meets(&Span::of(table)));
             for span in slotted.filter(|span| span.behind().len() <= MAX_KEY_BYTES) {
                 let left =
@@ -108,8 +110,8 @@ impl FinishCompaction {
         parts
     }
 
-    /// What comes holds nothing but rows of what went, and bounds of the destination's other tables
-    /// do not reach into its bounds.
+    /// Checks that the added tables contain only rows of the removed ones, and that they do not
+    /// overlap other tables of the destination.
     fn check_added(
         &self,
         state: &Manifest,
@@ -131,7 +133,7 @@ impl FinishCompaction {
     }
 }
 
-/// Removes the tables in `going`; gives them and the oldest layer that one was in.
+/// Removes the tables in `going`; returns them and the oldest layer that contained one.
 fn take_out(
     next: &mut Manifest,
     going: &HashSet<TablePart>,
@@ -175,8 +177,8 @@ pub(super) fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescri
     }
 }
 
-/// The compactor ends well: nobody holds the epoch any more, and an embedded compactor that this
-/// one had stopped may claim the next.
+/// The compactor ends in order: the epoch is free, and an embedded compactor that it had stopped
+/// may claim the next one.
 pub(super) fn release(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
     if next.compactor_epoch != epoch {
         return Err(Refusal::CompactorFenced { by: next.compactor_epoch });
@@ -185,7 +187,7 @@ pub(super) fn release(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Units upload from here on (RFC 0046): whoever commits must know their folders.
+/// Units upload from now on (RFC 0046): every committer must know their folders.
 pub(super) fn begin_units(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
     if next.compactor_epoch != epoch {
         return Err(Refusal::CompactorFenced { by: next.compactor_epoch });

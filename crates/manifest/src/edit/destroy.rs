@@ -1,7 +1,7 @@
-//! The edit that ends a database (RFC 0030, rules D1 to D3).
+//! The edit that destroys a database (RFC 0030, rules D1 to D3).
 //!
-//! Destroyed means: whoever was the writer has been fenced, nothing is added any more, and once
-//! nothing is pinned either, no edit fits the state at all. So its number is the last one.
+//! After it, the previous writer is fenced and no data is added. Once nothing is pinned either, no
+//! edit can be committed, so the number of that manifest is the last one.
 
 use super::writer::{check_epoch, end_writer, go_past, keep_fences};
 use super::{Conflict, Refusal};
@@ -9,20 +9,20 @@ use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, KeptFence, Manifest};
 use siltstone_base::{CheckpointId, Epoch, UnixMillis};
 
-/// Ends the database.
+/// Destroys the database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destroy {
-    /// Under which it was fenced; `None` where there is nobody to fence: a database that was never
-    /// initialised, a mirror, or one that was destroyed before.
+    /// The epoch under which the previous writer was fenced; `None` if there is no writer to fence:
+    /// a database that was never initialised, a mirror, or one that was destroyed before.
     pub epoch: Option<Epoch>,
-    /// When it is destroyed: the later of its maker's clock and the store's.
+    /// When it is destroyed: the later of the clock of the process and the clock of the store.
     pub at: UnixMillis,
-    /// What checkpoints have expired by: the earlier of the two.
+    /// The time at which expiry of checkpoints is judged: the earlier of the two clocks.
     pub now: UnixMillis,
-    /// Whether what is pinned stays until it is let go (rule D2). Otherwise pins of clones, and
-    /// checkpoints that somebody made, refuse it, and all others go.
+    /// Whether pinned data stays until it is released (rule D2). Otherwise pins of clones, and
+    /// checkpoints created by users, prevent the destroy, and all other checkpoints are removed.
     pub soft: bool,
-    /// Every fence on the walk, and the own one.
+    /// All fences met on the walk, and the own one.
     pub fences: Vec<KeptFence>,
 }
 
@@ -31,7 +31,7 @@ impl Destroy {
         let first = next.destroyed_at.is_none();
         let has_writer = next.initialized && next.mirror.is_none();
         if first && has_writer && rules.has(Rule::FenceBeforeDestroy) {
-            // Nobody has epoch 0 where a writer has claimed.
+            // No writer has epoch 0 if a writer has claimed.
             check_epoch(next, self.epoch.unwrap_or_default())?;
         }
         if !self.soft {
@@ -55,14 +55,14 @@ impl Destroy {
         Ok(())
     }
 
-    /// Nothing is pinned any more once it was done for good, and nothing is pinned anew.
+    /// A complete destroy has removed all pins, and no pin can be added later.
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
         state.destroyed_at.is_some() && (self.soft || is_let_go(state))
     }
 }
 
-/// Checkpoints that bar a destroy which does not wait, unless they have expired at `now`: those of
-/// clones, those that somebody made, and what this version has no word for.
+/// Checkpoints that prevent a destroy which does not wait, unless they have expired at `now`: pins
+/// of clones, checkpoints created by users, and checkpoints of an unknown owner.
 pub fn bars_destroy(state: &Manifest, now: UnixMillis) -> impl Iterator<Item = &Checkpoint> {
     state.checkpoints.iter().filter(move |one| match one.owner {
         CheckpointOwner::User | CheckpointOwner::Clone(_) | CheckpointOwner::Other { .. } => {
@@ -72,7 +72,7 @@ pub fn bars_destroy(state: &Manifest, now: UnixMillis) -> impl Iterator<Item = &
     })
 }
 
-/// Whether nothing is pinned: neither a checkpoint nor a lease nor a hold is left.
+/// Whether nothing is pinned: there is no checkpoint, lease or hold.
 #[must_use]
 pub fn is_let_go(state: &Manifest) -> bool {
     let leases = state.leases.is_empty() && state.since_leases.is_empty();

@@ -1,9 +1,9 @@
-//! The edit that gives a table up which nobody can read any more (RFC 0034, rule Y4).
+//! The edit that gives up a table that cannot be read any more (RFC 0034, rule Y4).
 //!
-//! What such a table deleted or overwrote would return with it gone. So where older tables may hold
-//! keys of it, a *cover* takes its place: a table of its layer and its bounds that deletes them all
-//! at one number, above those of every older table that it meets and below those of every newer
-//! one.
+//! Without the table, entries that it deleted or overwrote would become visible again. So if older
+//! tables may hold keys of it, a *cover* replaces it: a table in its layer with its bounds that
+//! deletes all of these keys at one sequence number, which is above the numbers of every older
+//! table that overlaps it and below those of every newer one.
 //!
 //! ```text
 //! L0      [ k@50        ]              [ k@50        ]     stays
@@ -20,38 +20,39 @@ use crate::span::Span;
 use crate::state::{CheckpointOwner, Manifest};
 use siltstone_base::{CheckpointId, Epoch, Seq, SstDescriptor, SstId, TablePart};
 
-/// Takes every part of one table out of the state, under the epoch of who does; the writer before
-/// was fenced, and whoever opens next finds nothing unsettled.
+/// Removes every part of one table from the state. The previous writer was fenced, and the next
+/// opener finds the epoch closed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GiveUpTable {
-    /// Under which whoever was the writer has been fenced.
+    /// The epoch under which the previous writer was fenced.
     pub epoch: Epoch,
     /// The table.
     pub table: SstId,
-    /// For each of its parts what takes its place, if it needs anything; names are reserved.
+    /// The replacement of each of its parts, if one is needed; the names are reserved.
     pub covers: Vec<(TablePart, Option<SstDescriptor>)>,
-    /// Checkpoints that hold it too, and go with it. Those of clones and processes stay.
+    /// Checkpoints that contain it too and are removed with it. Those of clones and processes stay.
     pub checkpoints: Vec<CheckpointId>,
 }
 
-/// A part of a table that is to be given up.
+/// A part of a table that is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUpPart {
     /// The part.
     pub table: SstDescriptor,
-    /// Where it is.
+    /// The layer that contains it.
     pub layer: Layer,
-    /// The number at which its cover deletes; `None` where no older table meets it.
+    /// The sequence number at which its cover deletes; `None` if no older table overlaps it.
     pub cover: Option<Seq>,
-    /// Entries of the older tables that meet it, which it may have hidden: so many at most.
+    /// Number of entries of the older tables that overlap it, which it may have hidden: an upper
+    /// bound.
     pub entries_below: u64,
 }
 
 impl GivenUpPart {
-    /// Every part of `table` that `state` names, newest first.
+    /// All parts of `table` in `state`, newest first.
     ///
     /// # Errors
-    /// Conflict where the numbers of newer and older tables leave none for a cover.
+    /// Conflict if there is no sequence number between those of newer and older tables for a cover.
     pub fn all(state: &Manifest, table: SstId, rules: Rules) -> Result<Vec<GivenUpPart>, Refusal> {
         let named = state.layers().flat_map(|(layer, tables)| {
             tables.iter().filter(move |one| one.id == table).map(move |one| (layer, one))
@@ -89,7 +90,7 @@ fn part(
     Ok(GivenUpPart { table: table.clone(), layer, cover, entries_below })
 }
 
-/// The number of a cover: the table's own largest where that lies between.
+/// The sequence number of a cover: the largest of the table itself, if that is in between.
 fn number(table: &SstDescriptor, below: Seq, above: Seq, rules: Rules) -> Result<Seq, Refusal> {
     let own = effective_seqs(table).1;
     if !rules.has(Rule::CoverBetween) {
@@ -133,7 +134,7 @@ impl GiveUpTable {
         self.covers.iter().find(|(named, _)| named == part).map(|(_, cover)| cover)
     }
 
-    /// Layers moved since the covers were made: they fit no more.
+    /// If the layers have changed since the covers were made, the covers no longer fit.
     fn check_cover(&self, part: &GivenUpPart) -> Result<(), Refusal> {
         let moved = || Refusal::from(Conflict::TableGone { table: self.table });
         let cover = self.cover_of(&part.table.part()).ok_or_else(moved)?;

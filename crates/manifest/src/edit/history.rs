@@ -1,5 +1,5 @@
-//! A history that begins: what a restore and a cut of the log have in common. What was undone is in
-//! no log that anybody replays, and is held for nobody; numbers go on behind what was given.
+//! The begin of a new history, shared by a restore and a cut of the log. Undone data is in no log
+//! that is replayed, and no consumer holds it; sequence numbers continue after the assigned ones.
 
 use super::hold::end_undone;
 use super::writer::{check_names, end_writer, go_past, keep_fences, push_layers};
@@ -8,29 +8,29 @@ use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest, Timeline};
 use siltstone_base::{Seq, TimelineId, UnixMillis};
 
-/// Where a history begins, and with what.
+/// The start of a new history.
 pub(super) struct NewHistory<'a> {
-    /// Its identity, fresh.
+    /// Its identity, new.
     pub(super) id: TimelineId,
     /// When it begins.
     pub(super) began_at: UnixMillis,
-    /// What the log brings. Names of tables of rows are reserved; what jobs and batches brought is
-    /// kept by their requests, and by their names (rules N9, N15).
+    /// The tables and jobs of the log. Names of row tables are reserved; jobs and batches are
+    /// protected by their requests and by their names (rules N9, N15).
     pub(super) log: &'a LogTables,
-    /// The histories that it goes on from, the oldest first.
+    /// The histories that it continues, oldest first.
     pub(super) from: Vec<Timeline>,
     /// The last sequence number that is kept.
     pub(super) cut: Seq,
-    /// What counts as flushed from now on.
+    /// The new `flushed_seq`.
     pub(super) flushed: Seq,
     /// The latest commit time of the log that was walked.
     pub(super) commit_time: UnixMillis,
-    /// Every fence that must stay.
+    /// All fences that must stay.
     pub(super) fences: &'a [KeptFence],
 }
 
 impl NewHistory<'_> {
-    /// Ends whoever was the writer, and the history before.
+    /// Ends the previous writer and the previous history.
     pub(super) fn begin(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         if self.log.last_brought() > Some(self.cut) {
             return Err(Refusal::Invalid("what the log brings lies above the last number kept"));
@@ -62,7 +62,7 @@ impl NewHistory<'_> {
     }
 }
 
-/// Whether the history of this identity began, by this state.
+/// Whether the history with this identity has begun by this state.
 pub(super) fn has_begun(state: &Manifest, id: TimelineId) -> bool {
     state.timelines.iter().any(|one| one.id == id)
 }

@@ -1,97 +1,98 @@
-//! Edits of the holds by which consumers of a change feed keep the log (RFC 0041, rules W3 to W5).
+//! Edits of the holds by which change feed consumers retain the log (RFC 0041, rules W3 to W5).
 //!
 //! ```text
 //! log     … 4   5   6   7   8   9 …          hold "a": from 6, seen up to 41
 //!               └ replay point at 9            keeps 6, 7 and 8, and what ingests of 42 on brought
 //! ```
-//! A hold begins where everything behind it is there for certain, and only moves forward.
+//! A hold begins at a position after which everything is certainly present, and only moves forward.
 
 use super::{Conflict, NewCheckpoint, Refusal};
 use crate::features::FEED;
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
-use crate::state::{FedIngest, FedSource, Hold, Manifest, Timeline, Undone, goes_on};
+use crate::state::{FedIngest, FedSource, HistoryUndone, Hold, Manifest, Timeline, goes_on};
 use siltstone_base::{JobId, Seq, SstId, TimelineId, UnixMillis, WalId};
 use std::fmt;
 
-/// Consumers that there may be at once: some 100 bytes each in every manifest.
+/// Maximum number of consumers: about 100 bytes each in every manifest.
 const MOST_HOLDS: usize = 256;
-/// The version of Siltstone that brought them.
+/// The version of Siltstone that introduced holds.
 const SINCE: &str = "0.1.0";
 
 /// One change of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HoldEdit {
-    /// A consumer begins, or goes on under the same name.
+    /// A consumer begins, or continues under the same name.
     Take(Box<TakeHold>),
-    /// It has seen more, or lives still. Progress only grows.
+    /// A consumer has seen more, or refreshes its hold. Progress only grows.
     Advance(AdvanceHold),
-    /// The consumer of that name is given up, by command.
+    /// A command removes the consumer with that name.
     Release {
         /// Its name.
         name: String,
     },
-    /// Those that keep more of the log than they may go, where they have not moved since.
-    Revoke(Vec<Overdrawn>),
+    /// Removes holds that retain more of the log than they may, if they have not moved since.
+    Revoke(Vec<HoldExcess>),
 }
 
-/// Whoever has the name before is overtaken.
+/// Takes a hold. A previous consumer with the name is overtaken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TakeHold {
     /// The consumer's name.
     pub name: String,
-    /// Its generation: above that of whoever has the name, and nobody else's.
+    /// Its generation: above that of the previous consumer with the name, and unique.
     pub generation: u64,
-    /// Where it begins.
+    /// The position at which it begins.
     pub from: HoldFrom,
-    /// The history of a place that is given; `None`: the first.
+    /// The history of a given position; `None`: the first.
     pub timeline: Option<TimelineId>,
     /// When it may be revoked; `None`: never.
     pub expires_at: Option<UnixMillis>,
-    /// Bytes of log beyond which it may be revoked; `None`: no bound.
+    /// Bytes of log above which it may be revoked; `None`: no limit.
     pub most_bytes: Option<u64>,
-    /// A checkpoint of the state that the commit creates: what the feed then goes on from.
+    /// A checkpoint of the state that the commit creates, from which the feed then continues.
     pub checkpoint: Option<NewCheckpoint>,
 }
 
-/// Where a hold begins.
+/// The position at which a hold begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldFrom {
-    /// Where its name holds already.
+    /// The position of the present hold with this name.
     Kept,
-    /// Behind what its maker walked to, or the replay point where that has passed it (rule W3).
+    /// The position to which the consumer has walked, or the replay point if that is later (rule
+    /// W3).
     Walked(LogPlace),
-    /// Here; refused where something behind it may be gone.
+    /// This position; refused if data after it may be gone.
     At(LogPlace),
 }
 
-/// A place in the log, between two batches.
+/// A position in the log, between two batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogPlace {
     /// The last sequence number before it.
     pub seq: Seq,
-    /// The WAL id that is read next.
+    /// The next WAL id to read.
     pub wal: WalId,
 }
 
-/// What a consumer says of itself.
+/// The progress of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AdvanceHold {
     /// Its name.
     pub name: String,
     /// Its generation.
     pub generation: u64,
-    /// What it has seen.
+    /// The position that it has seen.
     pub to: LogPlace,
-    /// In which history; `None`: the first.
+    /// The history of that position; `None`: the first.
     pub timeline: Option<TimelineId>,
-    /// When it may be revoked from now on; `None`: never.
+    /// The new expiry; `None`: never.
     pub expires_at: Option<UnixMillis>,
 }
 
 /// A hold that keeps more than it may, as it was when that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Overdrawn {
+pub struct HoldExcess {
     /// Its name.
     pub name: String,
     /// Its generation.
@@ -108,7 +109,7 @@ pub enum HoldConflict {
     /// A newer consumer of that name has begun.
     Overtaken,
     /// A restore has undone what lies before the place.
-    Undone(Undone),
+    Undone(HistoryUndone),
     /// What lies behind the place may be gone.
     Passed {
         /// The first place that is certain.
@@ -188,7 +189,7 @@ impl HoldEdit {
     }
 }
 
-impl Overdrawn {
+impl HoldExcess {
     fn is(&self, hold: &Hold) -> bool {
         self.name == hold.name
             && self.generation == hold.generation

@@ -1,5 +1,5 @@
-//! Edits of ingest jobs (RFC 0035, rules N9 to N13): asked for by anybody, installed or refused by
-//! the writer, forgotten by the collector.
+//! Edits of ingest jobs (RFC 0035, rules N9 to N13): any process requests a job, the writer
+//! installs or refuses it, the collector forgets it.
 
 use super::compaction::add_to_run;
 use super::hold::keep_ingest;
@@ -7,7 +7,7 @@ use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::{INGEST, INGEST_APPS};
 use crate::ingest::{
-    JobApp, Standing, deadline, deepest_run, is_passed, pending, run_behind, standing,
+    JobApp, JobStatus, deadline, deepest_run, is_passed, pending, run_behind, standing,
 };
 use crate::rules::{Rule, Rules};
 use crate::state::{
@@ -19,50 +19,50 @@ use siltstone_base::{DatabaseId, Epoch, JobId, Seq, SstDescriptor, TimelineId, U
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// The version of Siltstone that brought ingest jobs.
+/// The version of Siltstone that introduced ingest jobs.
 const SINCE: &str = "0.1.0";
-/// What the writer says of a job whose predecessor it refused.
+/// The reason recorded for a job whose predecessor was refused.
 const FELL: &str = "an earlier version of its application was refused";
 
-/// One change of what is known of ingest jobs.
+/// One change of the state of ingest jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum IngestEdit {
-    /// Jobs are staged from now on: named before the first one is (RFC 0024).
+    /// Jobs are staged from now on: recorded before the first one is staged (RFC 0024).
     Begin,
-    /// A job is asked for (rule N9).
+    /// Requests a job (rule N9).
     Request(RequestIngest),
-    /// Whoever staged a job takes it back, as long as nobody asked for it.
+    /// Withdraws a job, as long as it was not requested.
     Withdraw {
         /// The job.
         job: JobId,
-        /// The application whose version it is.
+        /// The application and version of the job.
         app: Option<JobApp>,
     },
-    /// The writer refuses a pending job; later versions of its application fall with it.
+    /// The writer refuses a pending job; later versions of its application are refused with it.
     Refuse {
         /// The writer's epoch.
         epoch: Epoch,
         /// The job.
         job: JobId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Jobs whose deadline is before this are refused, and those that ended are forgotten (rule
-    /// N10). It only grows.
+    /// Jobs with a deadline before this time are refused, and ended jobs are forgotten (rule N10).
+    /// It only grows.
     Horizon {
-        /// The moment.
+        /// The new horizon.
         to: UnixMillis,
     },
-    /// The last version of an application is forgotten (rule N11).
+    /// Forgets the last version of an application (rule N11).
     ForgetApp {
         /// Its name.
         app: String,
-        /// How many applications had been forgotten when this was asked for.
+        /// Number of applications that had been forgotten at the time of this call.
         count: u64,
     },
 }
 
-/// A request: this job is to become part of the database.
+/// A request to install a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestIngest {
     /// The job.
@@ -71,76 +71,76 @@ pub struct RequestIngest {
     pub database: DatabaseId,
     /// The timeline that it was staged for; `None`: the first one.
     pub timeline: Option<TimelineId>,
-    /// What it brings.
+    /// Digest of its content.
     pub digest: Bytes,
-    /// The application whose version it is.
+    /// The application and version of the job.
     pub app: Option<JobApp>,
-    /// When it is asked for.
+    /// When it is requested.
     pub requested_at: UnixMillis,
 }
 
-/// A job that a flush makes part of the database (rule N13).
+/// A job that a flush installs (rule N13).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InstallIngest {
-    /// How many of the flush's layers are older than it.
+    /// Number of layers of the flush that are older than the job.
     pub after: usize,
     /// The job.
     pub job: JobId,
-    /// What it brings.
+    /// Digest of its content.
     pub digest: Bytes,
-    /// Its layers, the oldest first, each at its number.
+    /// Its layers, oldest first, each with its sequence number.
     pub layers: Vec<Vec<SstDescriptor>>,
 }
 
-/// A job that becomes part of the database behind all that is there (rule P6).
+/// A job that is installed behind all other data (rule P6).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InstallBehind {
     /// The job.
     pub job: JobId,
-    /// What it brings.
+    /// Digest of its content.
     pub digest: Bytes,
-    /// Its layers, the oldest first; the commit gives them numbers.
+    /// Its layers, oldest first; the commit assigns their sequence numbers.
     pub layers: Vec<Vec<SstDescriptor>>,
 }
 
-/// Why an edit of a job does not fit.
+/// The reason why an edit of a job does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IngestConflict {
     /// It was staged for another database.
     OtherDatabase {
-        /// Which stands here.
+        /// The database at this location.
         here: DatabaseId,
     },
     /// It was staged before the database was restored.
     OtherTimeline,
-    /// Another content is pending under its id.
+    /// A request with other content is pending under its id.
     OtherContent,
-    /// Its deadline is over.
+    /// Its deadline has passed.
     Forgotten {
-        /// What lies before this is forgotten.
+        /// Jobs with a deadline before this are forgotten.
         horizon: UnixMillis,
     },
-    /// It was refused, or taken back.
+    /// It was refused or withdrawn.
     Ended,
-    /// It is asked for, or adopted.
+    /// It is requested or installed.
     Requested,
-    /// The application's version was brought by another job, or is pending.
+    /// The version of the application was installed by another job, or is pending.
     AppHas {
-        /// By which.
+        /// That job.
         job: JobId,
     },
-    /// A later version of the application was brought, or is pending.
+    /// A later version of the application was installed, or is pending.
     AppIsAhead {
-        /// Which.
+        /// That version.
         version: u64,
     },
     /// A job of the application is pending.
     AppPending,
     /// The job began before its application was forgotten.
     AppForgotten,
-    /// A later version of its application was brought, or that was forgotten.
+    /// A later version of its application was installed, or the application was forgotten.
     Passed,
-    /// As many jobs wait as may.
+    /// The maximum number of jobs is pending.
     Full,
 }
 
@@ -170,16 +170,16 @@ impl IngestEdit {
         Ok(())
     }
 
-    /// A request shows as long as the job does, whatever became of it.
+    /// A request is visible as long as the job is, however the job ends.
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
         match self {
             IngestEdit::Begin => state.features.names(INGEST),
             IngestEdit::Request(RequestIngest { job, digest, .. }) => match standing(state, *job) {
-                Standing::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
-                Standing::Adopted(_) | Standing::AdoptedBefore(_) | Standing::Refused(_) => true,
+                JobStatus::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
+                JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) | JobStatus::Refused(_) => true,
                 _ => false,
             },
-            IngestEdit::Withdraw { job, .. } => standing(state, *job) == Standing::Withdrawn,
+            IngestEdit::Withdraw { job, .. } => standing(state, *job) == JobStatus::Withdrawn,
             IngestEdit::Refuse { epoch, job, .. } => {
                 state.writer_epoch == *epoch && pending(state, *job).is_none()
             }
@@ -203,14 +203,16 @@ impl RequestIngest {
             return Err(IngestConflict::OtherContent.into());
         }
         match standing(next, self.job) {
-            Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_) => return Ok(()),
-            Standing::Refused(_) | Standing::Withdrawn | Standing::Ended => {
+            JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) => {
+                return Ok(());
+            }
+            JobStatus::Refused(_) | JobStatus::Withdrawn | JobStatus::Ended => {
                 return Err(IngestConflict::Ended.into());
             }
-            Standing::Forgotten if rules.has(Rule::RequestAboveHorizon) => {
+            JobStatus::Forgotten if rules.has(Rule::RequestAboveHorizon) => {
                 return Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into());
             }
-            Standing::Open | Standing::Forgotten => {}
+            JobStatus::Open | JobStatus::Forgotten => {}
         }
         if self.timeline != next.timelines.last().map(|one| one.id) {
             return Err(IngestConflict::OtherTimeline.into());
@@ -237,8 +239,8 @@ impl RequestIngest {
     }
 }
 
-/// Whether this version of an application may be asked for: only above all that were, by a job of
-/// its present life (rule N11).
+/// Checks that this version of an application may be requested: only above all earlier versions,
+/// and only by a job that began after the application was last forgotten (rule N11).
 fn check_app(state: &Manifest, job: &JobApp, rules: Rules) -> Result<(), Refusal> {
     let JobApp { name: app, version, forgotten } = job;
     // First: the same version of another life is another one.
@@ -276,13 +278,13 @@ fn withdraw(
     rules: Rules,
 ) -> Result<(), Refusal> {
     match standing(next, job) {
-        Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_)
+        JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_)
             if rules.has(Rule::WithdrawUnrequested) =>
         {
             Err(IngestConflict::Requested.into())
         }
-        Standing::Withdrawn | Standing::Refused(_) | Standing::Ended => Ok(()),
-        Standing::Forgotten => {
+        JobStatus::Withdrawn | JobStatus::Refused(_) | JobStatus::Ended => Ok(()),
+        JobStatus::Forgotten => {
             Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into())
         }
         _ if rules.has(Rule::WithdrawUnpassed) && app.is_some_and(|app| is_passed(next, app)) => {
@@ -296,7 +298,7 @@ fn withdraw(
     }
 }
 
-/// Refuses a pending job, and the later versions of its application that wait behind it.
+/// Refuses a pending job, and the later pending versions of its application.
 fn refuse(next: &mut Manifest, job: JobId, reason: &str, rules: Rules) {
     let Some(refused) = pending(next, job).cloned() else { return };
     let falls = |one: &PendingIngest| match (&refused.app, &one.app) {
@@ -326,11 +328,11 @@ fn remember(
     }
 }
 
-/// Where as many are remembered as may be, those with the earliest deadline are forgotten, and the
-/// horizon passes it: nobody can ask for them again, nor for a job that was begun no later and is
-/// not asked for yet (rule N10). *The run that breaks without the horizon:* job 1 is taken in;
-/// 4,096 others end, and it is forgotten; its driver, which heard nothing, asks again, and it is
-/// taken in twice.
+/// If the maximum number of jobs is remembered, forgets those with the earliest deadline and moves
+/// the horizon past it: these jobs can no longer be requested, nor can a job with the same or an
+/// earlier deadline that was not requested yet (rule N10). *The run that breaks without the
+/// horizon:* job 1 is installed; 4,096 others end, and job 1 is forgotten; its driver, which
+/// received no answer, requests it again, and it is installed twice.
 fn make_room(next: &mut Manifest, rules: Rules) {
     while next.remembered_ingests.len() >= MOST_REMEMBERED {
         let Some(earliest) = next.remembered_ingests.iter().map(|one| deadline(one.job)).min()
@@ -345,12 +347,12 @@ fn make_room(next: &mut Manifest, rules: Rules) {
 }
 
 impl InstallIngest {
-    /// The last of its numbers.
+    /// Its last sequence number.
     pub(super) fn last_seq(&self) -> Option<Seq> {
         self.layers.last().and_then(|tables| tables.first()).and_then(|table| table.seq_override)
     }
 
-    /// Places its tables, and ends its request.
+    /// Places its tables, and removes its request.
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
         let Some(last) = self.last_seq() else {
@@ -367,7 +369,7 @@ impl InstallIngest {
 }
 
 impl InstallBehind {
-    /// Puts its tables below all that they share keys with, and ends its request.
+    /// Places its tables below all tables that share keys with them, and removes its request.
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
         let Some(asked) = asked.filter(|_| !self.layers.is_empty()) else {
@@ -388,13 +390,13 @@ impl InstallBehind {
         Ok(())
     }
 
-    /// Only this, a refusal or a restore ends a request.
+    /// Only this edit, a refusal or a restore removes a request.
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
         pending(state, self.job).is_none()
     }
 }
 
-/// What applications have brought once `jobs`, which `state` shows as pending, are installed, the
+/// The last versions of applications after `jobs`, which are pending in `state`, are installed,
 /// oldest first (rule N11).
 pub(crate) fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestApp> {
     let mut apps = state.ingest_apps.clone();
@@ -419,9 +421,9 @@ fn waits(state: &Manifest, app: &str) -> bool {
     state.pending_ingests.iter().any(is_it)
 }
 
-/// Any version may come from now on, by a job that begins now: of those that began before, some are
-/// part of the database, and their records are gone (rule N11). That which brought the last one
-/// stays known until its deadline, so that whoever asks for it is told (rule N10).
+/// After this, any version may be installed by a job that begins later. Jobs that began before are
+/// refused: some of them are installed, and their records are gone (rule N11). The job of the last
+/// version is remembered until its deadline, so that a repeated request gets its result (rule N10).
 fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusal> {
     let Some(at) = next.ingest_apps.iter().position(|one| one.app == app) else { return Ok(()) };
     let IngestApp { job, seq, .. } = next.ingest_apps.remove(at);
@@ -435,13 +437,12 @@ fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whatever is remembered of these jobs is not so any more: they become part of a restored state,
-/// of which they were part before.
+/// Removes these jobs from the remembered ones: they become part of a restored state again.
 pub(super) fn forget_ended(next: &mut Manifest, jobs: &[InstallIngest]) {
     next.remembered_ingests.retain(|one| jobs.iter().all(|job| job.job != one.job));
 }
 
-/// What was asked for is part of the database.
+/// Ends a request whose job is installed.
 fn end_request(next: &mut Manifest, asked: PendingIngest, last: Seq, rules: Rules) {
     let job = asked.job;
     next.pending_ingests.retain(|one| one.job != job);
@@ -453,14 +454,14 @@ fn end_request(next: &mut Manifest, asked: PendingIngest, last: Seq, rules: Rule
     }
 }
 
-/// Puts the tables of one layer where they go as the oldest of all (rule P6).
+/// Places the tables of one layer as the oldest data (rule P6).
 fn place_behind(
     next: &mut Manifest,
     tables: &[SstDescriptor],
     seq: Seq,
     rules: Rules,
 ) -> Result<(), Refusal> {
-    // Tables of one layer share no key, so none of them is in another's way.
+    // Tables of one layer share no key, so they do not affect each other.
     let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();
     for table in tables {
         let Some(run) = run_behind(next, table, rules) else {
@@ -476,8 +477,7 @@ fn place_behind(
     Ok(())
 }
 
-/// What the tables of `state` were with these layers on top, the oldest first: for whoever asks
-/// what they would cost.
+/// The tables of `state` with these layers on top, oldest first, to estimate their cost.
 #[must_use]
 pub fn with_layers<'a>(
     state: &Manifest,
@@ -488,9 +488,9 @@ pub fn with_layers<'a>(
     next
 }
 
-/// Puts the tables of one layer where they go as the newest of all (rule P2).
+/// Places the tables of one layer as the newest data (rule P2).
 pub(super) fn place(next: &mut Manifest, tables: &[SstDescriptor], rules: Rules) {
-    // Tables of one layer share no key, so none of them is in another's way.
+    // Tables of one layer share no key, so they do not affect each other.
     let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();
     let mut rest = Vec::new();
     for table in tables {

@@ -1,6 +1,6 @@
-//! What the log brings to the tables: rows that were written as tables, and ingest jobs and large
-//! batches among them. A flush installs that, and whoever takes a log over does so likewise: a
-//! restore, a clone, a cut (rule N14).
+//! The tables that come from the log: rows written as tables, ingest jobs and large batches. A
+//! flush installs them, and so does every process that takes over a log: a restore, a clone, a cut
+//! (rule N14).
 
 use super::writer::push_layers;
 use super::{InstallBatch, InstallIngest, Refusal};
@@ -8,14 +8,14 @@ use crate::rules::Rules;
 use crate::state::Manifest;
 use siltstone_base::{Seq, SstDescriptor, SstId};
 
-/// Rows of a log as tables, and what else it brings.
+/// The rows of a log as tables, with its ingest jobs and large batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LogTables {
-    /// Its rows, the oldest layer first, each of disjoint tables.
+    /// Its rows, oldest layer first, each of disjoint tables.
     pub layers: Vec<Vec<SstDescriptor>>,
-    /// Its ingest jobs, the oldest first.
+    /// Its ingest jobs, oldest first.
     pub ingests: Vec<InstallIngest>,
-    /// Its large batches, the oldest first.
+    /// Its large batches, oldest first.
     pub batches: Vec<InstallBatch>,
 }
 
@@ -25,19 +25,19 @@ impl LogTables {
         self.layers.iter().flatten().map(|table| table.id)
     }
 
-    /// Whether it brings nothing.
+    /// Whether it contains nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty() && self.ingests.is_empty() && self.batches.is_empty()
     }
 
-    /// The largest number of its jobs and batches.
+    /// The largest sequence number of its jobs and batches.
     pub(super) fn last_brought(&self) -> Option<Seq> {
         let jobs = self.ingests.iter().filter_map(InstallIngest::last_seq);
         jobs.chain(self.batches.iter().filter_map(InstallBatch::seq)).max()
     }
 
-    /// Adds all of it, the oldest first, so that each is placed on all that is below it.
+    /// Adds everything, oldest first, so that each table is placed above all older data.
     pub(super) fn add_to(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         add(next, (&self.layers, &self.ingests, &self.batches), rules)
     }
@@ -67,7 +67,7 @@ pub(super) fn add(
         }
         push_layers(next, layers.get(at..=at).unwrap_or_default());
     }
-    // Those that say they come after more layers than there are.
+    // Jobs and batches that come after all layers.
     ingests.try_for_each(|job| job.apply(next, rules))?;
     batches.try_for_each(|batch| batch.apply(next, rules))
 }

@@ -1,4 +1,4 @@
-//! Edits of a mirror: of its exporters, and the one that makes it a database like others (RFC
+//! Edits of a mirror: claims and heads of exporters, and its promotion to a normal database (RFC
 //! 0033).
 //!
 //! ```text
@@ -20,24 +20,24 @@ use std::collections::HashSet;
 /// A change of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MirrorEdit {
-    /// A new exporter: whoever exported before commits no head any more (rule X2).
+    /// A new exporter: earlier exporters can no longer commit a head (rule X2).
     Claim {
-        /// The database that it exports: the mirror's, or this is refused (rule X4).
+        /// The database that it exports; refused if it is not the source of the mirror (rule X4).
         source: DatabaseId,
-        /// Where that is.
+        /// The URL of that database.
         location: String,
-        /// Whether it imports: a mirror that exports keep is none of an import's.
+        /// Whether it is an import; refused if the mirror was created by exports.
         is_import: bool,
         /// Its identity, random.
         claim: AttemptId,
-        /// Its folder, fresh; where one is being filled already, it goes on with that.
+        /// A new folder; if a folder is being filled already, the exporter continues with that one.
         job: JobId,
     },
-    /// What was exported becomes the state.
+    /// The exported data becomes the state.
     Head(Box<NewHead>),
-    /// The mirror becomes a database like others (rule X4).
+    /// The mirror becomes a normal database (rule X4).
     Promote {
-        /// What was asked for: the same request again finds it done.
+        /// Identity of the request, by which a repeated request recognises its success.
         request: RequestId,
     },
 }
@@ -45,22 +45,22 @@ pub enum MirrorEdit {
 /// A head to commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewHead {
-    /// The folder in which new tables were staged: it ends here, and no later job has its name.
+    /// The folder with the new tables: it ends here, and its name is never reused.
     pub job: JobId,
-    /// What it is made of, and under which claim.
+    /// The origin of the head, with the claim.
     pub head: MirrorHead,
-    /// Its tables, each in the folder, or named by the state that this is committed on.
+    /// Its tables, each in the folder, or referenced by the base state of the commit.
     pub tables: Composed,
-    /// What applications brought last.
+    /// The last version of each application.
     pub apps: Vec<IngestApp>,
-    /// What the source asks of whoever meets its tables.
+    /// The features of the source that its tables require.
     pub features: Features,
     /// As [`Manifest::behind`].
     pub behind: Option<u64>,
-    /// The history that begins where the mirror goes back, and with its first head: a fresh
-    /// identity.
+    /// The identity of the history that begins with the first head, and with a head that goes back:
+    /// new.
     pub timeline: TimelineId,
-    /// When it does.
+    /// When that history begins.
     pub began_at: UnixMillis,
 }
 
@@ -105,14 +105,13 @@ impl MirrorEdit {
     }
 }
 
-/// Whether `request` made a database like others of what was a mirror, and nobody has written to it
-/// since.
+/// Whether `request` promoted the mirror to a normal database, and no writer has opened it since.
 #[must_use]
 pub fn is_promoted_by(state: &Manifest, request: RequestId) -> bool {
     state.mirror.is_none() && state.request == Some(request) && state.writer_epoch.is_none()
 }
 
-/// A mirror has one source, and one purpose (rule X4).
+/// A mirror has one source and one purpose (rule X4).
 pub(crate) fn check_source(
     mirror: &Mirror,
     database: DatabaseId,
@@ -145,9 +144,9 @@ impl NewHead {
         next.settings.clone_from(&tables.settings);
         next.schema.clone_from(&tables.schema);
         next.features.clone_from(&self.features);
-        // An older state that is exported again gives no number a second time.
+        // Exporting an older state again does not reuse a sequence number.
         next.behind = self.behind.max(next.behind);
-        // Readers go on under their leases where nothing moved.
+        // Readers continue under their leases if no table has changed.
         if next.l0 != tables.l0 || next.runs != tables.runs {
             next.tables_since = next.id;
         }
@@ -176,8 +175,8 @@ impl NewHead {
         Ok(())
     }
 
-    /// Whether what it holds does not go on from what the mirror held (rule X3): whoever follows is
-    /// told. The first one begins a history.
+    /// Whether the head does not continue from the previous head (rule X3), so that readers must be
+    /// told. The first head begins a history.
     fn turns_back(&self, state: &Manifest) -> bool {
         let before = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
         before.is_none_or(|before| {
@@ -185,8 +184,9 @@ impl NewHead {
         })
     }
 
-    /// Every table lies in the own folder, which nobody else names, or is alive in `state`. One
-    /// that is neither may be deleted by now, or later (rule X2). None lies elsewhere (rule X3).
+    /// Checks that every table is in the folder of the exporter, which no other process references,
+    /// or is alive in `state`. Any other table may be deleted now or later (rule X2). No table is
+    /// elsewhere (rule X3).
     fn check_tables(&self, state: &Manifest) -> Result<(), Refusal> {
         let alive: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
         let l0 = self.tables.l0.iter().flat_map(|entry| &entry.tables);

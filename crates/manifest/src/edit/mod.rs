@@ -1,8 +1,8 @@
-//! Edits: how one manifest becomes the next (rule M2).
+//! Edits: the changes from one manifest to the next (rule M2).
 //!
-//! An edit is a delta by id, never "set L0 to this list", so that a writer, a compactor and
-//! readers change the same state and stay right under retry. Every edit can be recognised
-//! afterwards ([`Edit::in_effect`]), which is how a commit with an unknown outcome is settled.
+//! An edit is a change by id, never "set L0 to this list", so that a writer, a compactor and
+//! readers can change the same state and stay correct under retry. Every edit can be recognised in
+//! a later state ([`Edit::in_effect`]); this settles a commit with an unknown outcome.
 //!
 //! | edit | recognised by |
 //! | --- | --- |
@@ -44,7 +44,7 @@ pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use give_up::{GiveUpTable, GivenUpPart};
-pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Overdrawn, TakeHold};
+pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldExcess, HoldFrom, LogPlace, TakeHold};
 pub use ingest::{
     IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest, with_layers,
 };
@@ -88,32 +88,33 @@ pub enum Edit {
         /// The fences.
         fences: Vec<KeptFence>,
     },
-    /// The writer ends, with the outcome of everything it sent settled (rule F5). Its unused names
-    /// are given back.
+    /// The writer closes, with the outcome of every write known (rule F5). Its unused names are
+    /// released.
     CloseClean {
         /// The writer's epoch.
         epoch: Epoch,
     },
-    /// Pins the very manifest that this commit creates, or what another checkpoint pins.
+    /// Pins the manifest that this commit creates, or the version pinned by another checkpoint.
     AddCheckpoint(NewCheckpoint),
-    /// Moves a checkpoint's expiry. Expired but present is good enough (rule C3).
+    /// Changes the expiry of a checkpoint. A checkpoint that has expired but is present can be
+    /// refreshed (rule C3).
     RefreshCheckpoint {
         /// The checkpoint.
         id: CheckpointId,
         /// When it may be revoked from now on; `None`: never.
         expires_at: Option<UnixMillis>,
     },
-    /// Pins, lets go and refreshes in one commit: what a reader does when its tables change.
+    /// Adds, removes and refreshes checkpoints in one commit, for a reader whose tables change.
     UpdateCheckpoints(UpdateCheckpoints),
-    /// Removes a checkpoint, by its owner or by who manages the database; never a writer's.
+    /// Removes a checkpoint, for its owner or an administrator; never that of a writer.
     RemoveCheckpoint {
         /// The checkpoint.
         id: CheckpointId,
     },
-    /// Readers of one state share a lease: anybody covers what it reads for all (rules L1, L2).
+    /// Covers versions by leases that all readers share (rules L1, L2).
     CoverVersions(CoverVersions),
-    /// Removes those of the checkpoints, and all leases and holds, that are still expired when the
-    /// commit is made (rule G3): a refresh that landed first wins.
+    /// Removes the given checkpoints, and all leases and holds, that are expired at the time of the
+    /// commit (rule G3): a refresh that was committed first takes precedence.
     RevokeExpired {
         /// The candidates among the checkpoints.
         ids: Vec<CheckpointId>,
@@ -122,56 +123,56 @@ pub enum Edit {
     },
     /// A new compactor takes the next compactor epoch (rule R2).
     ClaimCompactor {
-        /// The epoch of the writer in whose process it lives: it may claim only while that writer
-        /// is the newest, or a writer that was taken over would stop its successor's compactor.
-        /// `None`: it lives in a process of its own.
+        /// The epoch of the writer in whose process the compactor runs: it may claim only while
+        /// that writer is the newest. Otherwise a writer that was taken over would stop the
+        /// compactor of its successor. `None`: the compactor runs in its own process.
         writer: Option<Epoch>,
         /// The compactor epoch it saw.
         expected: Epoch,
         /// Its identity, random.
         claim: AttemptId,
     },
-    /// The compactor gives its epoch up as it ends: nobody compacts until the next claim.
+    /// The compactor releases its epoch: no compactor runs until the next claim.
     ReleaseCompactor {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The compactor names the feature that units of its jobs are (RFC 0046).
+    /// The compactor adds the feature for units of its jobs (RFC 0046).
     BeginUnits {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The compactor ends a job: tables go, tables come.
+    /// The compactor ends a job: removes and adds tables.
     FinishCompaction(FinishCompaction),
-    /// A step of a clone's making, or of its detaching (rules K1, K5).
+    /// A step of creating a clone, or of removing its ancestors (rules K1, K5).
     Clone(CloneEdit),
     /// A clone changes its pin in the database that it pins (rules K1, K4, K5).
     Pin(PinEdit),
-    /// The database ends (rule D1).
+    /// Destroys the database (rule D1).
     Destroy(Destroy),
-    /// A checkpoint becomes the current state again (rule S1).
+    /// Makes a checkpoint the current state (rule S1).
     Restore(Restore),
     /// A step of an export into this database, or its promotion (rules X2, X4).
     Mirror(MirrorEdit),
-    /// The log is cut off before what nobody can read (rule Y2).
+    /// Cuts the log before an object that cannot be read (rule Y2).
     KeepPrefix(KeepPrefix),
-    /// A table that nobody can read is given up (rule Y4).
+    /// Gives up a table that cannot be read (rule Y4).
     GiveUpTable(GiveUpTable),
-    /// Tables that nobody names are collected again after a repair (rule Y3).
+    /// Allows unreferenced tables to be collected again after a repair (rule Y3).
     CollectTables,
-    /// An ingest job is asked for, refused, taken back or forgotten (rules N9 to N11).
+    /// Requests, refuses, withdraws or forgets an ingest job (rules N9 to N11).
     Ingest(IngestEdit),
-    /// A consumer of the change feed holds the log, moves on or is given up (rules W3 to W5).
+    /// Begins, moves or removes the hold of a change feed consumer (rules W3 to W5).
     Hold(HoldEdit),
-    /// The columns of values become others that older rows can be read by (RFC 0040).
+    /// Changes the value columns to others by which older rows can be read (RFC 0040).
     Evolve(Evolve),
 }
 
 impl Edit {
-    /// The state after this edit: the next id, and every invariant holds.
+    /// The state after this edit, with the next id; all invariants hold.
     ///
     /// # Errors
-    /// Why the edit does not fit `base`. `Refusal::Broken` means a bug of the caller.
+    /// The reason why the edit does not fit `base`. `Refusal::Broken` means a bug in the caller.
     pub fn apply(&self, base: &Manifest) -> Result<Manifest, Refusal> {
         self.apply_with(base, Rules::ALL)
     }
@@ -242,7 +243,8 @@ impl Edit {
         Ok(next)
     }
 
-    /// Whether `state` shows that this edit was committed (and not undone by what must be redone).
+    /// Whether `state` shows that this edit was committed, and not undone in a way that requires it
+    /// again.
     #[must_use]
     pub fn in_effect(&self, state: &Manifest) -> bool {
         self.in_effect_with(state, Rules::ALL)
@@ -301,14 +303,14 @@ impl Edit {
         }
     }
 
-    /// Whether a database that is being made takes it.
+    /// Whether a database that is being created accepts it.
     fn is_of_the_making(&self) -> bool {
         matches!(self, Edit::Destroy(_) | Edit::Mirror(_))
             || matches!(self, Edit::Clone(change) if change.is_of_the_making())
     }
 
-    /// Whether a mirror takes it: what exporters do, and all that readers, clones and collectors do
-    /// beside them (rule X4).
+    /// Whether a mirror accepts it: edits of exporters, and the edits of readers, clones and
+    /// collectors (rule X4).
     fn suits_a_mirror(&self) -> bool {
         match self {
             Edit::Mirror(_)
@@ -326,8 +328,9 @@ impl Edit {
         }
     }
 
-    /// Whether it pins, for a clone of a clone, what an endless pin of the latter keeps. That pin
-    /// keeps a destroyed database anyway, so this adds nothing that was not kept (rule D2).
+    /// Whether it pins, for a clone of a clone, data that a permanent pin of the latter keeps. That
+    /// pin retains the data of a destroyed database anyway, so this retains no additional data
+    /// (rule D2).
     fn repeats_a_pin(&self, base: &Manifest) -> bool {
         let source = match self {
             Edit::AddCheckpoint(new) if matches!(new.owner, CheckpointOwner::Clone(_)) => {
@@ -343,7 +346,7 @@ impl Edit {
         })
     }
 
-    /// Whether a destroyed database still takes it.
+    /// Whether a destroyed database still accepts it.
     fn is_clean_up(&self) -> bool {
         match self {
             Edit::RemoveCheckpoint { .. }
@@ -358,7 +361,7 @@ impl Edit {
     }
 }
 
-/// Runs every invariant, but for one whose rule a test has dropped.
+/// Checks all invariants, except one whose rule a test has disabled.
 fn check(next: &Manifest, rules: Rules) -> Result<(), Refusal> {
     let broken = INVARIANTS.iter().find(|one| {
         let dropped = !rules.has(Rule::ReplayPointOutsideGap)

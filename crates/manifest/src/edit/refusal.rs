@@ -1,4 +1,4 @@
-//! Why an edit does not fit a state.
+//! The reasons why an edit does not fit a state.
 
 use super::hold::HoldConflict;
 use super::ingest::IngestConflict;
@@ -6,10 +6,10 @@ use crate::naming::gone;
 use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, ManifestId, SstId};
 use std::fmt;
 
-/// Why an edit was refused.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// A newer writer has taken over: this handle is dead.
+    /// A newer writer has taken over: this handle is fenced.
     Fenced {
         /// The epoch that took over.
         by: Epoch,
@@ -19,25 +19,25 @@ pub enum Refusal {
         /// The epoch that took over.
         by: Epoch,
     },
-    /// The state is not what the edit was planned on.
+    /// The state is not the one for which the edit was planned.
     Conflict(Conflict),
-    /// The checkpoint is gone.
+    /// The checkpoint no longer exists.
     Expired {
         /// Which.
         checkpoint: CheckpointId,
     },
-    /// As many checkpoints as may be are there; those that have expired could be dropped.
+    /// The maximum number of checkpoints exists; expired ones could be removed.
     TooManyCheckpoints,
-    /// The edit itself is wrong.
+    /// The edit itself is not valid.
     Invalid(&'static str),
-    /// The edit would break the invariant of this name: a bug of ours.
+    /// The edit would break the named invariant: a bug.
     Broken(&'static str),
 }
 
 /// What an edit conflicts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conflict {
-    /// Another claim came first; this is the epoch now.
+    /// Another claim was committed first; this is the epoch now.
     EpochMoved {
         /// The newest epoch.
         now: Epoch,
@@ -52,47 +52,47 @@ pub enum Conflict {
         /// Which.
         checkpoint: CheckpointId,
     },
-    /// The checkpoint belongs to a writer, and ends with it.
+    /// The checkpoint belongs to a writer and is removed with it.
     OfTheWriter {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The checkpoint is a clone's, which reads tables of this database through it.
+    /// The checkpoint belongs to a clone, which reads tables of this database.
     OfAClone {
-        /// Which clone.
+        /// That clone.
         clone: DatabaseId,
     },
-    /// Another database stands in the place of the clone.
+    /// Another database is at the location of the clone.
     PlaceTaken {
         /// Its identity.
         database: DatabaseId,
-        /// Whether it is a clone that is being made, by another request.
+        /// Whether it is a clone that is being created by another request.
         being_made: bool,
     },
-    /// The clone was made by the same request, and has been written to since.
+    /// The clone was created by the same request, and was written to since.
     CloneInUse {
         /// Its identity.
         database: DatabaseId,
     },
-    /// Another maker of the same clone went on with other pins, or was quicker.
+    /// Another process creates the same clone with other pins, or was faster.
     PinsMoved,
-    /// A table lies in the ancestor that is to be forgotten.
+    /// A table is in the ancestor that is to be removed.
     StillNamed {
         /// Which table.
         table: SstId,
     },
-    /// A table to remove is not there.
+    /// A table to remove does not exist.
     TableGone {
         /// Which.
         table: SstId,
     },
-    /// A table that stays lies between what goes and what comes, and shares keys with it.
+    /// A table that stays is between the removed and the added tables, and shares keys with them.
     Overlap {
         /// Which.
         table: SstId,
     },
-    /// The numbers of newer and older tables leave none for what takes the place of one that is
-    /// given up (rule Y4).
+    /// There is no sequence number between those of newer and older tables for the cover of a table
+    /// that is given up (rule Y4).
     NoRoomForCover {
         /// Which.
         table: SstId,
@@ -102,12 +102,12 @@ pub enum Conflict {
         /// The manifest of the restore.
         at: ManifestId,
     },
-    /// Nobody writes to a mirror (rule X4).
+    /// A mirror has no writer (rule X4).
     Mirror {
         /// Its identity.
         database: DatabaseId,
     },
-    /// What stands where an export goes is no mirror, or was promoted (rule X4).
+    /// The target of an export is not a mirror, or was promoted (rule X4).
     NoMirror {
         /// Its identity.
         database: DatabaseId,
@@ -116,36 +116,36 @@ pub enum Conflict {
     OtherSource {
         /// Its identity.
         database: DatabaseId,
-        /// Whose mirror it is.
+        /// The source of the mirror.
         source: DatabaseId,
     },
-    /// It is kept by exports, and an import came; or the other way round.
+    /// The mirror was created by exports and this is an import, or the other way round.
     OtherPurpose {
         /// Its identity.
         database: DatabaseId,
-        /// Whether an import makes it.
+        /// Whether it was created by an import.
         is_import: bool,
     },
     /// A newer export to the same place has taken over (rule X2).
     ExportOvertaken,
-    /// The columns of the table are others than those that they were to evolve from.
+    /// The columns are not those from which the edit was planned.
     SchemaMoved,
     /// An ingest job does not fit.
     Ingest(IngestConflict),
     /// A hold on the log does not fit.
     Hold(HoldConflict),
-    /// What somebody needs bars a destroy that does not wait.
+    /// Pinned data prevents a destroy that does not wait.
     Pinned {
         /// One of the checkpoints.
         checkpoint: CheckpointId,
-        /// How many more there are.
+        /// Number of further checkpoints.
         more: usize,
     },
     /// The database was destroyed.
     Destroyed,
-    /// The database is still being made.
+    /// The database is still being created.
     NotInitialized,
-    /// It was deleted; another database may live here now (rules F8, E1).
+    /// The database was deleted; another one may be at this location (rules F8, E1).
     OtherDatabase,
 }
 
@@ -228,7 +228,7 @@ impl fmt::Display for Conflict {
 }
 
 impl Conflict {
-    /// Those of ingest jobs, and of consumers of the feed, which have texts of their own.
+    /// The texts for ingest jobs and consumers of the change feed.
     fn fmt_of_jobs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Conflict::Ingest(conflict) => write!(f, "{conflict}"),
@@ -237,7 +237,7 @@ impl Conflict {
         }
     }
 
-    /// Those of a repair, of mirrors and exports (RFC 0033), of a table's columns, and of an end.
+    /// The texts for repairs, mirrors and exports (RFC 0033), schemas, and destroyed databases.
     fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Conflict::NoRoomForCover { table } => write!(
@@ -286,7 +286,7 @@ impl Conflict {
     }
 }
 
-/// A newer writer has taken over, of epoch `by` where that is known.
+/// The error if a newer writer has taken over, with its epoch `by` if known.
 pub(crate) fn fenced(by: Option<Epoch>) -> Error {
     let error = Error::new(
         ErrorKind::Fenced,
@@ -309,12 +309,12 @@ impl From<Refusal> for Error {
                 Error::new(ErrorKind::Fenced, "a newer compactor has taken over")
                     .with("by epoch", by)
             }
-            // What this handle belongs to is gone for good: reading again does not help.
+            // The database of this handle no longer exists: retrying does not help.
             Refusal::Conflict(gone @ (Conflict::Destroyed | Conflict::OtherDatabase)) => {
                 Error::new(ErrorKind::NotFound, gone.to_string())
             }
             Refusal::Conflict(Conflict::Hold(conflict)) => of_hold(conflict),
-            // It fits once there is room.
+            // Succeeds once there is room.
             Refusal::Conflict(full @ Conflict::Ingest(IngestConflict::Full)) => {
                 Error::unavailable(full.to_string())
             }
@@ -332,7 +332,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What ends a consumer of the change feed.
+/// The error that ends a consumer of the change feed.
 fn of_hold(conflict: HoldConflict) -> Error {
     let error = |kind| Error::new(kind, conflict.to_string());
     match conflict {

@@ -1,8 +1,8 @@
-//! What a repair does to the state (RFC 0034): goes on from the newest manifest that can be read,
-//! and keeps the part of the log before what can not.
+//! The edits of a repair (RFC 0034): it continues from the newest readable manifest, and keeps the
+//! part of the log before the first unreadable object.
 //!
-//! As in a restore nothing that counts goes back. What is passed over may have counted further than
-//! anybody can tell, so numbers that it may have given are passed as well.
+//! As in a restore, no counter decreases. The lost objects may have used larger numbers than can be
+//! known, so numbers that they may have used are skipped too.
 
 use super::history::{NewHistory, has_begun};
 use super::writer::{check_epoch, keep_fences};
@@ -17,26 +17,26 @@ use siltstone_base::{
 };
 use std::collections::BTreeSet;
 
-/// Layers of L0, and ancestors, that one manifest may have brought: orders and numbers of those
-/// that nobody can read are passed.
+/// Maximum number of L0 layers, and of ancestors, that one manifest may have added: the repair
+/// skips the orders and numbers that unreadable manifests may have used.
 const MOST_BROUGHT: u32 = 1 << 16;
 
-/// Cuts the log off: what was before is in tables now, what was behind is gone (rule Y2).
+/// Cuts the log: rows before the cut are in tables now, rows after it are lost (rule Y2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeepPrefix {
-    /// Under which whoever was the writer has been fenced.
+    /// The epoch under which the previous writer was fenced.
     pub epoch: Epoch,
-    /// What the log before the cut brings; names of tables of rows are reserved.
+    /// The tables and jobs of the log before the cut; names of row tables are reserved.
     pub log: LogTables,
     /// The last sequence number that is kept.
     pub cut: Seq,
-    /// No number above this was ever given: what is cut off has smaller ones.
+    /// No sequence number above this was assigned: the lost rows have smaller ones.
     pub reached: Seq,
     /// The latest commit time of the log that was walked.
     pub commit_time: UnixMillis,
-    /// Every fence on the walk and behind the cut, and the own ones.
+    /// All fences met on the walk and behind the cut, and the own ones.
     pub fences: Vec<KeptFence>,
-    /// The history that begins here: a fresh identity.
+    /// The identity of the history that begins here, new.
     pub timeline: TimelineId,
     /// When it begins.
     pub began_at: UnixMillis,
@@ -68,47 +68,47 @@ impl KeepPrefix {
     }
 }
 
-/// Goes on from a manifest behind which others stood that nobody can read, or that are gone (rule
-/// Y3). It is no edit: what it is made on is not the newest.
+/// Continues from a manifest whose successors cannot be read or are missing (rule Y3). It is not an
+/// edit, because its base is not the newest manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VoidManifests {
-    /// The largest number that is taken.
+    /// The largest used number.
     pub last: ManifestId,
-    /// The largest epoch that shows in the log.
+    /// The largest epoch in the log.
     pub epoch: Epoch,
     /// Identity of the claim, random.
     pub claim: AttemptId,
-    /// Fences that a listing shows.
+    /// Fences in a listing.
     pub fences: Vec<KeptFence>,
-    /// The log's boundary: what is missing up to there was freed behind a manifest that is lost.
+    /// The boundary of the log: missing objects up to it were freed under a manifest that is lost.
     pub wal_boundary: WalId,
-    /// Checkpoints whose objects are gone.
+    /// Checkpoints whose objects are missing.
     pub gone: Vec<CheckpointId>,
-    /// Older manifests that are there.
+    /// Older manifests that exist.
     pub readable: BTreeSet<ManifestId>,
-    /// The history that begins here: a fresh identity.
+    /// The identity of the history that begins here, new.
     pub timeline: TimelineId,
     /// When it begins.
     pub began_at: UnixMillis,
 }
 
 impl VoidManifests {
-    /// How many manifests behind `base` are void where `last` is the largest number that is taken;
-    /// one that is gone without a trace counts as one.
+    /// Number of void manifests after `base`, if `last` is the largest used number; a manifest that
+    /// is missing without a trace counts as one.
     #[must_use]
     pub fn behind(base: &Manifest, last: ManifestId) -> u64 {
         last.next().get().saturating_sub(base.next_id().get()).max(1)
     }
 
-    /// The state that goes on from `base`, to be created under the first number that is free. It
-    /// claims for a writer that never begins, so whoever opens next walks and fences as ever.
+    /// The state that continues from `base`, to be created under the first free number. It claims
+    /// an epoch for a writer that never begins, so the next opener walks and fences as usual.
     ///
     /// # Errors
-    /// Broken, where it would break an invariant.
+    /// Broken, if the state would break an invariant.
     pub fn apply(&self, base: &Manifest, rules: Rules) -> Result<Manifest, Refusal> {
         let mut next = base.clone();
         (next.id, next.attempt) = (self.last.next().max(base.next_id()), AttemptId::NONE);
-        // Each of them may have been a claim.
+        // Each void manifest may have been a claim.
         let voided = VoidManifests::behind(base, self.last);
         let passed = if rules.has(Rule::VoidPassesEpochs) { voided + 1 } else { 1 };
         claim(&mut next, base.writer_epoch.plus(passed).max(self.epoch.next()), self.claim);
@@ -136,7 +136,7 @@ impl VoidManifests {
     fn keep_what_is_there(&self, next: &mut Manifest) {
         next.checkpoints.retain(|one| !self.gone.contains(&one.id));
         for one in &mut next.checkpoints {
-            // Perhaps it was made endless since.
+            // The pin may have been made permanent since.
             if matches!(one.owner, CheckpointOwner::Clone(_)) {
                 one.expires_at = None;
             }
@@ -145,14 +145,14 @@ impl VoidManifests {
             lease.versions.retain(|version| self.readable.contains(&version.manifest_id));
         }
         next.leases.retain(|lease| !lease.versions.is_empty());
-        // Versions above the one that is gone on from are lost. Readers look again; until they are
-        // told to, collectors delete no unreferenced table.
+        // Versions after the base are lost. Readers look for a new version; until the repair is
+        // confirmed, collectors delete no unreferenced table.
         next.since_leases.clear();
         let mut fences = self.fences.clone();
         fences.sort_unstable();
         for fence in fences {
             let apart = |kept: &KeptFence| kept.next_id <= fence.id || fence.next_id <= kept.id;
-            // What lies further on a walk meets.
+            // A later fence is found by a walk.
             if fence.next_id <= next.replay_from && next.kept_fences.iter().all(apart) {
                 keep_fences(next, &[fence]);
             }
@@ -160,7 +160,7 @@ impl VoidManifests {
     }
 }
 
-/// As a claim does; of a window as wide as that of any claim that nobody can read.
+/// As a claim, with the largest window that an unreadable claim may have had.
 fn claim(next: &mut Manifest, epoch: Epoch, claim: AttemptId) {
     next.writer_epoch = epoch;
     next.widest_window = MAX_PARALLEL_WRITES;

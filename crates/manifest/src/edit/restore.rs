@@ -1,7 +1,7 @@
-//! The edit that makes a checkpoint the current state again (RFC 0030, rule S1).
+//! The edit that makes a checkpoint the current state (RFC 0030, rule S1).
 //!
-//! Nothing that counts goes back: epochs, orders, the replay point and what counts as flushed only
-//! grow, so that no process takes what is undone for what is new, and no number is given twice.
+//! No counter decreases: epochs, orders, the replay point and `flushed_seq` only grow. So no
+//! process takes undone data for new data, and no sequence number is reused.
 
 use super::history::{NewHistory, has_begun};
 use super::ingest::forget_ended;
@@ -12,26 +12,26 @@ use crate::state::{KeptFence, Manifest};
 use siltstone_base::{CheckpointId, Epoch, ManifestId, Seq, TimelineId, UnixMillis};
 use std::sync::Arc;
 
-/// Makes what a checkpoint pins the current state.
+/// Makes the version pinned by a checkpoint the current state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Restore {
-    /// Under which the writer before was fenced.
+    /// The epoch under which the previous writer was fenced.
     pub epoch: Epoch,
-    /// The checkpoint; it must be present in the very state that this is committed on.
+    /// The checkpoint; it must be present in the base state of the commit.
     pub checkpoint: CheckpointId,
-    /// The manifest that it names.
+    /// The manifest that it pins.
     pub version: Arc<Manifest>,
-    /// What its part of the log brings; names of tables of rows are reserved.
+    /// The tables and jobs of its part of the log; names of row tables are reserved.
     pub log: LogTables,
-    /// The last sequence number that it holds.
+    /// The last sequence number in it.
     pub cut: Seq,
     /// The largest sequence number of the log that was walked.
     pub reached: Seq,
     /// The latest commit time of that log.
     pub commit_time: UnixMillis,
-    /// Every fence on the walk, and the own one.
+    /// All fences met on the walk, and the own one.
     pub fences: Vec<KeptFence>,
-    /// The history that begins here: a fresh identity.
+    /// The identity of the history that begins here, new.
     pub timeline: TimelineId,
     /// When it begins.
     pub began_at: UnixMillis,
@@ -53,12 +53,13 @@ impl Restore {
         next.runs.clone_from(&version.runs);
         next.ingest_apps.clone_from(&version.ingest_apps);
         next.tables_since = next.id;
-        // What its log brings was asked for, or left, by the state that it names (rule N14).
+        // Jobs and batches in its log were requested or reserved in the state that it pins (rule
+        // N14).
         next.pending_ingests.clone_from(&version.pending_ingests);
         next.left.clone_from(&version.left);
         forget_ended(next, &self.log.ingests);
         let reached = next.flushed_seq.max(self.reached).max(self.cut);
-        // What the state goes on from is the checkpoint's history, not what stood here (S1).
+        // The state continues the history of the checkpoint, not the one before the restore (S1).
         let from = match rules.has(Rule::RestoreTakesHistory) {
             true => version.timelines.clone(),
             false => next.timelines.clone(),
@@ -81,7 +82,7 @@ impl Restore {
     }
 }
 
-/// Whether a job that was planned on `planned_on` may still change tables (rule S2).
+/// Checks that a job planned on `planned_on` may still change tables (rule S2).
 pub(super) fn check_plan(
     state: &Manifest,
     planned_on: ManifestId,

@@ -1,16 +1,16 @@
-//! The edit that evolves the columns of a table (RFC 0040). What a schema says is the bindings';
-//! here it is bytes, but for its first line, which is that of the keys and stays.
+//! The edit that changes the columns of a table (RFC 0040). The bindings interpret schemas; in this
+//! crate a schema is bytes, except that its first line, the key schema, must not change.
 
 use super::refusal::{Conflict, Refusal};
 use crate::state::Manifest;
 use bytes::Bytes;
 
-/// One schema in place of another.
+/// Replaces one schema by another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Evolve {
-    /// What it was made from: whoever was quicker is not written over.
+    /// The schema from which it was planned, so that a concurrent change is not overwritten.
     pub from: Bytes,
-    /// What is to stand there.
+    /// The new schema.
     pub to: Bytes,
 }
 

@@ -10,26 +10,28 @@ use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{AttemptId, Epoch, Seq, SstDescriptor, SstId, UnixMillis, WalId};
 
-/// A new writer's claim (rules F1, R2, C1). From this commit on no older writer can commit.
+/// The claim of a new writer (rules F1, R2, C1). After this commit no older writer can commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimWriter {
-    /// The writer epoch it saw; it claims the next one.
+    /// The writer epoch that it has seen; it claims the next one.
     pub expected: Epoch,
     /// Its identity, random.
     pub claim: AttemptId,
-    /// WAL objects it will have under way at once.
+    /// Maximum number of WAL objects in flight.
     pub max_parallel_writes: u64,
-    /// Whether to end a writer that did not close cleanly.
+    /// Whether to fence a writer that did not close cleanly.
     pub take_over: bool,
-    /// Whether it is opened for a moment, to take ingest jobs in.
+    /// Whether it is opened briefly to install ingest jobs.
     pub transient: bool,
-    /// Whether to end a writer of that kind that did not close cleanly, whatever `take_over` says.
+    /// Whether to fence a briefly opened writer that did not close cleanly, independent of
+    /// `take_over`.
     pub ends_transient: bool,
-    /// Names it may give to its first tables. The older writer's become void.
+    /// Names for its first tables. The names of the older writer become void.
     pub reserve: Vec<SstId>,
-    /// The checkpoint it keeps for its own reads. The older writer's is removed.
+    /// The checkpoint that it keeps for its own reads. The checkpoint of the older writer is
+    /// removed.
     pub checkpoint: Option<NewCheckpoint>,
-    /// Name of the merge operator that it brings; recorded where there is none yet.
+    /// Name of its merge operator; recorded if there is none yet.
     pub merge_operator: Option<String>,
 }
 
@@ -68,13 +70,13 @@ impl ClaimWriter {
         if rules.has(Rule::TakeoverVoidsNames) {
             next.reserved.clear();
         }
-        // Those of large batches stay until nothing is replayed that may name them (rule N15).
+        // Names of large batches stay until no replay can need them (rule N15).
         if !rules.has(Rule::KeepLeft) {
             next.left.clear();
         }
         next.reserved.extend(&self.reserve);
-        // The older writer's snapshots ended with it, and what this one recovers is no older than
-        // what is in tables.
+        // The snapshots of the older writer ended with it, and all data that this writer recovers
+        // is newer than the data in tables.
         next.floor = next.flushed_seq;
         if rules.has(Rule::TakeoverRemovesPins) {
             next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
@@ -88,48 +90,48 @@ impl ClaimWriter {
     }
 }
 
-/// The writer's ordinary commit: tables into L0, and how far they reach.
+/// The regular commit of a writer: adds tables to L0 and moves the replay point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FlushL0 {
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// New layers, oldest first, each of disjoint tables, key ascending. Their names must be
-    /// reserved; orders are given here, one up from the last.
+    /// New layers, oldest first, each of disjoint tables in ascending key order. Their names must
+    /// be reserved; their orders are assigned here, counting up from the last one.
     pub layers: Vec<Vec<SstDescriptor>>,
-    /// Ingest jobs that become part of the database, the oldest first.
+    /// Ingest jobs to install, oldest first.
     pub ingests: Vec<InstallIngest>,
-    /// Large batches that become part of the database, the oldest first.
+    /// Large batches to install, oldest first.
     pub batches: Vec<InstallBatch>,
-    /// A job that comes behind all that is there.
+    /// A job to install behind all other data.
     pub behind: Option<InstallBehind>,
     /// The next WAL id to read in a replay, from [`replay_point`]. Never moves back.
     pub replay_from: WalId,
-    /// Every entry up to here is in tables. Never moves back; rises with every layer.
+    /// Entries up to this sequence number are in tables. Never decreases; grows with every layer.
     pub flushed_seq: Seq,
-    /// The latest commit time of what is in tables; the manifest's where that is later.
+    /// The latest commit time in tables; the manifest keeps its own if that is later.
     pub commit_time: UnixMillis,
     /// The largest WAL id that is committed.
     pub wal_id_last_seen: WalId,
-    /// Fences that must stay: all that recovery named, no later than the commit that moves the
-    /// replay point past them (rule F5). Those kept already do no harm.
+    /// Fences that must stay: all fences named by the recovery, no later than the commit that moves
+    /// the replay point past them (rule F5). Fences that are already kept are ignored.
     pub fences: Vec<KeptFence>,
     /// Names for the next tables.
     pub reserve: Vec<SstId>,
-    /// Names of large batches that nobody replays any more, from [`to_let_go`](super::to_let_go),
-    /// and those of batches that failed.
+    /// Names of large batches that are no longer replayed, from [`to_let_go`](super::to_let_go),
+    /// and names of failed batches.
     pub let_go: Vec<SstId>,
-    /// The oldest sequence number that the writer's snapshots need; what is above `flushed_seq`
-    /// counts as `flushed_seq`.
+    /// The oldest sequence number that the snapshots of the writer need; a value above
+    /// `flushed_seq` counts as `flushed_seq`.
     pub floor: Seq,
     /// A checkpoint of the new state, for the writer's own reads.
     pub checkpoint: Option<NewCheckpoint>,
-    /// Older checkpoints of the writer: each goes unless a compaction that came first took a table
-    /// away that is still read through it.
+    /// Older checkpoints of the writer: each is removed, unless a compaction that was committed
+    /// before has removed a table that is still read through it.
     pub release: Vec<Release>,
 }
 
 impl FlushL0 {
-    /// A commit of `epoch` on top of `state` that changes nothing yet.
+    /// A commit of `epoch` on `state` without any change.
     #[must_use]
     pub fn nothing(epoch: Epoch, state: &Manifest) -> FlushL0 {
         FlushL0 {
@@ -160,13 +162,14 @@ impl FlushL0 {
         if self.replay_from < next.replay_from || self.flushed_seq < next.flushed_seq {
             return Err(Refusal::Invalid("the replay point and flushed_seq never move back"));
         }
-        // The rise is what tells this commit from none at all, afterwards.
+        // A later state shows by this increase that the commit was made.
         let mut brought = [self.layers.len(), self.ingests.len(), self.batches.len()].into_iter();
         let adds = brought.any(|count| count > 0);
         if adds && self.flushed_seq == next.flushed_seq {
             return Err(Refusal::Invalid("a flush that adds tables raises flushed_seq"));
         }
-        // Replay skips by number (rule N13): a job above it would come a second time.
+        // A replay skips by sequence number (rule N13): a job above it would be installed a second
+        // time.
         let jobs = self.ingests.iter().map(|one| one.last_seq());
         let mut lasts = jobs.chain(self.batches.iter().map(|one| one.seq()));
         if lasts.any(|last| last > Some(self.flushed_seq)) {
@@ -179,7 +182,7 @@ impl FlushL0 {
         let used: Vec<SstId> = self.names().collect();
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
-        // Each is placed on all that is below it.
+        // Each table is placed above all older data.
         log::add(next, (&self.layers, &self.ingests, &self.batches), rules)?;
         next.left.retain(|name| !self.let_go.contains(name));
         self.behind.as_ref().map_or(Ok(()), |behind| behind.apply(next, rules))?;
@@ -194,8 +197,8 @@ impl FlushL0 {
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
-        // Another epoch voided the names, so they tell nothing; then the answer is Fenced, which
-        // promises neither.
+        // Another epoch has voided the names, so they prove nothing; the answer is then Fenced,
+        // which leaves the outcome open.
         if state.writer_epoch != self.epoch {
             return false;
         }
@@ -220,7 +223,7 @@ impl FlushL0 {
     }
 }
 
-/// Whether every name is reserved (rule R1).
+/// Checks that every name is reserved (rule R1).
 pub(super) fn check_names(
     state: &Manifest,
     mut names: impl Iterator<Item = SstId>,
@@ -232,7 +235,7 @@ pub(super) fn check_names(
     Ok(())
 }
 
-/// Adds layers to L0, the oldest first; orders are given here, one up from the last.
+/// Adds layers to L0, oldest first; orders are assigned here, counting up from the last one.
 pub(super) fn push_layers(next: &mut Manifest, layers: &[Vec<SstDescriptor>]) {
     for tables in layers {
         next.last_l0_order = next.last_l0_order.saturating_add(1);
@@ -241,7 +244,7 @@ pub(super) fn push_layers(next: &mut Manifest, layers: &[Vec<SstDescriptor>]) {
     }
 }
 
-/// Adds the writer's own checkpoint. It pins no WAL: what the writer reads of it is in its memory.
+/// Adds the own checkpoint of the writer. It pins no WAL: the writer has these rows in memory.
 fn pin(
     next: &mut Manifest,
     new: Option<&NewCheckpoint>,
@@ -253,8 +256,8 @@ fn pin(
     NewCheckpoint { owner, wal_id_last_seen, ..new.clone() }.apply(next)
 }
 
-/// The next id to read once everything up to and with `last` is in tables: past a fence that is
-/// its `next_id`, so that the replay point never lies inside a gap (rule F2).
+/// The next id to read once everything up to and including `last` is in tables: after a fence its
+/// `next_id`, so that the replay point is never inside a gap (rule F2).
 #[must_use]
 pub fn replay_point(last: WalId, fences: &[KeptFence], rules: Rules) -> WalId {
     let fence = fences.iter().find(|fence| fence.id == last);
@@ -264,7 +267,7 @@ pub fn replay_point(last: WalId, fences: &[KeptFence], rules: Rules) -> WalId {
     }
 }
 
-/// Fenced, when another writer than that of `epoch` is the newest.
+/// Fenced, if the newest writer does not have `epoch`.
 pub(super) fn check_epoch(state: &Manifest, epoch: Epoch) -> Result<(), Refusal> {
     if state.writer_epoch == epoch {
         Ok(())
@@ -273,7 +276,7 @@ pub(super) fn check_epoch(state: &Manifest, epoch: Epoch) -> Result<(), Refusal>
     }
 }
 
-/// Adds what is not kept yet, in id order.
+/// Adds the fences that are not kept yet, in order of id.
 pub(super) fn keep_fences(next: &mut Manifest, fences: &[KeptFence]) {
     for fence in fences {
         if let Err(place) = next.kept_fences.binary_search_by_key(&fence.id, |kept| kept.id) {
@@ -282,7 +285,7 @@ pub(super) fn keep_fences(next: &mut Manifest, fences: &[KeptFence]) {
     }
 }
 
-/// Cuts off the log that `fences` end: nobody replays what lies below the last of them.
+/// Moves the replay point past the last of `fences`, which end the log.
 pub(super) fn go_past(next: &mut Manifest, fences: &[KeptFence]) {
     let beyond = fences.iter().map(|fence| fence.next_id).max();
     next.replay_from = beyond.map_or(next.replay_from, |id| id.max(next.replay_from));
@@ -290,7 +293,8 @@ pub(super) fn go_past(next: &mut Manifest, fences: &[KeptFence]) {
     next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
 }
 
-/// What was the writer's is nobody's, and whoever opens next finds nothing unsettled.
+/// Releases the names and checkpoints of the previous writer; the next opener finds the epoch
+/// closed.
 pub(super) fn end_writer(next: &mut Manifest) {
     next.reserved.clear();
     next.left.clear();
@@ -305,7 +309,7 @@ pub(super) fn keeps_all(state: &Manifest, fences: &[KeptFence]) -> bool {
     fences.iter().all(|fence| state.kept_fences.contains(fence))
 }
 
-/// Records that the newest writer ended with every outcome settled.
+/// Records that the newest writer closed with every outcome known.
 pub(super) fn close(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
     check_epoch(next, epoch)?;
     if let Some(writer) = next.writers.last_mut() {

@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fate {
+pub enum CollectDecision {
     /// Somebody needs it.
     Alive(Alive),
     /// Nobody needs it, but who reads without a checkpoint may still ask for it: the grace period
     /// is not over, and there is not too much of it.
     Young,
     /// It goes.
-    Dead(Dead),
+    Dead(DeadReason),
 }
 
 /// Why an object stays.
@@ -58,14 +58,14 @@ pub enum Alive {
     Foreign,
 }
 
-/// Why an object goes.
+/// Why an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dead {
+pub enum DeadReason {
     /// Superseded longer ago than the grace period.
     Superseded,
     /// Behind the boundary already: an earlier round left it, or it landed late in a freed slot.
     Behind,
-    /// What is in it is in tables.
+    /// Its rows are flushed to SSTs.
     Flushed,
     /// A boundary object under a higher one.
     Passed,
@@ -75,50 +75,54 @@ pub enum Dead {
     Scratch,
 }
 
-impl Fate {
+impl CollectDecision {
     /// The reason in words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Fate::Alive(Alive::Newest) => "the newest of its kind",
-            Fate::Alive(Alive::Spare) => "a repair would go on from it",
-            Fate::Alive(Alive::Tree) => "the newest version has it",
-            Fate::Alive(Alive::Checkpoint) => "a checkpoint pins it",
-            Fate::Alive(Alive::Lease) => "a lease of readers covers it",
-            Fate::Alive(Alive::Reserved) => "the writer reserved its name",
-            Fate::Alive(Alive::Job) => "a job reserved its name",
-            Fate::Alive(Alive::Log) => "the next opener would replay it",
-            Fate::Alive(Alive::Held) => "a consumer of the change feed holds it",
-            Fate::Alive(Alive::Fence) => "a fence that stays for ever",
-            Fate::Alive(Alive::SinceRepair) => "kept since a repair, until it is told to go",
-            Fate::Alive(Alive::Ingest) => "an ingest job that waits brings it",
-            Fate::Alive(Alive::Staged) => "an ingest job may still bring it",
-            Fate::Alive(Alive::Origin) => "it says whose version the tables beside it are",
-            Fate::Alive(Alive::Foreign) => "not the collector's to judge",
-            Fate::Young => "within the grace period",
-            Fate::Dead(Dead::Superseded) => "superseded by a newer one",
-            Fate::Dead(Dead::Behind) => "behind the boundary",
-            Fate::Dead(Dead::Flushed) => "what is in it is in tables",
-            Fate::Dead(Dead::Passed) => "a higher boundary stands",
-            Fate::Dead(Dead::Unnamed) => "nothing names it",
-            Fate::Dead(Dead::Scratch) => "scratch of a process that ended",
+            CollectDecision::Alive(Alive::Newest) => "the newest of its kind",
+            CollectDecision::Alive(Alive::Spare) => "a repair would continue from it",
+            CollectDecision::Alive(Alive::Tree) => "the newest version has it",
+            CollectDecision::Alive(Alive::Checkpoint) => "a checkpoint pins it",
+            CollectDecision::Alive(Alive::Lease) => "a lease of readers covers it",
+            CollectDecision::Alive(Alive::Reserved) => "the writer reserved its name",
+            CollectDecision::Alive(Alive::Job) => "a job reserved its name",
+            CollectDecision::Alive(Alive::Log) => "the next opener would replay it",
+            CollectDecision::Alive(Alive::Held) => "a consumer of the change feed holds it",
+            CollectDecision::Alive(Alive::Fence) => "a fence that is kept permanently",
+            CollectDecision::Alive(Alive::SinceRepair) => {
+                "kept since a repair, until it is told to go"
+            }
+            CollectDecision::Alive(Alive::Ingest) => "a pending ingest job has it",
+            CollectDecision::Alive(Alive::Staged) => "an ingest job may still bring it",
+            CollectDecision::Alive(Alive::Origin) => {
+                "it says whose version the tables beside it are"
+            }
+            CollectDecision::Alive(Alive::Foreign) => "unknown to the collector",
+            CollectDecision::Young => "within the grace period",
+            CollectDecision::Dead(DeadReason::Superseded) => "superseded by a newer one",
+            CollectDecision::Dead(DeadReason::Behind) => "behind the boundary",
+            CollectDecision::Dead(DeadReason::Flushed) => "already flushed to SSTs",
+            CollectDecision::Dead(DeadReason::Passed) => "a higher boundary exists",
+            CollectDecision::Dead(DeadReason::Unnamed) => "unreferenced",
+            CollectDecision::Dead(DeadReason::Scratch) => "scratch of a process that ended",
         }
     }
 }
 
-/// What becomes of every listed object. Nothing is dead without a manifest.
+/// Decides about every listed object. No object is dead without a manifest.
 #[must_use]
-pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, Fate)> {
+pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, CollectDecision)> {
     let listed = &evidence.listed;
     let Some(newest) = &evidence.newest else {
-        let foreign = Fate::Alive(Alive::Foreign);
+        let foreign = CollectDecision::Alive(Alive::Foreign);
         return listed.iter().map(|object| (*object, foreign)).collect();
     };
     let judge = ObjectJudge::new(evidence, newest, rules);
     listed.iter().map(|object| (*object, judge.fate(*object))).collect()
 }
 
-/// Boundaries as they will be, and what tables live by.
+/// The boundaries after the round, and what keeps tables alive.
 struct ObjectJudge<'a> {
     evidence: &'a Evidence,
     newest: &'a Manifest,
@@ -291,14 +295,14 @@ impl<'a> ObjectJudge<'a> {
         modified <= self.evidence.cutoff
     }
 
-    fn fate(&self, object: ListedObject) -> Fate {
+    fn fate(&self, object: ListedObject) -> CollectDecision {
         match object.name {
             ObjectName::Manifest(id) => self.manifest(id),
             ObjectName::Wal(id) => match self.needed(id) {
-                Some(alive) => Fate::Alive(alive),
-                None if id >= self.first_young_wal => Fate::Young,
-                None if id <= self.wal.0 => Fate::Dead(Dead::Behind),
-                None => Fate::Dead(Dead::Flushed),
+                Some(alive) => CollectDecision::Alive(alive),
+                None if id >= self.first_young_wal => CollectDecision::Young,
+                None if id <= self.wal.0 => CollectDecision::Dead(DeadReason::Behind),
+                None => CollectDecision::Dead(DeadReason::Flushed),
             },
             ObjectName::Compactions(number) => self.record(number),
             ObjectName::Compacted(_) => self.table(object.name),
@@ -306,16 +310,20 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::ManifestBoundary(id) => boundary(id < self.manifests.1),
             ObjectName::WalBoundary(id) => boundary(id < self.wal.1),
             ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
-            ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
-            ObjectName::ProbeScratch(_) => Fate::Young,
+            ObjectName::ProbeScratch(_) if self.old(object.modified) => {
+                CollectDecision::Dead(DeadReason::Scratch)
+            }
+            ObjectName::ProbeScratch(_) => CollectDecision::Young,
             ObjectName::IngestManifest(job) => match self.of_job(job) {
-                Fate::Dead(_) if self.says_more(job) => Fate::Alive(Alive::Origin),
+                CollectDecision::Dead(_) if self.says_more(job) => {
+                    CollectDecision::Alive(Alive::Origin)
+                }
                 fate => fate,
             },
             ObjectName::ProbeRecord
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
-            | ObjectName::DamagedTable(..) => Fate::Alive(Alive::Foreign),
+            | ObjectName::DamagedTable(..) => CollectDecision::Alive(Alive::Foreign),
         }
     }
 
@@ -323,34 +331,34 @@ impl<'a> ObjectJudge<'a> {
     /// ago than the grace period, or landed late in a freed slot. One that a bound on bytes put
     /// behind the boundary stays for its age: it is small, and a reader that probes for it finds
     /// out.
-    fn manifest(&self, id: ManifestId) -> Fate {
+    fn manifest(&self, id: ManifestId) -> CollectDecision {
         if id >= self.newest.id {
-            return Fate::Alive(Alive::Newest);
+            return CollectDecision::Alive(Alive::Newest);
         }
         if self.newest.follows(id) && self.rules.has(Rule::KeepManifestBefore) {
-            return Fate::Alive(Alive::Spare);
+            return CollectDecision::Alive(Alive::Spare);
         }
         let honoured = self.rules.has(Rule::HonourCheckpoints);
         if honoured && self.newest.checkpoints.iter().any(|one| one.manifest_id == id) {
-            return Fate::Alive(Alive::Checkpoint);
+            return CollectDecision::Alive(Alive::Checkpoint);
         }
         if self.is_leased(id) {
-            return Fate::Alive(Alive::Lease);
+            return CollectDecision::Alive(Alive::Lease);
         }
         match self.manifests {
-            _ if id >= self.first_young_manifest => Fate::Young,
-            (present, _) if id <= present => Fate::Dead(Dead::Behind),
-            (_, boundary) if id <= boundary => Fate::Dead(Dead::Superseded),
-            _ => Fate::Young,
+            _ if id >= self.first_young_manifest => CollectDecision::Young,
+            (present, _) if id <= present => CollectDecision::Dead(DeadReason::Behind),
+            (_, boundary) if id <= boundary => CollectDecision::Dead(DeadReason::Superseded),
+            _ => CollectDecision::Young,
         }
     }
 
-    fn record(&self, number: u64) -> Fate {
+    fn record(&self, number: u64) -> CollectDecision {
         match self.records {
-            (present, _) if number <= present => Fate::Dead(Dead::Behind),
-            (_, boundary) if number <= boundary => Fate::Dead(Dead::Superseded),
-            _ if number == self.newest_record => Fate::Alive(Alive::Newest),
-            _ => Fate::Young,
+            (present, _) if number <= present => CollectDecision::Dead(DeadReason::Behind),
+            (_, boundary) if number <= boundary => CollectDecision::Dead(DeadReason::Superseded),
+            _ if number == self.newest_record => CollectDecision::Alive(Alive::Newest),
+            _ => CollectDecision::Young,
         }
     }
 
@@ -373,25 +381,31 @@ impl<'a> ObjectJudge<'a> {
 
     /// No age: whoever may name it later has reserved it before it was listed, and reservations
     /// and manifests were read after that.
-    fn table(&self, name: ObjectName) -> Fate {
+    fn table(&self, name: ObjectName) -> CollectDecision {
         let above = || self.evidence.named.get(&name).is_some_and(|last| *last > self.manifests.1);
         match self.keeper(name) {
-            Some(alive) => Fate::Alive(alive),
-            None if self.rules.has(Rule::ManifestsKeepTables) && above() => Fate::Young,
-            None if self.newest.features.keeps_tables() => Fate::Alive(Alive::SinceRepair),
-            None => Fate::Dead(Dead::Unnamed),
+            Some(alive) => CollectDecision::Alive(alive),
+            None if self.rules.has(Rule::ManifestsKeepTables) && above() => CollectDecision::Young,
+            None if self.newest.features.keeps_tables() => {
+                CollectDecision::Alive(Alive::SinceRepair)
+            }
+            None => CollectDecision::Dead(DeadReason::Unnamed),
         }
     }
 
     /// A table in a job's folder: as any other once it is named. One that nobody names waits for
     /// its job. The record of compaction jobs was read after the listing, and the manifests after
     /// that: whoever took a table out of the folder had committed it, or its job had ended.
-    fn staged(&self, job: JobId, name: ObjectName) -> Fate {
+    fn staged(&self, job: JobId, name: ObjectName) -> CollectDecision {
         let exports = self.newest.mirror.as_ref().and_then(|mirror| mirror.job);
         let exports = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
         match self.table(name) {
-            Fate::Dead(_) if exports || self.units.contains(&job) => Fate::Alive(Alive::Job),
-            Fate::Dead(_) if !job.is_of_an_export() && !job.is_of_units() => self.of_job(job),
+            CollectDecision::Dead(_) if exports || self.units.contains(&job) => {
+                CollectDecision::Alive(Alive::Job)
+            }
+            CollectDecision::Dead(_) if !job.is_of_an_export() && !job.is_of_units() => {
+                self.of_job(job)
+            }
             fate => fate,
         }
     }
@@ -399,13 +413,15 @@ impl<'a> ObjectJudge<'a> {
     /// What an ingest job has staged and no manifest names. No age: a job that has ended as the
     /// newest manifest has it, which was read after the listing, is brought in by nobody, whatever
     /// lands late (rule N10).
-    fn of_job(&self, job: JobId) -> Fate {
+    fn of_job(&self, job: JobId) -> CollectDecision {
         let by_clock = !self.rules.has(Rule::HorizonFirst) && self.old(deadline(job));
         match self.ingests.contains(&job) {
-            true => Fate::Alive(Alive::Ingest),
-            false if self.newest.features.keeps_tables() => Fate::Alive(Alive::SinceRepair),
-            false if by_clock || self.has_ended(job) => Fate::Dead(Dead::Unnamed),
-            false => Fate::Alive(Alive::Staged),
+            true => CollectDecision::Alive(Alive::Ingest),
+            false if self.newest.features.keeps_tables() => {
+                CollectDecision::Alive(Alive::SinceRepair)
+            }
+            false if by_clock || self.has_ended(job) => CollectDecision::Dead(DeadReason::Unnamed),
+            false => CollectDecision::Alive(Alive::Staged),
         }
     }
 
@@ -425,7 +441,7 @@ impl<'a> ObjectJudge<'a> {
         let stays = listed.filter_map(|object| match object.name {
             ObjectName::IngestSst(job, _) => {
                 let fate = self.staged(job, object.name);
-                (!matches!(fate, Fate::Dead(_))).then_some(job)
+                (!matches!(fate, CollectDecision::Dead(_))).then_some(job)
             }
             _ => None,
         });
@@ -447,8 +463,12 @@ impl<'a> ObjectJudge<'a> {
 }
 
 /// A boundary object: the highest counts, and says all that lower ones say.
-fn boundary(passed: bool) -> Fate {
-    if passed { Fate::Dead(Dead::Passed) } else { Fate::Alive(Alive::Newest) }
+fn boundary(passed: bool) -> CollectDecision {
+    if passed {
+        CollectDecision::Dead(DeadReason::Passed)
+    } else {
+        CollectDecision::Alive(Alive::Newest)
+    }
 }
 
 /// The smallest manifest at or below `boundary` whose successor was stored within the grace period;

@@ -1,4 +1,4 @@
-//! Names that pinned versions hold, without the manifests themselves.
+//! The names that pinned versions reference, without the manifests themselves.
 //!
 //! ```text
 //! pinned versions   4      9      17
@@ -15,38 +15,38 @@ use crate::state::clone::named_ancestors;
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that a version needs.
+/// A name that a version needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PinnedName {
-    /// An object of this database: a table, or a name that the log may name.
+    /// An object of this database: a table, or a table that the log may reference.
     Object(ObjectName),
-    /// What an ingest job that is pending has staged.
+    /// The objects staged by a pending ingest job.
     Job(JobId),
     /// An ancestor, by its number.
     Ancestor(u32),
 }
 
-/// Tables of large batches that the log which goes with a manifest may name (rule N14).
+/// Tables of large batches that the log of a manifest may reference (rule N14).
 pub(super) fn left(manifest: &Manifest) -> impl Iterator<Item = ObjectName> {
     manifest.left.iter().copied().map(ObjectName::Compacted)
 }
 
-/// What the log that goes with `manifest` may name: what is left, and jobs that are pending.
+/// Names that the log of `manifest` may reference: reserved batch tables and pending jobs.
 pub(super) fn named_by_log(manifest: &Manifest) -> impl Iterator<Item = PinnedName> {
     let pending = manifest.pending_ingests.iter().map(|one| PinnedName::Job(one.job));
     left(manifest).map(PinnedName::Object).chain(pending)
 }
 
-/// What the versions that were noted need.
+/// The names that the recorded versions need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PinnedNames {
     noted: BTreeSet<ManifestId>,
-    /// The first and the last noted version that names it.
+    /// The first and the last recorded version that references each name.
     spans: BTreeMap<PinnedName, (ManifestId, ManifestId)>,
 }
 
 impl PinnedNames {
-    /// Takes note of what `manifest`, a pinned version, names.
+    /// Records the names in `manifest`, a pinned version.
     pub fn note(&mut self, manifest: &Manifest) {
         let id = manifest.id;
         if !self.noted.insert(id) {
@@ -62,19 +62,19 @@ impl PinnedNames {
         ancestors.for_each(|entry| note(PinnedName::Ancestor(entry.number)));
     }
 
-    /// Whether what version `id` names was noted.
+    /// Whether the names of version `id` were recorded.
     #[must_use]
     pub fn has_noted(&self, id: ManifestId) -> bool {
         self.noted.contains(&id)
     }
 
-    /// Forgets what no version of `present` can need.
+    /// Forgets names that no version in `present` can need.
     pub fn retain(&mut self, present: &BTreeSet<ManifestId>) {
         self.noted.retain(|id| present.contains(id));
         self.spans.retain(|_, (first, last)| present.range(*first..=*last).next().is_some());
     }
 
-    /// What the versions of `present` need, and perhaps a little more. All of them were noted.
+    /// The names that the versions in `present` need, and possibly more. All of them were recorded.
     pub fn needed<'a>(
         &'a self,
         present: &'a BTreeSet<ManifestId>,

@@ -1,4 +1,4 @@
-use super::fate::{Alive, Dead};
+use super::fate::{Alive, DeadReason};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
@@ -90,8 +90,8 @@ fn the_manifest_before_the_newest_stays() {
             let mut fates = fates.iter();
             fates.find(|(one, _)| one.name == ObjectName::Manifest(ManifestId(id))).unwrap().1
         };
-        assert_eq!(of(4), Fate::Alive(Alive::Spare));
-        assert!(matches!(of(2), Fate::Dead(_)));
+        assert_eq!(of(4), CollectDecision::Alive(Alive::Spare));
+        assert!(matches!(of(2), CollectDecision::Dead(_)));
         let dropped = dead(&found, Rules::ALL.without(Rule::KeepManifestBefore));
         assert!(dropped.deletes.contains(&ObjectName::Manifest(ManifestId(4))));
     }
@@ -180,15 +180,16 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     assert_eq!(dead(&found, Rules::ALL).deletes, gone);
     let why = |id| {
         let fates = fate::of_all(&found, Rules::ALL);
-        let at = |one: &&(ListedObject, Fate)| one.0.name == ObjectName::Compacted(SstId(id));
+        let at =
+            |one: &&(ListedObject, CollectDecision)| one.0.name == ObjectName::Compacted(SstId(id));
         fates.iter().find(at).unwrap().1
     };
-    assert_eq!(why(9), Fate::Alive(Alive::Tree));
-    assert_eq!(why(50), Fate::Alive(Alive::Reserved));
-    assert_eq!(why(30), Fate::Young);
-    assert_eq!(why(31), Fate::Alive(Alive::Checkpoint));
-    assert_eq!(why(61), Fate::Alive(Alive::Job));
-    assert_eq!(why(99), Fate::Dead(Dead::Unnamed));
+    assert_eq!(why(9), CollectDecision::Alive(Alive::Tree));
+    assert_eq!(why(50), CollectDecision::Alive(Alive::Reserved));
+    assert_eq!(why(30), CollectDecision::Young);
+    assert_eq!(why(31), CollectDecision::Alive(Alive::Checkpoint));
+    assert_eq!(why(61), CollectDecision::Alive(Alive::Job));
+    assert_eq!(why(99), CollectDecision::Dead(DeadReason::Unnamed));
 }
 
 /// G2, L1: what a present lease covers is alive, manifest and tables; no WAL.
@@ -211,10 +212,10 @@ fn a_present_lease_keeps_its_manifests_and_their_tables() {
     // Run out by any clock, and present: alive.
     let fates = fate::of_all(&found, Rules::ALL);
     let of = |name| fates.iter().find(|(object, _)| object.name == name).unwrap().1;
-    assert_eq!(of(ObjectName::Manifest(ManifestId(2))), Fate::Alive(Alive::Lease));
-    assert_eq!(of(ObjectName::Compacted(SstId(40))), Fate::Alive(Alive::Lease));
-    assert_eq!(of(ObjectName::Compacted(SstId(41))), Fate::Dead(Dead::Unnamed));
-    assert_eq!(of(ObjectName::Wal(WalId(4))), Fate::Dead(Dead::Flushed));
+    assert_eq!(of(ObjectName::Manifest(ManifestId(2))), CollectDecision::Alive(Alive::Lease));
+    assert_eq!(of(ObjectName::Compacted(SstId(40))), CollectDecision::Alive(Alive::Lease));
+    assert_eq!(of(ObjectName::Compacted(SstId(41))), CollectDecision::Dead(DeadReason::Unnamed));
+    assert_eq!(of(ObjectName::Wal(WalId(4))), CollectDecision::Dead(DeadReason::Flushed));
     for rules in [Rule::HonourLeases, Rule::RevokeFirst] {
         let gone = dead(&found, Rules::ALL.without(rules)).deletes;
         assert!(gone.contains(&ObjectName::Compacted(SstId(40))), "{rules:?}");

@@ -133,13 +133,13 @@ fn a_table_goes_as_deep_as_nothing_newer_lies_over_it() {
 #[test]
 fn a_job_stands_as_the_state_says() {
     let mut state = manifest();
-    assert_eq!(standing(&state, JobId(400)), Standing::Pending);
-    assert_eq!(standing(&state, JOB), Standing::Open);
+    assert_eq!(standing(&state, JobId(400)), JobStatus::Pending);
+    assert_eq!(standing(&state, JOB), JobStatus::Open);
     state.ingest_horizon = UnixMillis(9_000);
-    assert_eq!(standing(&state, JOB), Standing::Open);
+    assert_eq!(standing(&state, JOB), JobStatus::Open);
     state.ingest_horizon = UnixMillis(9_001);
-    assert_eq!(standing(&state, JOB), Standing::Forgotten);
+    assert_eq!(standing(&state, JOB), JobStatus::Forgotten);
     // Pending is pending, whatever the horizon.
-    assert_eq!(standing(&state, JobId(400)), Standing::Pending);
+    assert_eq!(standing(&state, JobId(400)), JobStatus::Pending);
     assert!(has_ended(&state, JOB, None));
 }

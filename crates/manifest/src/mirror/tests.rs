@@ -228,6 +228,35 @@ fn an_older_state_is_a_new_history() {
     assert_eq!(broken(&next), None);
 }
 
+/// X2: two exports pin the same source one after the other, and the one that pinned first reads the
+/// log last. Neither order of manifests nor order of rows may go back.
+#[test]
+fn an_export_that_read_less_of_the_log_is_overtaken() {
+    let source = source();
+    let (first_pinned, later_pinned) =
+        (source.clone(), Manifest { id: source.id.next(), ..source.clone() });
+    let state = first();
+    let plan = ExportPlan::new(&first_pinned, rows_to(Seq(70)), &state).unwrap();
+    let log = LogWritten { last_seq: Seq(70), ..LogWritten::default() };
+    let one = committed(&state, plan.head(&first_pinned, log, TimelineId(901), UnixMillis(7)));
+    let one = one.unwrap();
+    let head = one.mirror.as_ref().and_then(|mirror| mirror.head.as_ref()).unwrap();
+    assert!(is_overtaken(&later_pinned, Seq(69), head), "a newer manifest with fewer rows");
+    assert!(!is_overtaken(&later_pinned, Seq(70), head));
+    let older = Manifest { id: ManifestId(source.id.0 - 1), ..source.clone() };
+    assert!(is_overtaken(&older, Seq(71), head), "an older manifest");
+    // After a restore of the source its numbers begin lower, and that is newer.
+    let mut restored = later_pinned;
+    restored.timelines.push(crate::state::Timeline {
+        id: TimelineId(77),
+        cut: Seq(60),
+        begins: Seq(61),
+        manifest_id: restored.id,
+        began_at: UnixMillis(1),
+    });
+    assert!(!is_overtaken(&restored, Seq(65), head));
+}
+
 /// X2: an exporter that was overtaken commits nothing, also where the newer one goes on with its
 /// folder; and when that has ended.
 #[test]

@@ -8,21 +8,24 @@
 //!   checkpoints ─► read whose versions ingest jobs are, where that decides ─► verify ─► create the
 //!   boundaries ─► delete, numbered names ascending
 //! ```
-//! The manifests come last: what is committed after the listing is in them, or was not listed. The
-//! last listing before the first delete proves that none of the manifests read had been freed when
-//! it was read. What was proven once stays true, so [`Known`] goes from one round to the next.
+//! The manifests are read last: a table committed after the listing is in them, or was not listed.
+//! The last listing before the first delete proves that none of the manifests read had been freed
+//! when it was read. Proven facts stay true, so [`ProvenManifests`] is passed from one round to the
+//! next.
 
 mod known;
 
-pub use known::Known;
+pub use known::ProvenManifests;
 
 use super::commit::{Commit, CommitAction};
 use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
 use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
-use crate::edit::{Edit, HoldEdit, IngestEdit, Overdrawn};
-use crate::gc::{Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, overdrawn};
+use crate::edit::{Edit, HoldEdit, HoldExcess, IngestEdit};
+use crate::gc::{
+    Allowance, CollectDecision, Evidence, ListedObject, Verdict, class, dead, fate, overdrawn,
+};
 use crate::ingest::{JobApp, deadline};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
@@ -31,25 +34,26 @@ use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, Unix
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One round. A round that is overtaken by another collector ends without deleting.
+/// One collection round. If another collector overtakes it, the round ends without deleting.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collect {
     rules: Rules,
     database: DatabaseId,
     evidence: Evidence,
-    known: Known,
-    /// Where the boundary of the manifests comes to lie by age: those above it are noted.
+    known: ProvenManifests,
+    /// The boundary of the manifests as far as age alone moves it: manifests above it are noted.
     noted_above: ManifestId,
     phase: CollectPhase,
-    /// Bytes of garbage that may stay for their age; `None`: any number.
+    /// Bytes of garbage that may stay because of their age; `None`: no limit.
     allowance: Option<Allowance>,
-    /// Looks only: revokes as if, and deletes nothing. Holds the moment that expiry goes by.
+    /// Set for a dry run, which behaves as if expired items were revoked, and deletes nothing. The
+    /// time at which expiry is judged.
     dry: Option<UnixMillis>,
-    /// What the horizon of ingest jobs is planned on, and where it may move.
+    /// The base on which the horizon of ingest jobs is moved, and its new value.
     base: Option<Arc<Manifest>>,
     horizon: Option<UnixMillis>,
-    /// Holds that keep more of the log than they may.
-    overdrawn: Vec<Overdrawn>,
+    /// Holds that retain more of the log than they may.
+    overdrawn: Vec<HoldExcess>,
     report: CollectReport,
 }
 
@@ -60,9 +64,9 @@ enum CollectPhase {
     Records(Append),
     Horizon(Commit),
     Look(Look),
-    /// Manifests still to read, the next one last.
+    /// The manifests still to read; the next one is the last.
     Read(Vec<ManifestId>, Arc<Manifest>),
-    /// Objects that closed ingest jobs.
+    /// Reads the closing objects of ingest jobs.
     Apps(Vec<JobId>),
     Verify,
     Boundary(Vec<ObjectName>, Verdict),
@@ -70,45 +74,47 @@ enum CollectPhase {
     Done,
 }
 
-/// What a round did.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CollectReport {
     /// Objects deleted.
     pub deleted: u64,
-    /// Deletes that failed; the next round meets them again.
+    /// Failed deletes; the next round tries them again.
     pub failed: u64,
-    /// Whether the round ended early, since another collector freed what it was reading.
+    /// Whether the round ended early because another collector freed a manifest that it was
+    /// reading.
     pub overtaken: bool,
 }
 
-/// What [`Collect`] wants.
+/// The next step of [`Collect`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CollectAction {
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
     /// List every object under the root.
     ListObjects,
-    /// Do this about the record of compaction jobs.
+    /// Perform this request for the record of compaction jobs.
     Record(RecordRequest),
-    /// Read the objects that closed these ingest jobs.
+    /// Read the closing objects of these ingest jobs.
     ReadJobs(Vec<JobId>),
-    /// Create this boundary object if the name is free; that it is there already is as good.
+    /// Create this boundary object if the name is free; an existing object is as good.
     CreateBoundary(ObjectName),
-    /// Delete these objects, all of one kind, or as many of the first ones as suits. Numbered
-    /// names ascend from one call to the next; within one their order is free, since nobody
-    /// believes anything at or below the boundary.
+    /// Delete these objects, which are all of one kind, or any number of the first ones. Numbered
+    /// names ascend from one call to the next; within one call their order is free, because no
+    /// process trusts an object at or below the boundary.
     Delete(Vec<ObjectName>),
     /// The round is over.
     Done(CollectReport),
 }
 
-/// Most names in one [`CollectAction::Delete`]: what stores take in one request.
+/// Maximum names in one [`CollectAction::Delete`]: the limit of a bulk delete request of common
+/// stores.
 pub const DELETE_BATCH: usize = 1000;
 
 impl Collect {
-    /// A round that starts from `newest`, the newest manifest the caller knows of. Checkpoints and
-    /// leases that expired at or before `now` are revoked; objects stored after `cutoff` stay. Both
-    /// are by the store's clock, `cutoff` is `now` less the grace period.
+    /// A round based on `newest`, the newest manifest known to the caller. Checkpoints and leases
+    /// that expired at or before `now` are revoked; objects stored after `cutoff` are kept. Both
+    /// times are of the store's clock; `cutoff` is `now` minus the grace period.
     #[must_use]
     pub fn new(
         newest: Arc<Manifest>,
@@ -128,7 +134,7 @@ impl Collect {
         Collect { base, ..Collect::at(database, cutoff, phase, rules) }
     }
 
-    /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
+    /// A dry run: at its end [`Collect::fates`] returns the decisions of a real round.
     #[must_use]
     pub fn dry(database: DatabaseId, now: UnixMillis, cutoff: UnixMillis, rules: Rules) -> Collect {
         Collect { dry: Some(now), ..Collect::at(database, cutoff, first_phase(rules), rules) }
@@ -139,7 +145,7 @@ impl Collect {
             rules,
             database,
             evidence: Evidence { cutoff, ..Evidence::default() },
-            known: Known::default(),
+            known: ProvenManifests::default(),
             noted_above: ManifestId::NONE,
             phase,
             allowance: None,
@@ -151,26 +157,27 @@ impl Collect {
         }
     }
 
-    /// Goes by what an earlier round of the same process has proven, so that manifests are read
+    /// Reuses facts proven by an earlier round of the same process, so that manifests are read only
     /// once.
     #[must_use]
-    pub fn knowing(mut self, known: Known) -> Collect {
+    pub fn knowing(mut self, known: ProvenManifests) -> Collect {
         if known.database == self.database {
             self.known = known;
         }
         self
     }
 
-    /// Leaves at most `allowance` for its age: what is over it goes, the oldest first.
+    /// Keeps at most `allowance` of garbage because of its age: the excess is deleted, oldest
+    /// first.
     #[must_use]
     pub fn leaving(mut self, allowance: Option<Allowance>) -> Collect {
         self.allowance = allowance;
         self
     }
 
-    /// Takes another cut-off, before the objects are listed: the store's time is best taken then,
-    /// so that what the round itself superseded counts as old where there is no grace. Ingest jobs
-    /// whose deadline was before it may be forgotten.
+    /// Replaces the cut-off before the objects are listed. Taken at that time, the store's clock
+    /// also makes objects old that this round itself superseded, if there is no grace period.
+    /// Ingest jobs with a deadline before the cut-off may be forgotten.
     pub fn age_by(&mut self, cutoff: UnixMillis) {
         if matches!(self.phase, CollectPhase::Revoke(_) | CollectPhase::List) {
             self.evidence.cutoff = cutoff;
@@ -178,7 +185,7 @@ impl Collect {
         }
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> CollectAction {
         let done = CollectAction::Done(self.report);
@@ -216,8 +223,8 @@ impl Collect {
         }
     }
 
-    /// Manifests that will be read, in this order, the one of the present action first. They never
-    /// change, so they may be read ahead, and many at a time.
+    /// The manifests that will be read next, in this order, beginning with the one of the current
+    /// action. Manifests never change, so they may be read ahead, several at a time.
     #[must_use]
     pub fn reads_ahead(&self, limit: usize) -> Vec<ManifestId> {
         match &self.phase {
@@ -240,7 +247,7 @@ impl Collect {
             CollectPhase::Horizon(commit) => {
                 commit.on_answer(answer);
                 if !matches!(commit.action(), CommitAction::Request(_)) {
-                    // Refused where the database was destroyed meanwhile: the look finds out.
+                    // Refused if the database was destroyed meanwhile; the look finds that out.
                     self.phase = self.before_the_look();
                 }
             }
@@ -286,7 +293,7 @@ impl Collect {
         append.on_answer(answer);
         match append.action() {
             AppendAction::Request(_) => {}
-            // A look changes nothing, so nothing is refused.
+            // A look makes no change, so it is never refused.
             AppendAction::Failed(_) => self.give_up(),
             AppendAction::Done(record) => {
                 self.evidence.jobs = record.reservations();
@@ -299,8 +306,9 @@ impl Collect {
         }
     }
 
-    /// The answer to [`CollectAction::ReadJobs`]: whose versions they are, `None` for those of no
-    /// application. Of what could not be read nothing is said, and nothing is decided by it.
+    /// The answer to [`CollectAction::ReadJobs`]: the application of each job, `None` for a job
+    /// without one. A job whose object could not be read is missing, and nothing of it is deleted
+    /// because of its application.
     pub fn on_jobs(&mut self, read: BTreeMap<JobId, Option<JobApp>>) {
         if matches!(self.phase, CollectPhase::Apps(_)) {
             self.known.apps.extend(read);
@@ -309,8 +317,8 @@ impl Collect {
         }
     }
 
-    /// The answer to [`CollectAction::CreateBoundary`]. Nothing is deleted before it is known to be
-    /// there.
+    /// The answer to [`CollectAction::CreateBoundary`]. Deletes begin only after the boundary is
+    /// known to exist.
     pub fn on_boundary(&mut self, outcome: PutOutcome<()>) {
         let CollectPhase::Boundary(names, verdict) = &mut self.phase else { return };
         if matches!(outcome, PutOutcome::Committed | PutOutcome::Lost(())) {
@@ -322,9 +330,9 @@ impl Collect {
         }
     }
 
-    /// The answer to [`CollectAction::Delete`], for so many of its first names: whether each is
-    /// gone. A numbered name that could not be deleted ends the round's deletes of its kind, so
-    /// that those go in ascending order.
+    /// The answer to [`CollectAction::Delete`], for as many of its first names: whether each is
+    /// deleted. If a numbered name could not be deleted, the round deletes no more objects of its
+    /// kind, so that they are deleted in ascending order.
     pub fn on_deleted(&mut self, gone: &[bool]) {
         let CollectPhase::Delete(names) = &mut self.phase else { return };
         let mut stuck = None;
@@ -336,7 +344,8 @@ impl Collect {
                 self.report.failed += 1;
                 stuck = is_ascending(name).then_some(class(name)).or(stuck);
                 if let ObjectName::IngestSst(job, _) = name {
-                    // It may be all that tells the next round of the table that stayed.
+                    // The object may be the only way for the next round to find the table that was
+                    // not deleted.
                     names.retain(|name| *name != ObjectName::IngestManifest(job));
                 }
             }
@@ -347,22 +356,22 @@ impl Collect {
         }
     }
 
-    /// What becomes of every object that was listed, as the evidence gathered so far has it: from
-    /// the first [`CollectAction::CreateBoundary`] or [`CollectAction::Delete`] on, and at the end
-    /// of a round that was not overtaken.
+    /// The decision for every listed object by the evidence gathered so far. Valid from the first
+    /// [`CollectAction::CreateBoundary`] or [`CollectAction::Delete`] on, and at the end of a round
+    /// that was not overtaken.
     #[must_use]
-    pub fn fates(&self) -> Vec<(ListedObject, Fate)> {
+    pub fn fates(&self) -> Vec<(ListedObject, CollectDecision)> {
         fate::of_all(&self.evidence, self.rules)
     }
 
-    /// The newest manifest of this round, once it has found it.
+    /// The newest manifest, once the round has found it.
     #[must_use]
     pub fn newest(&self) -> Option<&Arc<Manifest>> {
         self.evidence.newest.as_ref()
     }
 
-    /// Ancestors of a clone that nobody can ever name again, of a round that was not overtaken,
-    /// once it is over: their pins go, and then their entries (rule K5).
+    /// Ancestors of a clone that no manifest can reference again. Valid after a round that was not
+    /// overtaken: their pins and then their entries can be removed (rule K5).
     #[must_use]
     pub fn detachable(&self) -> Vec<u32> {
         let acted = self.phase == CollectPhase::Done && self.dry.is_none();
@@ -373,29 +382,29 @@ impl Collect {
         }
     }
 
-    /// What the next round may go by. Nothing, of one that was overtaken.
+    /// The proven facts for the next round; empty after a round that was overtaken.
     #[must_use]
-    pub fn into_known(self) -> Known {
+    pub fn into_known(self) -> ProvenManifests {
         let boundary = self.reach();
         let Evidence {
             newest: Some(newest), mut named, mut named_ancestors, mut kept, pinned, ..
         } = self.evidence
         else {
-            return Known::default();
+            return ProvenManifests::default();
         };
         if self.phase != CollectPhase::Done || self.report.overtaken {
-            return Known::default();
+            return ProvenManifests::default();
         }
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
         kept.retain(|_, last| *last > boundary);
         let (database, apps) = (self.database, self.known.apps);
-        Known { database, through: newest.id, named, named_ancestors, kept, pinned, apps }
+        ProvenManifests { database, through: newest.id, named, named_ancestors, kept, pinned, apps }
     }
 
-    /// What commits come before the look for the newest manifest: holds that keep too much are
-    /// revoked (rules W5, G3); the horizon moves, where something waits for it, since what is read
-    /// after that says which jobs have ended for good (rule N10).
+    /// The commits before the look for the newest manifest. Holds that retain too much are revoked
+    /// (rules W5, G3). The horizon is moved if an ingest job waits for it, because the manifests
+    /// read afterwards decide which jobs have ended permanently (rule N10).
     fn before_the_look(&mut self) -> CollectPhase {
         let look = || CollectPhase::Look(Look::new(None, self.rules));
         let Some(base) = self.base.clone() else { return look() };
@@ -422,7 +431,8 @@ impl Collect {
 
     fn on_newest(&mut self, newest: Arc<Manifest>) {
         if newest.database != self.database || !newest.initialized {
-            // Destroyed, and made anew in its place: another round's; or being made still.
+            // The database was destroyed and another one created, or is being created, at the same
+            // location.
             self.give_up();
             return;
         }
@@ -433,7 +443,7 @@ impl Collect {
         let boundary = self.reach();
         self.noted_above = boundary;
         let known = std::mem::take(&mut self.known);
-        let Known { through, named, named_ancestors, kept, pinned, apps, .. } = known;
+        let ProvenManifests { through, named, named_ancestors, kept, pinned, apps, .. } = known;
         self.known.apps = apps;
         (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
         (self.evidence.kept, self.evidence.pinned) = (kept, pinned);
@@ -441,7 +451,7 @@ impl Collect {
         self.evidence.pinned.retain(&all);
         let pins = all.iter().copied().filter(|id| !self.evidence.pinned.has_noted(*id));
         let Some(above) = between(&self.evidence.listed, boundary.max(through), newest.id) else {
-            // What follows the first manifest was not listed yet: the next round knows it.
+            // The manifests after the first one were not listed yet: the next round finds them.
             self.give_up();
             return;
         };
@@ -456,7 +466,7 @@ impl Collect {
     fn on_read(&mut self, read: Option<Arc<Manifest>>) {
         let CollectPhase::Read(ids, newest) = &mut self.phase else { return };
         let (Some(id), Some(read)) = (ids.pop(), read) else {
-            // Another collector freed it: its round is ahead of this one.
+            // Another collector freed it, so the round of that collector is ahead of this one.
             self.give_up();
             return;
         };
@@ -478,8 +488,8 @@ impl Collect {
             }
             self.evidence.note(&newest);
             self.evidence.newest = Some(newest);
-            // What was read above a boundary that moves further now proves nothing and is not
-            // asked; the last listing goes by where the boundary will be.
+            // Manifests that were read above the old boundary and are below the new one are no
+            // longer needed as proof; the last listing is compared with the new boundary.
             if let Some(allowance) = self.allowance {
                 self.evidence.press(allowance, self.rules);
             }
@@ -491,8 +501,8 @@ impl Collect {
         }
     }
 
-    /// A later version of an application ends what came before it, and only the object that closed
-    /// a job says whose version it is (rule N11).
+    /// A later version of an application ends earlier jobs, and only the closing object of a job
+    /// contains its application (rule N11).
     fn read_apps(&mut self) -> CollectPhase {
         self.evidence.apps = self.known.apps_among(&self.evidence.listed);
         let mut jobs = self.evidence.unexplained();
@@ -504,9 +514,9 @@ impl Collect {
         if self.rules.has(Rule::CollectorVerifies) { CollectPhase::Verify } else { self.decide() }
     }
 
-    /// No manifest that counts had been freed when it was read: neither the newest nor any above
-    /// the boundary that this round will set. Pinned ones are real as long as their checkpoint is
-    /// present, which the newest says.
+    /// Checks that no manifest that counts had been freed when it was read: neither the newest one
+    /// nor any above the boundary that this round will set. Pinned manifests are real as long as
+    /// their checkpoint is present, which the newest manifest shows.
     fn on_verified(&mut self, boundary: ManifestId) {
         if boundary > self.reach() {
             self.give_up();
@@ -532,7 +542,7 @@ impl Collect {
         let manifest = verdict.manifest_boundary.map(ObjectName::ManifestBoundary);
         let wal = verdict.wal_boundary.map(ObjectName::WalBoundary);
         let records = verdict.record_boundary.map(ObjectName::CompactionsBoundary);
-        // Taken from the end: the manifests' boundary first.
+        // Names are taken from the end: the boundary of the manifests first.
         let names: Vec<ObjectName> = records.into_iter().chain(wal).chain(manifest).collect();
         if names.is_empty() || !self.rules.has(Rule::BoundaryFirst) {
             delete_phase(&verdict)
@@ -542,7 +552,8 @@ impl Collect {
     }
 }
 
-/// G1 begins with the objects; without the rule, with what should come last.
+/// By rule G1 the round begins with the objects; without the rule, with the step that should be
+/// last.
 fn first_phase(rules: Rules) -> CollectPhase {
     if rules.has(Rule::CollectorOrder) {
         CollectPhase::List
@@ -551,7 +562,7 @@ fn first_phase(rules: Rules) -> CollectPhase {
     }
 }
 
-/// The state after the commit that a round which acts would begin with.
+/// The state after the commit with which a real round would begin.
 fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
     let mut state = Manifest::clone(newest);
     state.checkpoints.retain(|one| !one.expired_at(now));
@@ -561,7 +572,7 @@ fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
     Arc::new(state)
 }
 
-/// Taken from the end.
+/// Names are taken from the end.
 fn delete_phase(verdict: &Verdict) -> CollectPhase {
     if verdict.deletes.is_empty() {
         return CollectPhase::Done;
@@ -569,14 +580,14 @@ fn delete_phase(verdict: &Verdict) -> CollectPhase {
     CollectPhase::Delete(verdict.deletes.iter().rev().copied().collect())
 }
 
-/// The next names of one kind.
+/// The next names, all of one kind.
 fn batch(names: &[ObjectName]) -> Vec<ObjectName> {
     let kind = names.last().map(|name| class(*name));
     let same = names.iter().rev().take_while(|name| Some(class(**name)) == kind);
     same.take(DELETE_BATCH).copied().collect()
 }
 
-/// Names that are freed in order behind a boundary.
+/// Whether names of this kind are freed in ascending order behind a boundary.
 fn is_ascending(name: ObjectName) -> bool {
     matches!(name, ObjectName::Manifest(_) | ObjectName::Wal(_) | ObjectName::Compactions(_))
 }

@@ -1,4 +1,4 @@
-//! One edit into the chain of manifests (rules M1 to M3).
+//! Commits one edit to the chain of manifests (rules M1 to M3).
 //!
 //! ```text
 //!            plan ──────► Create(V+1) ──Committed──► CheckSlot ──boundary < V+1──► Done
@@ -11,22 +11,22 @@
 //!                │
 //!                └─ in effect, or refused ──► Verify ──► Done, Failed; or Find
 //! ```
-//! A listing in which the base does not stand any more ends it: the database was deleted, and
-//! perhaps another one made in its place (rule E1). What was created on the empty place is left
-//! there: nobody takes it for anything, and a delete that lands late would be a danger to whatever
-//! comes to stand there.
+//! If a listing shows that the base no longer exists, the commit ends: the database was deleted,
+//! and perhaps another one was created in its place (rule E1). An object that this commit created
+//! there is left alone: no process takes it for a manifest of its database, and a late delete could
+//! hit an object of the next database.
 //!
-//! Why a late landing is harmless. An unknown outcome is settled by sending the very same bytes to
-//! the very same slot until the answer is Committed or Lost; no other edit of this machine is sent
-//! before. Let V + 1 be the slot. It is left for one of two reasons. Lost: a stranger's object is
-//! there, so ours cannot land while that stays; and when it is freed, the boundary has passed
-//! V + 1 before, so whatever lands there is believed by nobody. Or the boundary had reached V + 1
-//! already: the same. In both cases an earlier try may have been the real V + 1 and have been freed
-//! since, so the next plan first asks the newest state whether the edit is in effect; edits are
-//! made to be recognised (rule M2). A driver that gives up while an outcome is unknown leaves a
-//! create that may land at V + 1 and be valid: it must treat the edit as perhaps committed, keep
-//! every object that the edit names, and finish this machine before it commits anything that
-//! depends on the answer.
+//! Why an object that lands late is harmless: an unknown outcome is settled by sending the same
+//! bytes to the same slot until the answer is Committed or Lost; this commit sends no other edit
+//! before that. Let V + 1 be the slot. It is given up for one of two reasons. Lost: the object of
+//! another process is there, so ours cannot land while it exists; when it is freed, the boundary
+//! has passed V + 1 before, so no process trusts an object that lands there later. Or the boundary
+//! had reached V + 1 already, with the same effect. In both cases an earlier try may have been the
+//! real V + 1 and have been freed since. So the next plan first checks whether the newest state
+//! shows the edit as in effect; every edit can be recognised (rule M2). If the driver stops while
+//! an outcome is unknown, it leaves a create that may land at V + 1 and be valid. It must then
+//! treat the edit as possibly committed, keep every object that the edit references, and finish
+//! this commit before it commits anything that depends on the outcome.
 
 use super::{Listing, ManifestAnswer, ManifestRequest};
 use crate::edit::{Conflict, Edit, Refusal};
@@ -35,14 +35,14 @@ use crate::state::Manifest;
 use siltstone_base::{AttemptId, ManifestId, PutOutcome};
 use std::sync::Arc;
 
-/// Brings one edit into the chain.
+/// Commits one edit to the chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Commit {
-    /// `None`: the creation of the database.
+    /// `None`: creates the database.
     edit: Option<Arc<Edit>>,
-    /// The state that the present plan stands on; `None` before a new database has any.
+    /// The state on which the current plan is based; `None` before a new database has a state.
     base: Option<Arc<Manifest>>,
-    /// The number of a new database's first manifest; none for an edit.
+    /// The number of the first manifest of a new database; none for an edit.
     first: ManifestId,
     rules: Rules,
     phase: CommitPhase,
@@ -54,27 +54,28 @@ enum CommitPhase {
     CheckSlot(Arc<Manifest>),
     Find,
     Read(ManifestId),
-    /// The base says: in effect (`None`), or refused. Is the base real, and the newest?
+    /// In the base the edit is in effect (`None`) or refused. It must be verified that the base is
+    /// real, and for a refusal also the newest.
     Verify(Option<Refusal>),
     Done(Arc<Manifest>),
     Failed(Refusal),
 }
 
-/// What [`Commit`] wants.
+/// The next step of [`Commit`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CommitAction {
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
-    /// The edit is in effect in this proven state: the manifest created, or a later one that was
-    /// the newest when the outcome was settled.
+    /// The edit is in effect in this proven state: the manifest that was created, or a later one
+    /// that was the newest when the outcome was settled.
     Done(Arc<Manifest>),
-    /// It is not, and will not be.
+    /// The edit was refused, and will not take effect.
     Failed(Refusal),
 }
 
 impl Commit {
-    /// Commits `edit`, planned on `newest`: the newest manifest the caller knows of. An old or even
-    /// a false one costs requests, never correctness.
+    /// Commits `edit`, planned on `newest`: the newest manifest known to the caller. An outdated or
+    /// even wrong manifest costs requests, but does not affect correctness.
     #[must_use]
     pub fn new(edit: Edit, newest: Arc<Manifest>, rules: Rules) -> Commit {
         let (edit, base) = (Some(Arc::new(edit)), Some(newest));
@@ -84,8 +85,8 @@ impl Commit {
         commit
     }
 
-    /// Creates a database with `initial` as its first manifest. Done with somebody else's when the
-    /// database exists by then.
+    /// Creates a database with `initial` as its first manifest. If another process has created the
+    /// database before, the commit ends with the manifest of that process.
     #[must_use]
     pub fn found(initial: Manifest, rules: Rules) -> Commit {
         let first = initial.id;
@@ -93,8 +94,8 @@ impl Commit {
         Commit { edit: None, base: None, first, rules, phase }
     }
 
-    /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
-    /// jitter, and send the same bytes.
+    /// The next step. After NotApplied and Unknown the same create is requested again: the driver
+    /// waits, with jitter, and sends the same bytes.
     #[must_use]
     pub fn action(&self) -> CommitAction {
         let base = self.base.as_ref().map_or(ManifestId::NONE, |base| base.id);
@@ -108,7 +109,7 @@ impl Commit {
         })
     }
 
-    /// The answer.
+    /// The answer to the request.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
             (CommitPhase::Create(planned), ManifestAnswer::Created(outcome, attempt)) => {
@@ -117,7 +118,8 @@ impl Commit {
             }
             (CommitPhase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
                 self.phase = if listing.boundary >= created.id {
-                    // Freed before it was created: the base was ancient, the outcome is Unknown.
+                    // The slot was freed before it was created: the base was very old, so the
+                    // outcome is Unknown.
                     CommitPhase::Find
                 } else if self.stands(listing) {
                     CommitPhase::Done(created.clone())
@@ -144,8 +146,8 @@ impl Commit {
         }
     }
 
-    /// What the next plan stands on, now that `read` is the newest. Without the rule only its
-    /// number counts, and what others changed is gone.
+    /// The base of the next plan, if `read` is the newest manifest. Without the rule only its
+    /// number is used, and changes of other processes are lost.
     fn planned_on(&self, read: &Arc<Manifest>) -> Arc<Manifest> {
         match &self.base {
             Some(base) if !self.rules.has(Rule::PlanOnNewest) => {
@@ -155,7 +157,7 @@ impl Commit {
         }
     }
 
-    /// The state that the present plan stands on.
+    /// The state on which the current plan is based.
     #[must_use]
     pub fn base(&self) -> Option<&Arc<Manifest>> {
         self.base.as_ref()
@@ -173,14 +175,15 @@ impl Commit {
         };
     }
 
-    /// Nothing newer can only be a listing that raced: the slot was taken or freed. List again.
+    /// A listing without a newer manifest can only be a race, because the slot was taken or freed:
+    /// list again.
     fn find(&mut self, listing: Listing) {
         if !self.stands(listing) {
             self.phase = CommitPhase::Failed(Conflict::OtherDatabase.into());
             return;
         }
-        // The first manifest of a place in which everything below is freed already, and nothing is
-        // above: what was deleted here still has a collector.
+        // For the first manifest: everything below the boundary was freed, and no manifest is above
+        // it. A collector still works on the database that was deleted here.
         let nowhere = self.base.is_none() && listing.boundary >= self.first;
         self.phase = match listing.newest {
             None if nowhere => CommitPhase::Failed(Conflict::OtherDatabase.into()),
@@ -188,7 +191,7 @@ impl Commit {
         };
     }
 
-    /// Whether what was asked for is still part of something.
+    /// Whether the base still exists.
     fn stands(&self, listing: Listing) -> bool {
         listing.stands || !self.rules.has(Rule::PredecessorStands)
     }
@@ -196,7 +199,7 @@ impl Commit {
     fn plan(&mut self) {
         let Some(base) = &self.base else { return };
         let verdict = match &self.edit {
-            // Any manifest at all: the database exists.
+            // Any manifest means that the database exists.
             None => Ok(None),
             Some(edit) if edit.in_effect_with(base, self.rules) => Ok(None),
             Some(edit) => edit.apply_with(base, self.rules).map(Some),
@@ -215,15 +218,15 @@ impl Commit {
     fn on_verified(&mut self, refusal: Option<Refusal>, listing: Listing) {
         let Some(base) = &self.base else { return };
         if listing.boundary >= base.id || !self.stands(listing) {
-            // Perhaps a sleeper's object in a freed slot.
+            // It may be an object that landed late in a freed slot.
             self.find(listing);
             return;
         }
         self.phase = match (refusal, listing.newest) {
-            // In effect in a real state: it was committed, whatever came after.
+            // The edit is in effect in a real state, whatever was committed later.
             (None, _) => CommitPhase::Done(base.clone()),
             (Some(refusal), None) => CommitPhase::Failed(refusal),
-            // A refusal counts only from the newest.
+            // Only the newest state can refuse an edit.
             (Some(_), Some(newest)) => CommitPhase::Read(newest),
         };
     }

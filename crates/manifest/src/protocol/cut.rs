@@ -1,17 +1,18 @@
-//! Cutting a log off at an object that nobody can read (RFC 0034, rule Y2): a part of an opening.
+//! Cutting the log before an object that cannot be read (RFC 0034, rule Y2). Part of opening a
+//! writer.
 //!
 //! ```text
 //! list from the cut on ─► read each ─► before each free id: look ─► fence it ─► … W in a row: done
 //!                                                ▲           └─Lost─► it is cut off too ─┐
 //!                                                └───────────────────────────────────────┘
 //! ```
-//! Why one fence is not enough here. What cannot be read may be a fence: then its maker, alive,
-//! begins up to W ids behind it, where a single fence in front would be none to it. With W fences
-//! in a row whoever is alive meets one: a first id is at most W behind a fence that was listed, and
-//! no id is sent before the one W below it was committed.
+//! Why one fence is not enough here: the unreadable object may be a fence. Then its writer may
+//! still be alive and begins up to W ids after it, where a single fence before it does not stop
+//! that writer. With W fences in a row every live writer meets one: its first id is at most W after
+//! a fence that was listed, and no id is sent before the id that is W smaller was committed.
 //!
-//! Until the commit that ends a repair, the cut itself bars everybody: so what is fenced behind it
-//! is no harm to whoever opens after a crash.
+//! Until the commit that ends a repair, the unreadable object stops every opener, so the fences
+//! behind it do not harm an opener after a crash.
 
 use super::{WalListing, WalSeen, beyond};
 use crate::rules::{Rule, Rules};
@@ -19,62 +20,62 @@ use crate::state::{KeptFence, Manifest};
 use siltstone_base::{Epoch, WalId};
 use std::collections::{BTreeSet, VecDeque};
 
-/// What was cut off.
+/// The part of the log that was cut off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CutOff {
     /// The first id that is not kept.
     pub at: WalId,
-    /// The last id behind it that anything was at.
+    /// The last id with an object.
     pub last: WalId,
-    /// Objects of this database that were read.
+    /// Objects of this database that could be read.
     pub readable: BTreeSet<WalId>,
-    /// Objects that nobody can read, or of another database.
+    /// Objects that cannot be read, or that belong to another database.
     pub unreadable: BTreeSet<WalId>,
 }
 
-/// Cuts a log off, under an epoch that has claimed.
+/// Cuts the log under an epoch that has been claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CutLog {
     off: CutOff,
     epoch: Epoch,
-    /// W of any epoch.
+    /// The largest W of any epoch.
     window: u64,
-    /// Fences in a row that end whoever is alive: as many.
+    /// Number of consecutive fences that stop every live writer.
     row: u64,
     met: Vec<KeptFence>,
     own: Vec<KeptFence>,
-    /// Freed up to here: nothing is still under way there.
+    /// Objects up to here were freed: no write to them is in flight.
     boundary: WalId,
-    /// Own fences in a row so far, behind everything that was there.
+    /// Number of consecutive own fences so far, after all existing objects.
     in_a_row: u64,
     phase: CutPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum CutPhase {
-    /// The next of these, then fences.
+    /// Reads the first of these, then fences.
     Read(VecDeque<WalId>),
     Fence(WalId),
     Done,
     Fenced(Epoch),
 }
 
-/// What [`CutLog`] wants.
+/// The next step of [`CutLog`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CutAction {
     /// Read this object.
     Read(WalId),
-    /// Look, and then fence.
+    /// Look for a newer manifest, then create this fence.
     Fence(KeptFence),
-    /// The log is ended.
+    /// The log is fenced off.
     Done,
-    /// By a newer writer.
+    /// A newer writer with this epoch has taken over.
     Fenced(Epoch),
 }
 
 impl CutLog {
-    /// Cuts at `at` the log that the claim `state` knows, under its epoch; `listing` shows what is
-    /// there from `at` on.
+    /// Cuts the log at `at` under the epoch that `state` records; `listing` contains the objects
+    /// from `at` on.
     pub(super) fn new(
         at: WalId,
         state: &Manifest,
@@ -118,7 +119,7 @@ impl CutLog {
         }
     }
 
-    /// The fence that was asked for is there.
+    /// The requested fence exists.
     pub(super) fn on_fenced(&mut self) {
         let CutPhase::Fence(id) = self.phase else { return };
         self.own.push(self.fence_at(id));
@@ -132,10 +133,10 @@ impl CutLog {
         }
     }
 
-    /// Something else stands there.
+    /// Another object is in its place.
     pub(super) fn on_lost(&mut self, seen: WalSeen) {
         let CutPhase::Fence(id) = self.phase else { return };
-        // An earlier try of this very fence.
+        // It is this fence, created by an earlier try.
         if matches!(seen, WalSeen::Fence { epoch, .. } if epoch == self.epoch) {
             self.on_fenced();
         } else if self.meets(id, seen) {
@@ -145,14 +146,14 @@ impl CutLog {
         }
     }
 
-    /// What came of it: the fences, ids ascending, of which no gap reaches into another; the last
-    /// one is the own that ends the log.
+    /// The result: the fences, in ascending order of id and with disjoint gaps; the last one is the
+    /// own fence that ends the log.
     pub(super) fn ended(&self) -> (CutOff, Vec<KeptFence>) {
         let mut all: Vec<KeptFence> = self.met.iter().chain(&self.own).copied().collect();
         all.sort_unstable();
         let mut fences: Vec<KeptFence> = Vec::new();
         for fence in all {
-            // Left behind in the gap of what cannot be read: no walk ever met it.
+            // A fence in the gap of an object that cannot be read: no walk reaches it.
             while fences.last().is_some_and(|before| before.next_id > fence.id) {
                 fences.pop();
             }
@@ -161,7 +162,7 @@ impl CutLog {
         (self.off.clone(), fences)
     }
 
-    /// Notes what `id` holds; `false` where a newer writer ends this.
+    /// Records the object at `id`; `false` if a newer writer ends this cut.
     fn meets(&mut self, id: WalId, seen: WalSeen) -> bool {
         match seen {
             WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } if epoch > self.epoch => {
@@ -177,7 +178,8 @@ impl CutLog {
                 }
             }
             WalSeen::Foreign => drop(self.off.unreadable.insert(id)),
-            // Gone since it was listed: by nobody of ours, and nobody replays it any more.
+            // It was deleted since it was listed, not by this database's processes, and no replay
+            // needs it.
             WalSeen::Absent | WalSeen::Vanished => {}
         }
         true
@@ -185,13 +187,15 @@ impl CutLog {
 
     fn read_on(&mut self) {
         if matches!(&self.phase, CutPhase::Read(ids) if ids.is_empty()) {
-            // Nothing below is still under way: its sender has seen W more committed.
+            // Ids W or more below the next one are not in flight: the writer of the last object
+            // sent it only after all of them were committed.
             let from = self.off.last.next().minus(self.window);
             self.fence_from(from.max(self.off.at.next()).max(self.boundary.next()));
         }
     }
 
-    /// Goes on at the first id from `id` on where nothing stands and that no met fence skips.
+    /// Continues at the first id, from `id` on, that is free and is not skipped by a fence that was
+    /// read.
     fn fence_from(&mut self, id: WalId) {
         let mut at = id;
         loop {
@@ -207,7 +211,7 @@ impl CutLog {
         self.phase = CutPhase::Fence(at);
     }
 
-    /// The last one points past everything that may still be under way; one before it to the next.
+    /// The last fence points past every id that may be in flight; the others point to the next id.
     fn fence_at(&self, id: WalId) -> KeptFence {
         let last = id > self.off.last && self.in_a_row + 1 >= self.row;
         let next_id = if last { id.plus(self.window) } else { id.next() };

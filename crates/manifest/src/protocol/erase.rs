@@ -1,14 +1,16 @@
-//! What is left of a destroyed database goes, in an order that anybody can resume (rules D3, D4).
+//! Deletes the objects of a destroyed database in an order that any process can resume (rules D3,
+//! D4).
 //!
 //! ```text
 //! list all ─► look: still the last manifest V ─► boundaries of the log and of records
 //!   ─► delete all but manifests, kept fences and boundaries ─► boundary V-1 ─► delete manifests
 //!   below V ─► boundary V, which says so ─► delete V, and boundaries below those that stay
 //! ```
-//! Nothing is pinned, so no edit fits V: it is the last, and everybody who removes removes the
-//! same. Up to boundary V the place says "destroyed". What was listed before V was seen to be the
-//! newest is the old database's: the next one begins only behind boundary V. Whatever is deleted
-//! late lies at or below a boundary that stays, or has a name that nobody gives again.
+//! Nothing is pinned, so no edit can be committed after V: it is the last manifest, and every
+//! process that deletes deletes the same objects. Up to boundary V the location shows "destroyed".
+//! Objects listed before V was confirmed as the newest manifest belong to the old database: the
+//! next one begins only behind boundary V. An object that is deleted late is at or below a boundary
+//! that stays, or has a name that is never reused.
 
 use super::look::{Look, LookAction};
 use super::{DELETE_BATCH, ManifestAnswer, ManifestRequest};
@@ -20,7 +22,7 @@ use siltstone_base::{ManifestId, ObjectName, PutOutcome, WalId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Removes what a destroyed database left.
+/// Deletes the objects of a destroyed database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Erase {
     /// The last manifest.
@@ -34,7 +36,7 @@ pub struct Erase {
 enum ErasePhase {
     List,
     Look(Look, Vec<ObjectName>),
-    /// What is to be done, in this order.
+    /// The remaining steps, in order.
     Steps(VecDeque<EraseStep>),
     Done,
 }
@@ -45,44 +47,44 @@ enum EraseStep {
         name: ObjectName,
         last: bool,
     },
-    /// Taken from the end.
+    /// Names are taken from the end.
     Delete(Vec<ObjectName>),
 }
 
-/// How a removal ended.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EraseReport {
     /// Objects deleted.
     pub deleted: u64,
-    /// Deletes that failed: the next removal meets them again.
+    /// Failed deletes; the next removal tries them again.
     pub failed: u64,
-    /// Whether nothing of the database is left but boundaries and fences.
+    /// Whether only boundaries and fences of the database are left.
     pub finished: bool,
 }
 
-/// What [`Erase`] wants.
+/// The next step of [`Erase`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EraseAction {
-    /// List every object under the root, staged ingests and scratch too.
+    /// List every object under the root, including staged ingests and scratch files.
     ListObjects,
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
-    /// Create this boundary object if the name is free; that it is there already is as good.
+    /// Create this boundary object if the name is free; an existing object is as good.
     CreateBoundary {
         /// Its name.
         name: ObjectName,
-        /// Whether it says that its database is gone.
+        /// Whether it records that the database is destroyed.
         last: bool,
     },
-    /// Delete these objects, in any order, or as many of the first ones as suits.
+    /// Delete these objects, in any order, or any number of the first ones.
     Delete(Vec<ObjectName>),
-    /// The end.
+    /// The removal has ended.
     Done(EraseReport),
 }
 
 impl Erase {
-    /// Of the database whose newest proven manifest is `last`. Nothing is done to one that is not
-    /// destroyed, or whose last manifest pins anything.
+    /// Removes the database with the newest proven manifest `last`. Does nothing if the database is
+    /// not destroyed, or if its last manifest pins anything.
     #[must_use]
     pub fn new(last: Arc<Manifest>, rules: Rules) -> Erase {
         let ended = last.destroyed_at.is_some() && is_let_go(&last);
@@ -90,7 +92,7 @@ impl Erase {
         Erase { last, rules, phase, report: EraseReport::default() }
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> EraseAction {
         match &self.phase {
@@ -137,13 +139,14 @@ impl Erase {
         if newest.as_ref().is_some_and(same) {
             self.begin(&listed);
         } else {
-            // Somebody else has finished; perhaps there is a new one.
+            // Another process has finished; there may be a new database.
             self.report.finished = true;
             self.phase = ErasePhase::Done;
         }
     }
 
-    /// The answer to [`EraseAction::CreateBoundary`]. Nothing goes on before it is there.
+    /// The answer to [`EraseAction::CreateBoundary`]. The removal continues only when the boundary
+    /// exists.
     pub fn on_boundary(&mut self, outcome: PutOutcome<()>) {
         let ErasePhase::Steps(steps) = &mut self.phase else { return };
         let there = matches!(outcome, PutOutcome::Committed | PutOutcome::Lost(()));
@@ -153,7 +156,7 @@ impl Erase {
         }
     }
 
-    /// The answer to [`EraseAction::Delete`], for so many of its names: whether each is gone.
+    /// The answer to [`EraseAction::Delete`], for as many of its names: whether each is deleted.
     pub fn on_deleted(&mut self, gone: &[bool]) {
         let ErasePhase::Steps(steps) = &mut self.phase else { return };
         let Some(EraseStep::Delete(names)) = steps.front_mut() else { return };
@@ -170,8 +173,8 @@ impl Erase {
         self.go_on();
     }
 
-    /// Past steps that are done. What could not be deleted must not come to lie behind the next
-    /// boundary: nobody would look for it.
+    /// Skips steps that are done. An object that could not be deleted must not end up behind the
+    /// next boundary, where no process would look for it.
     fn go_on(&mut self) {
         let ErasePhase::Steps(steps) = &mut self.phase else { return };
         while matches!(steps.front(), Some(EraseStep::Delete(names)) if names.is_empty()) {
@@ -220,9 +223,9 @@ impl Erase {
         self.go_on();
     }
 
-    /// All but manifests and boundaries; fences stay, so that a writer that slept before them meets
-    /// them. What is numbered above the boundaries is nobody's, and a number of the next database
-    /// one day: a delete of it could land then.
+    /// Everything except manifests and boundaries. Fences stay, so that a writer that slept before
+    /// them meets them. Objects with numbers above the boundaries are not deleted: the number may
+    /// later belong to the next database, and a late delete could hit it.
     fn goes_first(&self, name: ObjectName, log: WalId) -> bool {
         match name {
             ObjectName::Manifest(_)
@@ -238,7 +241,7 @@ impl Erase {
     }
 }
 
-/// Taken from the end, so that they go in the order of their names.
+/// Names are taken from the end, so that they are deleted in ascending order.
 fn delete(names: impl Iterator<Item = ObjectName>) -> EraseStep {
     let mut names: Vec<ObjectName> = names.collect();
     names.sort_unstable_by(|left, right| right.cmp(left));
@@ -253,19 +256,19 @@ fn last_record(listed: &[ObjectName]) -> u64 {
     records.max().unwrap_or_default()
 }
 
-/// The highest boundaries of a place: how far its numbers have come.
+/// The highest boundaries at a location: the numbers that were used there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NumbersLeft {
-    /// Of manifests.
+    /// Boundary of the manifests.
     pub manifests: ManifestId,
-    /// Of the log.
+    /// Boundary of the log.
     pub wal: WalId,
-    /// Of records of jobs.
+    /// Boundary of the job records.
     pub records: u64,
 }
 
 impl NumbersLeft {
-    /// As a listing shows them.
+    /// The boundaries in a listing.
     #[must_use]
     pub fn of(listed: &[ObjectName]) -> NumbersLeft {
         let mut left = NumbersLeft::default();
@@ -290,9 +293,10 @@ impl NumbersLeft {
         }
     }
 
-    /// What the log and the records of a new database here count from (rule D4): `now`, the number
-    /// that the store's time gives, where that is beyond all that was here; else the first number
-    /// of the millisecond after next. What the old one still sends follows closely on its numbers.
+    /// The number from which the log and the job records of a new database count here (rule D4):
+    /// `now`, the number for the time of the store, if it is above all old numbers; otherwise the
+    /// first number of the millisecond after next. Late writes of the old database have numbers
+    /// directly after its last ones.
     #[must_use]
     pub fn first_number(&self, now: u64, rules: Rules) -> u64 {
         if !rules.has(Rule::NumbersGoOn) {

@@ -1,4 +1,4 @@
-//! Fencing, which is what opening a writer is: claim, walk, fence, confirm (rules F1 to F5).
+//! Opening a writer: claim an epoch, walk the log, fence it, confirm the epoch (rules F1 to F5).
 //!
 //! ```text
 //! claim ─► walk ─► read id ──older data──► keep for replay, id + 1 ─┐
@@ -22,12 +22,12 @@
 //!                     ▼
 //!                   Done
 //! ```
-//! A repair opens with a cut: the walk ends there, whatever stands at it, and goes on as `cut.rs`
-//! says.
+//! A repair opens with a cut: the walk ends there, whatever object is at that id, and continues as
+//! described in `cut.rs`.
 
 use super::commit::{Commit, CommitAction};
 use super::cut::{CutAction, CutLog, CutOff};
-use super::hole::{Doubt, Doubted};
+use super::hole::{HoleCheck, HoleCheckResult};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{ClaimWriter, Conflict, Edit, NewCheckpoint, Refusal};
@@ -36,60 +36,62 @@ use crate::state::{KeptFence, Manifest};
 use siltstone_base::{AttemptId, Epoch, ManifestId, PutOutcome, SstId, WalId};
 use std::sync::Arc;
 
-/// What a writer brings to its claim.
+/// The options of a writer for its claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WriterOptions {
     /// Identity of the claim, random.
     pub claim: AttemptId,
-    /// WAL objects it will have under way at once, 1 to 64.
+    /// Maximum number of WAL objects in flight, 1 to 64.
     pub max_parallel_writes: u64,
-    /// Whether to end a writer that did not close cleanly.
+    /// Whether to fence a writer that did not close cleanly.
     pub take_over: bool,
-    /// Whether it is opened for a moment, to take ingest jobs in.
+    /// Whether it is opened briefly to install ingest jobs.
     pub transient: bool,
-    /// Whether to end a writer of that kind that did not close cleanly, whatever `take_over` says.
+    /// Whether to fence a briefly opened writer that did not close cleanly, independent of
+    /// `take_over`.
     pub ends_transient: bool,
-    /// Names for its first tables, fresh.
+    /// New names for its first tables.
     pub reserve: Vec<SstId>,
-    /// The checkpoint it keeps for its own reads.
+    /// The checkpoint that it keeps for its own reads.
     pub checkpoint: Option<NewCheckpoint>,
-    /// Name of the merge operator that it brings.
+    /// Name of its merge operator.
     pub merge_operator: Option<String>,
-    /// Where the log is to be cut off, by a repair: what stands there and behind it is not kept.
+    /// The id at which a repair cuts the log: the object there and later ones are not kept.
     pub cut: Option<WalId>,
 }
 
 /// A writer that may begin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// The newest state, of this writer's epoch.
+    /// The newest state, with the epoch of this writer.
     pub manifest: Arc<Manifest>,
     /// Its epoch.
     pub epoch: Epoch,
-    /// WAL objects to replay, in this order, and whose they are. Their bodies are those read on
-    /// the walk; rows at or below `flushed_seq` are dropped (rule N4).
+    /// WAL objects to replay, in this order, with their epochs. Their bodies are those read on
+    /// the walk; rows at or below `flushed_seq` are skipped (rule N4).
     pub replay: Vec<(WalId, Epoch)>,
     /// Its own fence. Its first WAL object is `fence.next_id`.
     pub fence: KeptFence,
-    /// Fences that must stand in the manifest no later than the commit that moves the replay point
-    /// past them: those met, but for those of writers that closed cleanly after one that had; and
-    /// its own unless the fenced writer had closed cleanly (rule F5).
+    /// Fences that must be in the manifest no later than the commit that moves the replay point
+    /// past them: the fences met, except those of writers that closed cleanly after a writer that
+    /// had closed cleanly; and its own fence, unless the fenced writer had closed cleanly (rule
+    /// F5).
     pub keep: Vec<KeptFence>,
-    /// Fences met that need not stand there.
+    /// Fences met that need not be in the manifest.
     pub waived: Vec<KeptFence>,
-    /// What was cut off, where that was asked for.
+    /// The part of the log that was cut off, for a repair.
     pub cut_off: Option<CutOff>,
 }
 
 impl Recovered {
-    /// The edit of a clean close: once the outcome of everything sent is settled. Only a writer
-    /// that came this far has one (rule F4).
+    /// The edit of a clean close, for use once the outcome of every write is known. Only a writer
+    /// that was opened completely has it (rule F4).
     #[must_use]
     pub fn close(&self) -> Edit {
         Edit::CloseClean { epoch: self.epoch }
     }
 
-    /// Every fence on the walk and the own one, for [`replay_point`](crate::replay_point).
+    /// All fences met on the walk and its own fence, for [`replay_point`](crate::replay_point).
     #[must_use]
     pub fn fences(&self) -> Vec<KeptFence> {
         let mut fences: Vec<_> = self.keep.iter().chain(&self.waived).copied().collect();
@@ -106,7 +108,7 @@ pub struct OpenWriter {
     options: Arc<WriterOptions>,
     rules: Rules,
     phase: OpenPhase,
-    /// From the end of the claim on.
+    /// Set once the claim is committed.
     claimed: Option<Claimed>,
 }
 
@@ -115,10 +117,10 @@ struct Claimed {
     /// The newest proven state.
     known: Arc<Manifest>,
     epoch: Epoch,
-    /// The state as it was at the claim, and how far it knew of the WAL: what holes are judged by.
-    /// A later state may know of an object that landed after its id was read.
+    /// The number of the state at the claim, and the last WAL id that it knew: holes are judged by
+    /// it. A later state may know of an object that landed after its id was read.
     last_seen: (ManifestId, WalId),
-    /// Whether the epoch before had closed cleanly, as the claim saw it.
+    /// Whether the previous epoch had closed cleanly at the time of the claim.
     after_clean_close: bool,
     replay: Vec<(WalId, Epoch)>,
     met: Vec<KeptFence>,
@@ -128,18 +130,18 @@ struct Claimed {
 enum OpenPhase {
     Claim(Commit),
     Walk(WalId),
-    /// Nothing is at this id: is something behind it?
+    /// There is no object at this id: lists the objects after it.
     List(WalId),
-    /// Something is: does it prove a hole?
-    Doubt(Doubt, WalId),
-    /// Looking before a fence at this id.
+    /// There are objects after it: checks whether they prove a hole.
+    Doubt(HoleCheck, WalId),
+    /// Looks for a newer manifest before a fence at this id.
     Look(Look, WalId),
-    /// Looking whether what is missing was freed behind a newer writer.
+    /// Looks whether the missing object was freed after a newer writer took over.
     Missing(Look, Hole),
     Fence(WalId),
-    /// Cutting the log off. In a box, since few openings do.
+    /// Cuts the log. Boxed, because few openings do.
     Cut(Box<CutLog>),
-    /// Looking before a fence behind the cut, and then creating it.
+    /// Looks for a newer manifest before a fence behind the cut, then creates it.
     CutLook(Look, Box<CutLog>),
     CutFence(Box<CutLog>),
     CutConfirm(Look, Box<CutLog>),
@@ -148,28 +150,28 @@ enum OpenPhase {
     Failed(Failure),
 }
 
-/// What [`OpenWriter`] wants.
+/// The next step of [`OpenWriter`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpenAction {
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
     /// Read this WAL object and keep its body.
     ReadWal(WalId),
-    /// The same behind the cut: what nobody can read is [`WalSeen::Foreign`].
+    /// As `ReadWal`, behind the cut: an object that cannot be read is [`WalSeen::Foreign`].
     ReadCutOff(WalId),
-    /// List the WAL behind this id, and its boundary.
+    /// List the WAL objects after this id, and the boundary of the WAL.
     ListWal(WalId),
-    /// Create this fence if the name is free: always with the same bytes and attempt id as long as
-    /// it is the same fence.
+    /// Create this fence if the name is free, with the same bytes and attempt id for every try of
+    /// the same fence.
     CreateFence(KeptFence),
-    /// Open.
+    /// The writer is open.
     Done(Recovered),
-    /// Not open. The claim may stand.
+    /// The writer is not open. Its claim may be committed.
     Failed(Failure),
 }
 
 impl OpenWriter {
-    /// Opens on a database whose newest known manifest is `newest`.
+    /// Opens a writer on the database with the newest known manifest `newest`.
     #[must_use]
     pub fn new(options: WriterOptions, newest: Arc<Manifest>, rules: Rules) -> OpenWriter {
         let options = Arc::new(options);
@@ -179,17 +181,17 @@ impl OpenWriter {
         open
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> OpenAction {
         match &self.phase {
             OpenPhase::Claim(commit) => match commit.action() {
                 CommitAction::Request(request) => OpenAction::Request(request),
-                // Settled before anybody can ask; see `settle`.
+                // `settle` has handled this before the caller can see it.
                 CommitAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
                 CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
             },
-            // Whatever stands there.
+            // At the cut the object itself is not read.
             OpenPhase::Walk(id) if self.options.cut == Some(*id) => {
                 OpenAction::ListWal(id.minus(1))
             }
@@ -208,7 +210,7 @@ impl OpenWriter {
             OpenPhase::Cut(cut) | OpenPhase::CutFence(cut) => match cut.action() {
                 CutAction::Read(id) => OpenAction::ReadCutOff(id),
                 CutAction::Fence(fence) => OpenAction::CreateFence(fence),
-                // Settled before anybody can ask; see `cut_on`.
+                // `cut_on` has handled this before the caller can see it.
                 CutAction::Done => OpenAction::Failed(Failure::Fenced { by: None }),
                 CutAction::Fenced(by) => OpenAction::Failed(Failure::Fenced { by: Some(by) }),
             },
@@ -257,7 +259,7 @@ impl OpenWriter {
             return self.cut_on();
         }
         let OpenPhase::List(id) = self.phase else { return };
-        match Doubt::of(id, listing, self.rules) {
+        match HoleCheck::of(id, listing, self.rules) {
             Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
             None => self.look_before(id),
         }
@@ -297,7 +299,7 @@ impl OpenWriter {
         }
     }
 
-    /// Goes on where a machine inside has ended.
+    /// Continues after an inner step function has ended.
     fn settle(&mut self) {
         match &self.phase {
             OpenPhase::Claim(commit) => match commit.action() {
@@ -315,8 +317,9 @@ impl OpenWriter {
             }
             OpenPhase::Missing(look, hole) => {
                 let hole = *hole;
-                // Of one's own epoch still: the replay point is where the walk began, and nothing
-                // from there on was freed before the look, hence none when the id was read.
+                // The epoch is still the own one: the replay point is where the walk began, and no
+                // id from there on was freed before this look, so none was freed when the id was
+                // read.
                 if let LookAction::Done(newest) = look.action()
                     && self.still_newest(newest)
                 {
@@ -351,7 +354,8 @@ impl OpenWriter {
         }
     }
 
-    /// Another claim came first: claim the epoch after that, if that one may be ended.
+    /// Another claim was committed first: claims the next epoch, if the writer of that claim may be
+    /// fenced.
     fn on_refused(&mut self, refusal: Refusal) {
         let newest = match &self.phase {
             OpenPhase::Claim(commit) => commit.base().cloned(),
@@ -375,7 +379,7 @@ impl OpenWriter {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         }
-        // Before the first epoch there was nobody.
+        // There was no writer before the first epoch.
         let after_clean_close = epoch == Epoch::FIRST || state.follows_clean_close(epoch);
         self.phase = OpenPhase::Walk(state.replay_from);
         self.claimed = Some(Claimed {
@@ -388,7 +392,7 @@ impl OpenWriter {
         });
     }
 
-    /// Applies the rules of the walk to what `id` holds.
+    /// Applies the rules of the walk to the object at `id`.
     fn walk(&mut self, id: WalId, seen: WalSeen) {
         let Some(claimed) = &mut self.claimed else { return };
         let stop = self.rules.has(Rule::StopAtNewerEpoch);
@@ -399,13 +403,13 @@ impl OpenWriter {
                 None => return self.look_before(id),
                 Some(hole) => return self.missing(hole),
             },
-            // It was there, and was freed: somebody else moves the replay point.
+            // The object existed and was freed: another writer moves the replay point.
             WalSeen::Vanished => OpenPhase::Failed(Failure::Fenced { by: None }),
             WalSeen::Foreign => OpenPhase::Failed(Failure::Foreign(id)),
             WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } if epoch > own && stop => {
                 OpenPhase::Failed(Failure::Fenced { by: Some(epoch) })
             }
-            // Nobody else has this epoch: an earlier try of this fence landed.
+            // No other writer has this epoch: an earlier try of this fence has landed.
             WalSeen::Fence { epoch, .. } if epoch == own => return self.confirm(id),
             WalSeen::Data { epoch, .. } if epoch == own => {
                 OpenPhase::Failed(Failure::Impossible(id))
@@ -423,7 +427,7 @@ impl OpenWriter {
         };
     }
 
-    /// Something behind `id`, where nothing was found, was read, or `id` once more.
+    /// Handles the read of an object after `id`, where no object was found, or of `id` again.
     fn doubt(&mut self, seen: WalSeen) {
         let (Some(claimed), OpenPhase::Doubt(doubt, id)) = (&self.claimed, &mut self.phase) else {
             return;
@@ -437,14 +441,14 @@ impl OpenWriter {
             return;
         }
         match doubt.on_wal(seen, self.rules) {
-            Doubted::Goes => {}
-            Doubted::End => self.look_before(id),
-            Doubted::Met(seen) => self.walk(id, seen),
-            Doubted::Hole(hole) => self.missing(hole),
+            HoleCheckResult::Goes => {}
+            HoleCheckResult::End => self.look_before(id),
+            HoleCheckResult::Met(seen) => self.walk(id, seen),
+            HoleCheckResult::Hole(hole) => self.missing(hole),
         }
     }
 
-    /// A hole, unless what is missing was freed behind a newer writer.
+    /// Reports a hole, unless the missing object was freed after a newer writer took over.
     fn missing(&mut self, hole: Hole) {
         let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
         self.phase = if self.rules.has(Rule::ProveHoles) {
@@ -463,7 +467,7 @@ impl OpenWriter {
         };
     }
 
-    /// A fence at `id`; but where holes are judged by what is known now, perhaps a hole.
+    /// Continues with a fence at `id`, or with a hole, if holes are judged by the current state.
     fn fence_or_late_hole(&self, id: WalId) -> OpenPhase {
         let known = self.claimed.as_ref().map(|claimed| &claimed.known);
         let late = known.filter(|_| !self.rules.has(Rule::JudgeHolesByTheClaim));
@@ -483,8 +487,8 @@ impl OpenWriter {
         }
     }
 
-    /// The fence at `id`: it points past everything that any older writer may still have under
-    /// way (rule F3).
+    /// The fence at `id`: it points past every id that an older writer may have in flight (rule
+    /// F3).
     fn fence_at(&self, id: WalId) -> KeptFence {
         let own = self.options.max_parallel_writes;
         let (epoch, widest) = match &self.claimed {
@@ -496,11 +500,11 @@ impl OpenWriter {
         KeptFence { id, epoch, next_id: id.plus(skip) }
     }
 
-    /// Takes over a newer proven state, or ends as Fenced when its epoch is another's.
+    /// Adopts a newer proven state, or ends as Fenced if its epoch belongs to another writer.
     fn still_newest(&mut self, newest: Option<Arc<Manifest>>) -> bool {
         let Some(claimed) = &mut self.claimed else { return false };
         match newest {
-            // Rule F8: made anew at the same place, another database may have the same epoch.
+            // Rule F8: a new database at the same location may have the same epoch.
             Some(newest) if newest.database != claimed.known.database => {
                 self.phase = OpenPhase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
                 false
@@ -513,7 +517,7 @@ impl OpenWriter {
                 self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(newest.writer_epoch) });
                 false
             }
-            // Rule E1: deleted, whether or not another one is made.
+            // Rule E1: the database was deleted; another one may have been created.
             None => {
                 self.phase = OpenPhase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
                 false
@@ -521,7 +525,7 @@ impl OpenWriter {
         }
     }
 
-    /// Goes on behind the cut: before each fence a look, and one at the end.
+    /// Continues behind the cut, with a look before each fence and one at the end.
     fn cut_on(&mut self) {
         let (OpenPhase::Cut(cut) | OpenPhase::CutFence(cut)) = &self.phase else { return };
         let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
@@ -573,8 +577,8 @@ impl OpenWriter {
     }
 }
 
-/// Whether the writer of `epoch` closed cleanly, after one that had. Of one that did not close more
-/// is kept than must be.
+/// Whether the writer of `epoch` closed cleanly, after a writer that had closed cleanly. If a
+/// writer did not close cleanly, more fences are kept than necessary.
 fn is_between_closes(state: &Manifest, epoch: Epoch) -> bool {
     state.follows_clean_close(epoch) && state.follows_clean_close(epoch.next())
 }

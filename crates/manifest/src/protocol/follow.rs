@@ -1,4 +1,4 @@
-//! A reader that keeps up with a database (rule M4).
+//! A reader that follows a database (rule M4).
 //!
 //! ```text
 //! poll ─► read manifest V + 1 ──hit──► look ─► maybe a newer state ──┐
@@ -10,22 +10,24 @@
 //!                            ▲                     │ met some
 //!                            └──below all── list the WAL's boundary ──► start again
 //! ```
-//! Nothing at an id that the manifest knows to be taken is no end: once the boundary is seen below
-//! it, it is a hole, and the reader fails with it until the replay point has passed it.
-//! Nor is it one where a listing shows something so far behind that it proves a hole (rule E3): the
-//! listings that a poll makes anyway, of the place and of what was met, are those of the WAL behind
-//! the reader.
-//! A poll of the *log alone* leaves the look out: what it reads is confirmed all the same.
-//! A *thorough* poll is a listing whose end is confirmed too, in the place of its beginning:
-//! nothing at the last id counts only once the boundary was seen below it, after the reading.
-//! Whatever was durable before such a poll began is then met, however soon ids are freed.
-//! An object of an epoch above that of the manifest ends the walk before anything of it is handed
-//! out: a look by a listing comes first (rule C5), since what follows may not go on from what was
-//! met.
-//! What was met is handed out only after the boundary was seen below all of it. What an older epoch
-//! landed between a fence and its `next_id` is never read: the walk jumps over it.
+//! A missing object at an id that the manifest knows to be used is not the end of the log. Once the
+//! boundary is known to be below it, it is a hole, and the reader fails until the replay point has
+//! passed it.
+//! It is also a hole if a listing contains an object so far after it that it proves the hole (rule
+//! E3). Listings of the WAL after the position of the reader are part of a poll anyway, to confirm
+//! the position and the objects met.
+//! A poll of the *log alone* skips the look for a manifest; the objects that it reads are confirmed
+//! nevertheless.
+//! A *thorough* poll lists, and confirms its end instead of its beginning: a missing object at the
+//! last id counts as the end only if the boundary was seen below it after the read. So the poll
+//! finds everything that was durable before it began, however soon ids are freed.
+//! If the walk meets an object with an epoch above that of the manifest, it stops before it returns
+//! anything: a look by a listing comes first (rule C5), because the new epoch may not continue from
+//! the objects met so far.
+//! Objects met are returned only after the boundary was seen below all of them. Objects of an older
+//! epoch between a fence and its `next_id` are never read: the walk skips them.
 
-use super::hole::{Doubt, Doubted};
+use super::hole::{HoleCheck, HoleCheckResult};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{Conflict, Refusal};
@@ -34,97 +36,98 @@ use crate::state::{KeptFence, Manifest};
 use siltstone_base::{Epoch, WalId};
 use std::sync::Arc;
 
-/// WAL objects that a walk meets before it confirms and hands out: bounds what the driver holds,
-/// and a reader under load keeps up although it never meets the end.
+/// Maximum number of WAL objects that a walk meets before it confirms and returns them. It bounds
+/// the memory of the driver, and lets a reader under load make progress although it never reaches
+/// the end.
 pub const WALK_LIMIT: usize = 64;
 
-/// Keeps up.
+/// Follows a database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Follow {
     /// The newest proven state; `None` before the first look.
     known: Option<Arc<Manifest>>,
     /// The next WAL id to read.
     at: WalId,
-    /// Where a reader that begins goes on in the log, unless that begins later.
+    /// The id at which a new reader continues in the log, unless the log begins later.
     begins: WalId,
-    /// Polls until a listing is due.
+    /// Number of polls until a listing is due.
     cheap_polls_left: u32,
     list_every: u32,
     rules: Rules,
     phase: FollowPhase,
-    /// Where this walk began: `at` falls back to it when the walk is not believed.
+    /// The id at which this walk began: `at` is reset to it if the walk is not confirmed.
     walk_from: WalId,
-    /// The smallest id met on this walk; none when nothing was.
+    /// The smallest id met on this walk; none if no object was met.
     first_met: WalId,
-    /// Records met on this walk, not yet confirmed.
+    /// Objects met on this walk that are not confirmed yet.
     met: Vec<WalId>,
-    /// A look was made for a newer epoch that this walk met, on the state of this one (rule C5).
+    /// The newer epoch, met on this walk, for which a look was already made (rule C5).
     looked_up: Option<Epoch>,
-    /// Whether the end of the walk is confirmed although nothing was met: of a thorough poll, and
-    /// of the first walk since the reader began, or began again. What a later poll would find out,
-    /// whoever begins is to know.
+    /// Whether the end of the walk is confirmed although no object was met: for a thorough poll,
+    /// and for the first walk after the reader began or restarted, so that a new reader already
+    /// knows what a later poll would find.
     confirm_end: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum FollowPhase {
     Idle,
-    /// From the newest manifest again, wherever the reader stood.
+    /// Looks for the newest manifest, and restarts from it.
     Start(Look),
-    /// For a newer state; `true`: with a listing, and the place is checked after.
+    /// Looks for a newer state; `true`: by a listing, and the position is checked afterwards.
     Look(Look, bool),
-    /// Is the place where the reader stands still there?
+    /// Checks that the position of the reader was not freed.
     CheckPlace,
-    /// With what the listing of the place showed behind it.
+    /// Walks the log; contains the objects that the listing of the position showed after it.
     Walk(WalListing),
-    ConfirmWalk(Then),
-    /// Nothing is here, and something is behind: does it prove a hole? If something is here by now:
-    /// whether the walk goes on, or the next poll does. A walk that goes on from every listing that
-    /// ended the last would never end beside a writer that is faster.
-    Doubt(Doubt, bool),
+    ConfirmWalk(WalkOutcome),
+    /// There is no object at the position, but there are later ones: checks whether they prove a
+    /// hole. The flag says whether the walk continues if the object appears meanwhile, or the next
+    /// poll does. A walk that continued after every listing would never end beside a faster writer.
+    Doubt(HoleCheck, bool),
     Failed(Failure),
 }
 
-/// What follows a walk that is believed.
+/// The step after a confirmed walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Then {
+enum WalkOutcome {
     Idle,
     Walk,
-    /// Nothing, although there may be more to read.
+    /// Ends the walk, although there may be more to read.
     Stop,
     Fail(Failure),
 }
 
-/// What [`Follow`] wants.
+/// The next step of [`Follow`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FollowAction {
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
-    /// Read this WAL object and keep its body until it is applied or the walk starts again.
+    /// Read this WAL object and keep its body until it is applied or the walk restarts.
     ReadWal(WalId),
-    /// List the WAL behind this id, and its boundary.
+    /// List the WAL objects after this id, and the boundary of the WAL.
     ListWal(WalId),
-    /// Nothing until the next poll.
+    /// Wait until the next poll.
     Idle,
-    /// The end.
+    /// The reader has failed.
     Failed(Failure),
 }
 
-/// What became visible.
+/// Data that became visible.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FollowEvent {
     /// A newer state. Rows at or below its `flushed_seq` are in its tables.
     Newer(Arc<Manifest>),
-    /// Rows of these WAL objects, in this order, on top of what there is.
+    /// Apply the rows of these WAL objects, in this order.
     Apply(Vec<WalId>),
-    /// The reader had fallen behind what is kept: forget every WAL row, and go on from this state;
-    /// rows from its `replay_from` on follow.
+    /// The reader was behind the retained log: drop all WAL rows and continue from this state; rows
+    /// from its `replay_from` on follow.
     StartAgain(Arc<Manifest>),
 }
 
 impl Follow {
-    /// A reader that has nothing yet; it begins with the newest manifest. One poll in `list_every`
-    /// is a listing (at least every one).
+    /// A new reader, which begins with the newest manifest. One poll in `list_every` (at least 1)
+    /// is a listing.
     #[must_use]
     pub fn new(list_every: u32, rules: Rules) -> Follow {
         let list_every = list_every.max(1);
@@ -144,21 +147,21 @@ impl Follow {
         }
     }
 
-    /// A reader that has read the log up to `next`, and begins there where the replay point of the
-    /// newest manifest has not passed it.
+    /// A reader that has read the log up to `next`, and begins there unless the replay point of the
+    /// newest manifest has passed it.
     #[must_use]
     pub fn behind(next: WalId, list_every: u32, rules: Rules) -> Follow {
         Follow { begins: next, ..Follow::new(list_every, rules) }
     }
 
-    /// Begins a poll, when idle, or after a hole: tables may hold by now what is missing, or it may
-    /// be back. `long_pause`: the last one, or the last listing, is so long ago that numbers are
-    /// likely to have been freed, and the poll lists. Whether it does.
+    /// Begins a poll if the reader is idle or found a hole: the missing rows may be in tables now,
+    /// or the object may be back. `long_pause`: the last poll or listing was so long ago that
+    /// numbers may have been freed, so this poll lists. Returns whether it lists.
     pub fn poll(&mut self, long_pause: bool) -> bool {
         if !self.may_poll() {
             return false;
         }
-        // What a listing has shown, only a listing can show again.
+        // A failure found by a listing can only be cleared by a listing.
         let told = self.phase != FollowPhase::Idle;
         let due = self.cheap_polls_left == 0 || long_pause || told;
         let due = due && self.rules.has(Rule::ListSometimes);
@@ -173,9 +176,9 @@ impl Follow {
         due
     }
 
-    /// As [`Follow::poll`], for a caller that is promised everything that was durable before: two
-    /// freed slots, which look like an end to a poll that probes, do not end this one. Whether it
-    /// lists.
+    /// As [`Follow::poll`], for a caller that must see everything that was durable before: two
+    /// freed slots, which a poll by probes takes for the end, do not end this one. Returns whether
+    /// it lists.
     pub fn poll_thoroughly(&mut self) -> bool {
         if !self.may_poll() || !self.rules.has(Rule::ListSometimes) {
             return self.poll(false);
@@ -186,8 +189,9 @@ impl Follow {
         true
     }
 
-    /// Begins a poll that reads on in the WAL alone, without a look for a newer state: half the
-    /// requests, for a reader that found nothing for long. A poll that lists must come between.
+    /// Begins a poll that only reads on in the WAL, without a look for a newer state: half the
+    /// requests, for a reader that has found nothing for a long time. A poll that lists must come
+    /// in between.
     pub fn poll_log(&mut self) {
         if self.phase == FollowPhase::Idle {
             self.start_walk();
@@ -198,32 +202,32 @@ impl Follow {
         matches!(self.phase, FollowPhase::Idle | FollowPhase::Failed(Failure::Hole(_)))
     }
 
-    /// Whether the log is being read on.
+    /// Whether a walk of the log is running.
     #[must_use]
     pub fn is_walking(&self) -> bool {
         matches!(self.phase, FollowPhase::Walk(_))
     }
 
-    /// During a walk: what was met is handed out before it goes on, since the driver holds as much
-    /// as it is to.
+    /// During a walk: returns the objects met before the walk continues, because the driver has
+    /// reached its memory limit.
     pub fn hand_out_now(&mut self) -> Vec<FollowEvent> {
         match self.phase {
-            FollowPhase::Walk(_) if !self.met.is_empty() => self.end_walk(Then::Walk),
+            FollowPhase::Walk(_) if !self.met.is_empty() => self.end_walk(WalkOutcome::Walk),
             _ => Vec::new(),
         }
     }
 
-    /// During a walk: hands out what was met and ends, although there may be more to read; the next
-    /// poll goes on there.
+    /// During a walk: returns the objects met and ends the walk, although there may be more to
+    /// read; the next poll continues there.
     pub fn stop(&mut self) -> Vec<FollowEvent> {
         match self.phase {
-            FollowPhase::Walk(_) => self.end_walk(Then::Stop),
+            FollowPhase::Walk(_) => self.end_walk(WalkOutcome::Stop),
             _ => Vec::new(),
         }
     }
 
-    /// While idle: a newer state that the driver learned of by a commit of its own, proven. What it
-    /// has in tables need not be read from the WAL; the next poll goes on from there.
+    /// While idle: a newer proven state that the driver knows from its own commit. Rows in its
+    /// tables need not be read from the WAL; the next poll continues after them.
     pub fn learn(&mut self, state: &Arc<Manifest>) {
         let newer = self.known.as_ref().is_some_and(|known| known.id < state.id);
         if self.phase == FollowPhase::Idle && newer && !self.is_other(state) {
@@ -233,7 +237,7 @@ impl Follow {
         }
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> FollowAction {
         match &self.phase {
@@ -284,7 +288,7 @@ impl Follow {
                 self.met.push(self.at);
                 self.at = self.at.next();
                 if self.met.len() >= WALK_LIMIT {
-                    return self.end_walk(Then::Walk);
+                    return self.end_walk(WalkOutcome::Walk);
                 }
             }
             WalSeen::Fence { epoch, next_id } => {
@@ -292,8 +296,8 @@ impl Follow {
                 let jump = self.rules.has(Rule::JumpOverOlderFence);
                 self.at = if jump { beyond(&fence) } else { self.at.next() };
             }
-            // Believed only when confirmed, like all else: it may sit on a freed id.
-            WalSeen::Foreign => return self.end_walk(Then::Fail(Failure::Foreign(self.at))),
+            // Trusted only when confirmed, like every object: it may be at a freed id.
+            WalSeen::Foreign => return self.end_walk(WalkOutcome::Fail(Failure::Foreign(self.at))),
             WalSeen::Absent | WalSeen::Vanished => return self.end_of_log(),
         }
         Vec::new()
@@ -321,7 +325,7 @@ impl Follow {
         self.known.as_ref()
     }
 
-    /// The next WAL id to read: everything below was handed out, or is in tables.
+    /// The next WAL id to read: everything below was returned, or is in tables.
     #[must_use]
     pub fn next_wal_id(&self) -> WalId {
         self.walk_from
@@ -358,12 +362,12 @@ impl Follow {
         }
     }
 
-    /// Whether another database lives here now (rule F8).
+    /// Whether another database is at this location now (rule F8).
     fn is_other(&self, newest: &Manifest) -> bool {
         self.known.as_ref().is_some_and(|known| known.database != newest.database)
     }
 
-    /// Takes over a newer state; what it has in tables need not be read from the WAL.
+    /// Adopts a newer state; rows in its tables need not be read from the WAL.
     fn advance(&mut self, newest: Arc<Manifest>, check_place: bool) -> Vec<FollowEvent> {
         self.at = self.at.max(newest.replay_from);
         let newer = self.known.as_ref().is_none_or(|known| known.id < newest.id);
@@ -385,7 +389,7 @@ impl Follow {
         self.phase = FollowPhase::Walk(WalListing::default());
     }
 
-    /// Nothing is here.
+    /// Handles a missing object at the position.
     fn end_of_log(&mut self) -> Vec<FollowEvent> {
         let known = self.known.as_ref().map(|known| (known.id, known.wal_id_last_seen));
         let hole = known.and_then(|known| Hole::at(self.at, known, self.rules));
@@ -393,20 +397,21 @@ impl Follow {
             return self.missing(hole);
         }
         if let (FollowPhase::Walk(listing), true) = (&self.phase, self.met.is_empty())
-            && let Some(doubt) = Doubt::of(self.at, listing, self.rules)
+            && let Some(doubt) = HoleCheck::of(self.at, listing, self.rules)
         {
             self.phase = FollowPhase::Doubt(doubt, true);
             return Vec::new();
         }
-        self.end_walk(Then::Idle)
+        self.end_walk(WalkOutcome::Idle)
     }
 
-    /// An object of an epoch that the manifest does not know of: its claim was committed before, so
-    /// a look finds it. Where one does not, the object is nobody's, and the log ends before it.
+    /// Handles an object of an epoch that the manifest does not know: its claim was committed
+    /// before, so a look finds it. If the look does not find it, no claim exists for the object,
+    /// and the log ends before it.
     fn newer_epoch(&mut self) -> Vec<FollowEvent> {
         let known = self.known.as_ref().map(|known| known.writer_epoch);
         if std::mem::replace(&mut self.looked_up, known) == known {
-            return self.end_walk(Then::Stop);
+            return self.end_walk(WalkOutcome::Stop);
         }
         self.at = self.walk_from;
         self.met.clear();
@@ -414,31 +419,32 @@ impl Follow {
         Vec::new()
     }
 
-    /// Something behind the place, where nothing was found, was read, or the place once more.
+    /// Handles the read of an object after the position, where no object was found, or of the
+    /// position again.
     fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
         let FollowPhase::Doubt(doubt, goes_on) = &mut self.phase else { return Vec::new() };
         match doubt.on_wal(seen, self.rules) {
-            Doubted::Goes => Vec::new(),
-            Doubted::End => self.end_walk(Then::Idle),
-            Doubted::Met(_) if !*goes_on => {
+            HoleCheckResult::Goes => Vec::new(),
+            HoleCheckResult::End => self.end_walk(WalkOutcome::Idle),
+            HoleCheckResult::Met(_) if !*goes_on => {
                 self.phase = FollowPhase::Idle;
                 Vec::new()
             }
-            Doubted::Met(seen) => {
+            HoleCheckResult::Met(seen) => {
                 self.phase = FollowPhase::Walk(WalListing::default());
                 self.on_wal(seen)
             }
-            Doubted::Hole(hole) => self.missing(hole),
+            HoleCheckResult::Hole(hole) => self.missing(hole),
         }
     }
 
-    /// A hole, unless what is missing was freed.
+    /// Reports a hole, unless the missing object was freed.
     fn missing(&mut self, hole: Hole) -> Vec<FollowEvent> {
-        let then = Then::Fail(Failure::Hole(hole));
+        let then = WalkOutcome::Fail(Failure::Hole(hole));
         if !self.rules.has(Rule::ProveHoles) {
             return self.hand_out(then, &WalListing::default());
         }
-        // That it was not freed has to be seen even where nothing was met.
+        // The check that the object was not freed is needed even if no object was met.
         if self.first_met.is_none() {
             self.first_met = self.at;
         }
@@ -446,8 +452,8 @@ impl Follow {
         Vec::new()
     }
 
-    fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {
-        if self.confirm_end && then == Then::Idle && self.first_met.is_none() {
+    fn end_walk(&mut self, then: WalkOutcome) -> Vec<FollowEvent> {
+        if self.confirm_end && then == WalkOutcome::Idle && self.first_met.is_none() {
             self.first_met = self.at;
         }
         if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
@@ -457,21 +463,21 @@ impl Follow {
         Vec::new()
     }
 
-    /// What was met is real. `listing` is what was listed behind the end of the walk.
-    fn hand_out(&mut self, then: Then, listing: &WalListing) -> Vec<FollowEvent> {
+    /// The objects met are confirmed. `listing` contains the objects after the end of the walk.
+    fn hand_out(&mut self, then: WalkOutcome, listing: &WalListing) -> Vec<FollowEvent> {
         let met = std::mem::take(&mut self.met);
         self.start_walk();
-        self.confirm_end &= then == Then::Walk;
+        self.confirm_end &= then == WalkOutcome::Walk;
         self.looked_up = None;
         match then {
-            Then::Walk => {}
-            Then::Stop => self.phase = FollowPhase::Idle,
-            Then::Idle => {
-                let doubt = Doubt::of(self.at, listing, self.rules);
+            WalkOutcome::Walk => {}
+            WalkOutcome::Stop => self.phase = FollowPhase::Idle,
+            WalkOutcome::Idle => {
+                let doubt = HoleCheck::of(self.at, listing, self.rules);
                 self.phase =
                     doubt.map_or(FollowPhase::Idle, |doubt| FollowPhase::Doubt(doubt, false));
             }
-            Then::Fail(failure) => self.phase = FollowPhase::Failed(failure),
+            WalkOutcome::Fail(failure) => self.phase = FollowPhase::Failed(failure),
         }
         if met.is_empty() { Vec::new() } else { vec![FollowEvent::Apply(met)] }
     }

@@ -1,4 +1,4 @@
-//! Nothing where something must be: a hole in the log, and what proves it (rules F2, E3).
+//! Holes in the log: an object is missing that must exist; and the proof of a hole (rules F2, E3).
 //!
 //! ```text
 //! ids:            7    8    9    10
@@ -10,64 +10,66 @@ use super::WalSeen;
 use crate::rules::{Rule, Rules};
 use siltstone_base::{Error, ManifestId, ObjectName, WalId};
 
-/// What a listing of `wal/` shows.
+/// The result of a listing of `wal/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WalListing {
-    /// The largest boundary; none when there is none.
+    /// The largest boundary; none if there is none.
     pub boundary: WalId,
-    /// The ids above the one asked for, ascending.
+    /// The ids above the requested one, ascending.
     pub later: Vec<WalId>,
 }
 
-/// An id of the log that holds nothing, although it was taken.
+/// An id of the log without an object, although the id was used.
 ///
-/// A manifest may say so. Whoever raised `wal_id_last_seen` had walked there by the rules: a writer
-/// over what it recovered, its fence, and its committed prefix; a reader, for its checkpoint, over
-/// what it met and had confirmed. So every id that a walk from the replay point reaches, up to
-/// there, was taken when that manifest was committed, and stays so until the replay point passes
-/// it. Ids between a fence and its `next_id` are not reached; ids below the replay point are behind
-/// the walk.
+/// A manifest can prove it. The process that raised `wal_id_last_seen` had walked to it by the
+/// rules: a writer over the recovered log, its fence, and its committed prefix; a reader, for its
+/// checkpoint, over the objects that it met and confirmed. So every id that a walk from the replay
+/// point reaches, up to `wal_id_last_seen`, was used when that manifest was committed, and stays
+/// used until the replay point passes it. A walk does not reach ids between a fence and its
+/// `next_id`, nor ids below the replay point.
 ///
-/// Or a later object does (rule E3): its watermark says up to where everything was committed when
-/// it was cut, and its writer's first id lies behind a fence whose maker had met everything before.
-/// A fence says that of all before itself. What an older epoch has left between a fence and its
-/// `next_id` has a watermark before the fence, and a walk that met the fence is past it. (A writer
-/// sends id i only once every id up to i - W is committed, so a watermark is never further back.)
+/// A later object can also prove it (rule E3): its watermark is the id up to which everything was
+/// committed when the object was made, and the first id of its writer is after a fence whose
+/// creator had met everything before. A fence proves this for all ids before it. An object of an
+/// older epoch between a fence and its `next_id` has a watermark before the fence, and a walk that
+/// met the fence is past it. (A writer sends id i only after all ids up to i - W are committed, so
+/// a watermark is never further back.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hole {
     /// The id.
     pub id: WalId,
-    /// What proves it.
-    pub witness: Witness,
+    /// The proof.
+    pub witness: HoleProof,
 }
 
-/// What proves a hole.
+/// The proof of a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Witness {
-    /// A manifest, committed before the id was read.
+pub enum HoleProof {
+    /// A manifest that was committed before the id was read.
     Manifest {
         /// Its number.
         id: ManifestId,
-        /// How far it knows of the log.
+        /// The last id of the log that it knows.
         last_seen: WalId,
     },
-    /// A later object of the log, seen before the id was read.
+    /// A later object of the log that was seen before the id was read.
     Object(WalId),
 }
 
 impl Hole {
-    /// What stands at `id` when nothing was found there: a hole, or (`None`) the end of the log as
-    /// far as a manifest can tell. `known` and what it says of the log must be older than the read.
+    /// Interprets a missing object at `id`: a hole, or (`None`) the end of the log as far as a
+    /// manifest can tell. `known` and its knowledge of the log must be older than the read.
     pub(super) fn at(
         id: WalId,
         (manifest, last_seen): (ManifestId, WalId),
         rules: Rules,
     ) -> Option<Hole> {
         let hole = id <= last_seen && rules.has(Rule::HoleIsNoEnd);
-        hole.then_some(Hole { id, witness: Witness::Manifest { id: manifest, last_seen } })
+        hole.then_some(Hole { id, witness: HoleProof::Manifest { id: manifest, last_seen } })
     }
 
-    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
+    /// The hole at `id` that is proven by the object `seen` at `later`; `None` if it proves
+    /// nothing.
     #[must_use]
     pub fn before(id: WalId, (later, seen): (WalId, WalSeen)) -> Option<Hole> {
         Hole::told(id, (later, seen), Rules::ALL)
@@ -79,44 +81,44 @@ impl Hole {
             WalSeen::Data { .. } | WalSeen::Fence { .. } => id < later,
             WalSeen::Absent | WalSeen::Vanished | WalSeen::Foreign => false,
         };
-        proven.then_some(Hole { id, witness: Witness::Object(later) })
+        proven.then_some(Hole { id, witness: HoleProof::Object(later) })
     }
 }
 
-/// Looks for what proves a hole at an id where nothing was found, among what was listed behind it;
-/// then the id is read once more.
+/// Looks for the proof of a hole at an id without an object, among the later objects of a listing;
+/// then the id is read again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Doubt {
+pub(super) struct HoleCheck {
     id: WalId,
-    /// Still to be looked at, ascending: the farthest proves the most.
+    /// Objects still to read, ascending: the last one proves the most.
     later: Vec<WalId>,
-    /// What is proven unless something stands at the id by now.
+    /// The proven hole, unless the object appears in the final read.
     hole: Option<Hole>,
 }
 
-/// What came of a read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Doubted {
-    /// Read on.
+pub(super) enum HoleCheckResult {
+    /// Continue reading.
     Goes,
-    /// Nothing proves a hole: the log ends here.
+    /// No hole is proven: the log ends here.
     End,
-    /// Something stands at the id by now.
+    /// The object has appeared.
     Met(WalSeen),
-    /// Nothing stands there, and it is proven that something did.
+    /// The object is missing, and it is proven that it existed.
     Hole(Hole),
 }
 
-impl Doubt {
-    /// `None` when nothing is behind `id`.
-    pub(super) fn of(id: WalId, listing: &WalListing, rules: Rules) -> Option<Doubt> {
+impl HoleCheck {
+    /// `None` if there is no object after `id`.
+    pub(super) fn of(id: WalId, listing: &WalListing, rules: Rules) -> Option<HoleCheck> {
         let behind = listing.later.iter().copied().filter(|later| *later > id);
         let later: Vec<WalId> = behind.collect();
         let doubt = !later.is_empty() && rules.has(Rule::LaterProvesHole);
-        doubt.then_some(Doubt { id, later, hole: None })
+        doubt.then_some(HoleCheck { id, later, hole: None })
     }
 
-    /// What to read.
+    /// The next id to read.
     pub(super) fn reads(&self) -> WalId {
         match (self.hole, self.later.last()) {
             (None, Some(later)) => *later,
@@ -125,22 +127,22 @@ impl Doubt {
     }
 
     /// The answer.
-    pub(super) fn on_wal(&mut self, seen: WalSeen, rules: Rules) -> Doubted {
+    pub(super) fn on_wal(&mut self, seen: WalSeen, rules: Rules) -> HoleCheckResult {
         if let Some(hole) = self.hole {
             return match seen {
-                WalSeen::Absent | WalSeen::Vanished => Doubted::Hole(hole),
-                met => Doubted::Met(met),
+                WalSeen::Absent | WalSeen::Vanished => HoleCheckResult::Hole(hole),
+                met => HoleCheckResult::Met(met),
             };
         }
-        let Some(later) = self.later.pop() else { return Doubted::End };
+        let Some(later) = self.later.pop() else { return HoleCheckResult::End };
         match Hole::told(self.id, (later, seen), rules) {
             Some(hole) if rules.has(Rule::ReadAgainBeforeHole) => {
                 self.hole = Some(hole);
-                Doubted::Goes
+                HoleCheckResult::Goes
             }
-            Some(hole) => Doubted::Hole(hole),
-            None if self.later.is_empty() => Doubted::End,
-            None => Doubted::Goes,
+            Some(hole) => HoleCheckResult::Hole(hole),
+            None if self.later.is_empty() => HoleCheckResult::End,
+            None => HoleCheckResult::Goes,
         }
     }
 }
@@ -155,10 +157,10 @@ impl From<Hole> for Error {
         )
         .with("object", ObjectName::Wal(hole.id));
         match hole.witness {
-            Witness::Manifest { id, last_seen } => {
+            HoleProof::Manifest { id, last_seen } => {
                 error.with("manifest", id).with("its wal_id_last_seen", last_seen)
             }
-            Witness::Object(later) => {
+            HoleProof::Object(later) => {
                 error.with("proven by the later object", ObjectName::Wal(later))
             }
         }

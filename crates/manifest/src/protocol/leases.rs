@@ -1,8 +1,8 @@
-//! Under which leases a reader reads (rules L1 to L9; RFC 0028, RFC 0048).
+//! The leases under which a reader reads (rules L1 to L9; RFC 0028, RFC 0048).
 //!
-//! A reader reads *versions*: tables of one manifest each. The newest that it has is what it gives
-//! to new reads; older ones live on while a scan is on them. Every version is covered by a lease,
-//! which readers share: whoever finds one joins it, whoever does not commits one for all.
+//! A reader reads *versions*: the tables of one manifest each. New reads use its newest version;
+//! older versions stay as long as a scan uses them. Every version is covered by a lease, which
+//! readers share: a reader joins an existing lease, or commits one for all readers.
 //!
 //! ```text
 //! a newer state ─► covered, for half a lifetime? ──yes──► read it, nothing is written
@@ -11,13 +11,14 @@
 //!                        ├─ rows are missing between ───► wait a little, look again; then commit
 //!                        └─ none is missing ────────────► wait long: the tables at hand will do
 //! ```
-//! A commit covers the newest version and all that follow, by a short since-lease. A point lease
-//! covers one version: a scan that outlasts the since-lease that it began under, and a database at
-//! rest, for longer the longer it rests.
+//! A commit covers the newest version and all later ones by a short since-lease. A point lease
+//! covers a single version: for a scan that lasts longer than the since-lease under which it began,
+//! and for an idle database, for a time that grows with the time it has been idle.
 //!
-//! Not a machine of its own: it says what the next commit carries, and is told what came of it.
-//! Times are of two clocks: `now` of the reader's own, which runs on while the machine sleeps and
-//! says when to act; `wall`, which says what is written, and is believed in nothing else.
+//! This is not a step function: it says what the next commit contains, and is told the result. It
+//! uses two clocks: `now` of the reader, which continues while the machine is suspended and decides
+//! when to act, and `wall`, which is written to the manifest and is not used for any other
+//! decision.
 
 use crate::edit::CoverVersions;
 use crate::features::SINCE_LEASES;
@@ -27,96 +28,101 @@ use siltstone_base::{AttemptId, ManifestId, UnixMillis};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lifetime has so many steps: expiries are rounded up to one, so that those who ask at about the
-/// same time ask for the same. Who renews waits for up to one.
+/// Number of steps of a lifetime: expiries are rounded up to a step, so that readers that ask at
+/// about the same time ask for the same expiry. A renewal waits for up to one step.
 const STEPS: u32 = 8;
-/// A reader that lacks no row takes newer tables up after this part of a lifetime, at the latest.
+/// A reader that lacks no row switches to newer tables after this fraction of a lifetime at the
+/// latest.
 const LATEST: u32 = 16;
-/// A database at rest is covered for so many times as long as it has rested.
+/// An idle database is covered for this many times the time it has been idle.
 const TIMES_AT_REST: u32 = 4;
 
-/// How long leases last.
+/// The lifetimes of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lifetimes {
-    /// Since-leases; `None`: none are used.
+    /// Lifetime of since-leases; `None`: they are not used.
     pub since: Option<Duration>,
-    /// Point leases, at most.
+    /// Maximum lifetime of point leases.
     pub point: Duration,
 }
 
 impl Lifetimes {
-    /// Of readers that use point leases alone.
+    /// For readers that use only point leases.
     #[must_use]
     pub fn points(point: Duration) -> Lifetimes {
         Lifetimes { since: None, point }
     }
 }
 
-/// A moment, by a reader's clocks.
+/// A point in time, by the clocks of a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// By its own, which no suspension stops.
+    /// The reader's own clock, which continues while the machine is suspended.
     pub now: Duration,
-    /// By the wall.
+    /// The wall clock.
     pub wall: UnixMillis,
-    /// From 0 to 1, drawn afresh: how much of a pause is made, so that readers are not in step.
+    /// A fresh random number from 0 to 1, which shortens pauses so that readers are not
+    /// synchronised.
     pub share: f64,
 }
 
 /// Why newer tables are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Somebody waits for them, or memory does.
+    /// A caller waits for them, or memory must be freed.
     Now,
-    /// Rows lie between what the reader has and what they hold; it may wait for so long.
+    /// Rows between the state of the reader and the newer tables are missing; it may wait for this
+    /// long.
     Soon(Duration),
-    /// The reader has every row that they hold.
+    /// The reader has every row of the newer tables.
     Sometime,
 }
 
-/// What a reader reads.
+/// The versions that a reader reads, with their leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
     lifetimes: Lifetimes,
     rules: Rules,
     /// Oldest first.
     held: Vec<HeldVersion>,
-    /// The one of them that new reads use; `None` before the first, and once it was revoked.
+    /// The version that new reads use; `None` before the first, and once it was revoked.
     current: Option<ManifestId>,
-    /// The newest state that it was told of, and when.
+    /// The newest state that it has learned of, and when.
     looked: Option<(Arc<Manifest>, Duration)>,
-    /// When newer tables are taken up by a commit of its own, once there are some.
+    /// When it commits a lease of its own on newer tables, if there are any.
     waits_until: Option<Duration>,
 }
 
 /// A version that is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeldVersion {
-    /// What reads know it by: the version that was leased when it was taken up.
+    /// The key of the version for reads: the version that was leased when it was taken up.
     key: ManifestId,
-    /// What its lease names; under a since-lease, the newest version that was met with its tables.
+    /// The version that its lease names; under a since-lease, the newest version met with the same
+    /// tables.
     leased: LeasedVersion,
-    /// A state with its tables: the newest that was met.
+    /// The newest state met with its tables.
     state: Arc<Manifest>,
     /// When it was taken up, by the reader's own clock.
     taken: Duration,
-    /// When its lease ends.
+    /// The expiry of its lease.
     until: UnixMillis,
-    /// When it is to be renewed.
+    /// When the lease must be renewed.
     due: Duration,
 }
 
-/// An edit that is about to be sent.
+/// A lease edit that is about to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Covering {
+pub struct LeasedEdit {
     /// The edit.
     pub edit: CoverVersions,
     /// When it was made, by the reader's own clock.
     sent: Duration,
 }
 
-impl Covering {
-    /// Whether there is nothing to commit: what is due is leased for longer than is asked for.
+impl LeasedEdit {
+    /// Whether there is nothing to commit, because every due version is leased for longer than
+    /// requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.covers_newest() && self.edit.versions.is_empty()
@@ -130,15 +136,15 @@ impl Covering {
 }
 
 impl Leases {
-    /// A reader that reads nothing yet and asks for leases of `lifetimes`.
+    /// A reader that reads nothing yet and requests leases with `lifetimes`.
     #[must_use]
     pub fn new(lifetimes: Lifetimes, rules: Rules) -> Leases {
         let (held, current, looked, waits_until) = (Vec::new(), None, None, None);
         Leases { lifetimes, rules, held, current, looked, waits_until }
     }
 
-    /// What new reads use: the leased version, and the newest state that was met with its tables.
-    /// `None` before the first, and once it was revoked.
+    /// The version that new reads use: the leased version, and the newest state met with its
+    /// tables. `None` before the first, and once it was revoked.
     #[must_use]
     pub fn newest(&self) -> Option<(ManifestId, &Arc<Manifest>)> {
         let current = self.current?;
@@ -146,7 +152,7 @@ impl Leases {
         Some((current, &held.state))
     }
 
-    /// Every version that is read, as it is leased, with a state that has its tables.
+    /// Every version that is read: the leased version, with a state that has its tables.
     pub fn versions(&self) -> impl Iterator<Item = (ManifestId, &Arc<Manifest>)> {
         self.held.iter().map(|held| (held.key, &held.state))
     }
@@ -157,9 +163,9 @@ impl Leases {
         self.newest().is_none_or(|(_, newest)| state.tables_since > newest.id)
     }
 
-    /// A proven state. Forgets what was revoked, takes note of what others renewed, and takes newer
-    /// tables up where a lease with half a lifetime left covers them (rule L2). Whether what new
-    /// reads use is another version now, or none.
+    /// Learns a proven state: forgets revoked versions, notes renewals by other readers, and takes
+    /// up newer tables if a lease with half a lifetime left covers them (rule L2). Returns whether
+    /// new reads use another version now, or none.
     pub fn learn(&mut self, state: &Arc<Manifest>, at: Moment) -> bool {
         if self.looked.as_ref().is_some_and(|(seen, _)| seen.id > state.id) {
             return false;
@@ -182,7 +188,8 @@ impl Leases {
         self.current != had
     }
 
-    /// Whether what `held` is of is still leased; if longer than before, its time is counted anew.
+    /// Whether the version of `held` is still leased; if the lease was extended, its renewal time
+    /// is computed again.
     fn note(
         &self,
         held: &mut HeldVersion,
@@ -201,49 +208,50 @@ impl Leases {
         true
     }
 
-    /// Whether a commit of one's own is to take up the newer tables of `state`: what nobody has
-    /// covered yet.
+    /// Whether this reader must commit a lease on the newer tables of `state`, because no reader
+    /// has covered them.
     pub fn commits(&mut self, state: &Manifest, want: Want, at: Moment) -> bool {
         if !self.is_behind(state) {
             self.waits_until = None;
             return false;
         }
-        // Half of it at least, or of a thousand readers many would be first.
+        // At least half of the pause: otherwise, of a thousand readers, many would commit first.
         let part = |pause: Duration| pause.mul_f64(f64::midpoint(1.0, at.share.clamp(0.0, 1.0)));
         let pause = match want {
             Want::Now => return true,
             Want::Soon(most) => most.mul_f64(at.share.clamp(0.0, 1.0)),
             Want::Sometime => part(self.lifetimes.point / LATEST),
         };
-        // Drawn once; a gap that opens meanwhile shortens it.
+        // Drawn once; a gap of rows that opens meanwhile shortens it.
         let until = self.waits_until.unwrap_or(Duration::MAX).min(at.now.saturating_add(pause));
         self.waits_until = Some(until);
         at.now >= until
     }
 
-    /// The moment by which something is to be done, if nothing else happens.
+    /// The time of the next action, if nothing else happens.
     #[must_use]
     pub fn next_moment(&self) -> Option<Duration> {
         self.held.iter().map(|held| held.due).chain(self.waits_until).min()
     }
 
-    /// Whether something that is read is to be renewed.
+    /// Whether a version that is read must be renewed.
     #[must_use]
     pub fn is_due(&self, now: Duration) -> bool {
         self.held.iter().any(|held| held.due <= now)
     }
 
-    /// The next commit: covers the newest tables, where they are to be taken up, and whatever is
-    /// read and due, or has less than half a lifetime left. It is in effect only where that lasts
-    /// longer than before.
+    /// The next commit. It covers the newest tables, if they are to be taken up, and every version
+    /// that is read and is due or has less than half a lifetime left. It is in effect only if the
+    /// leases last longer than before.
     #[must_use]
-    pub fn cover(&self, newest: bool, at: Moment) -> Covering {
+    pub fn cover(&self, newest: bool, at: Moment) -> LeasedEdit {
         let since = self.since();
-        // Under a since-lease newer tables cost nothing more.
+        // Under a since-lease, covering newer tables costs nothing more.
         let behind = self.looked.as_ref().is_some_and(|(state, _)| self.is_behind(state));
         let newest = newest || (behind && since.is_some());
         let rested = self.rested(at.now);
-        // At rest one version is covered for long; else the newest and what follows.
+        // An idle version is covered for long by a point lease; otherwise the newest and later ones
+        // are.
         let by_since =
             since.filter(|life| newest || rested.is_none_or(|rested| rested < *life / 2));
         let point = match (since, rested) {
@@ -278,11 +286,11 @@ impl Leases {
                 _ => {}
             }
         }
-        Covering { edit, sent: at.now }
+        LeasedEdit { edit, sent: at.now }
     }
 
-    /// `covering` is in effect in `state`, the newest that is known.
-    pub fn committed(&mut self, covering: &Covering, state: &Arc<Manifest>, at: Moment) {
+    /// The edit `covering` is in effect in `state`, the newest known state.
+    pub fn committed(&mut self, covering: &LeasedEdit, state: &Arc<Manifest>, at: Moment) {
         self.learn(state, at);
         if covering.covers_newest() && self.is_behind(state) {
             self.join(state, covering.edit.enough, Some(covering.sent), at);
@@ -299,20 +307,21 @@ impl Leases {
                 let life = Duration::from_millis(until.0.saturating_sub(at.wall.0));
                 held.due = covering.sent.saturating_add(life / 2).saturating_add(pause);
             } else if held.due <= at.now {
-                // Somebody who asks for a longer lifetime keeps it.
+                // A reader that requests a longer lifetime keeps it.
                 held.due = at.now.saturating_add(shortest / 2);
             }
         }
     }
 
-    /// Forgets every version but the newest that nobody reads any more.
+    /// Forgets every version, except the newest, that is no longer read.
     pub fn forget_unread(&mut self, is_read: impl Fn(ManifestId) -> bool) {
         let current = self.current;
         self.held.retain(|held| Some(held.key) == current || is_read(held.key));
     }
 
-    /// A table of `version` is missing: whether that is a corruption, by what was looked at since
-    /// (rule L5). Else its lease was revoked, and it was collected rightly.
+    /// A table of `version` is missing: whether this is a corruption, judged by the later state
+    /// `looked` (rule L5). If it is not, the lease was revoked and the table was collected
+    /// correctly.
     #[must_use]
     pub fn is_corrupt(&self, version: ManifestId, looked: &Manifest) -> bool {
         let held = self.held.iter().find(|held| held.key == version);
@@ -322,8 +331,8 @@ impl Leases {
         held.is_some_and(|held| self.is_covered(&held.state, looked))
     }
 
-    /// Whether `version`, a state up to `newest`, is under a lease in `newest`, as this reader
-    /// believes.
+    /// Whether `version`, a state up to `newest`, is under a lease in `newest`, as far as this
+    /// reader knows.
     #[must_use]
     pub fn is_covered(&self, version: &Manifest, newest: &Manifest) -> bool {
         newest.cover_of(version, self.rules).is_some()
@@ -354,7 +363,7 @@ impl Leases {
         self.waits_until = None;
     }
 
-    /// How long since-leases last, where the database has them.
+    /// The lifetime of since-leases, if the database has them.
     fn since(&self) -> Option<Duration> {
         let has = |(state, _): &(Arc<Manifest>, Duration)| state.features.names(SINCE_LEASES);
         self.lifetimes.since.filter(|_| self.looked.as_ref().is_some_and(has))
@@ -364,18 +373,19 @@ impl Leases {
         self.since().unwrap_or(self.lifetimes.point)
     }
 
-    /// For how long the tables that new reads use have not changed; `None` where a point lease on
-    /// them would find no room, or before the first.
+    /// For how long the tables that new reads use are unchanged; `None` if there is no room for a
+    /// point lease on them, or before the first version.
     fn rested(&self, now: Duration) -> Option<Duration> {
         let current = self.held.iter().find(|held| Some(held.key) == self.current)?;
         let room = current.state.leased_versions() < MOST_LEASED;
         room.then(|| now.saturating_sub(current.taken))
     }
 
-    /// When what is leased until `until` is to be renewed: half a lifetime after it was certainly
-    /// not yet there, or when the wall clock leaves it half a lifetime, whatever comes first; and a
-    /// little later, so that of many one does it. Point leases of a database that has since-leases
-    /// last for what is left of them, if that is longer.
+    /// When a version leased until `cover.until` must be renewed: half a lifetime after the last
+    /// time at which the lease certainly did not exist, or when the wall clock leaves half a
+    /// lifetime, whichever is first; and a little later, so that one of many readers does it. Point
+    /// leases of a database with since-leases are renewed according to their remaining time, if
+    /// that is longer.
     fn due(&self, cover: Cover, unseen: Option<Duration>, at: Moment) -> Duration {
         let left = Duration::from_millis(cover.until.0.saturating_sub(at.wall.0));
         let half = match self.since() {
@@ -393,12 +403,12 @@ impl Leases {
         (self.shortest() / STEPS).mul_f64(share.clamp(0.0, 1.0))
     }
 
-    /// Until when something is to be covered that is worth joining.
+    /// The minimum expiry of a lease that is worth joining.
     fn enough(&self, wall: UnixMillis) -> UnixMillis {
         UnixMillis(wall.0.saturating_add(millis(self.shortest() / 2)))
     }
 
-    /// Until when is asked for, by a lease that lasts for `life`.
+    /// The expiry to request for a lease with lifetime `life`.
     fn until(&self, wall: UnixMillis, life: Duration) -> UnixMillis {
         let step = millis(life / STEPS).max(1);
         let until = wall.0.saturating_add(millis(life));
@@ -406,7 +416,7 @@ impl Leases {
     }
 }
 
-/// The moment after `moment`.
+/// The time directly after `moment`.
 fn after(moment: UnixMillis) -> UnixMillis {
     UnixMillis(moment.0.saturating_add(1))
 }

@@ -1,8 +1,9 @@
 //! Finding the newest manifest, and proving it.
 //!
-//! A name that was listed may have been freed and taken by a sleeper before it is read. So what
-//! was read is believed only after a second listing whose boundary lies below it: boundaries are
-//! created before anything is freed, hence the slot had not been freed when it was read.
+//! A manifest may be freed after it was listed, and a sleeping process may create another object in
+//! its slot before the slot is read. So a manifest is trusted only after a second listing with a
+//! boundary below it: boundaries are created before a manifest is freed, so the slot had not been
+//! freed when it was read.
 
 use super::{Listing, ManifestAnswer, ManifestRequest};
 use crate::rules::{Rule, Rules};
@@ -10,8 +11,8 @@ use crate::state::Manifest;
 use siltstone_base::ManifestId;
 use std::sync::Arc;
 
-/// Finds a manifest that was the newest at some moment after the machine was made. Ends at once
-/// when a listing shows nothing newer than what is known: one request.
+/// Finds a manifest that was the newest at some time after this value was made. Ends after one
+/// request if a listing shows nothing newer than the known manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
     known: Option<Arc<Manifest>>,
@@ -28,35 +29,35 @@ enum LookPhase {
     Done,
 }
 
-/// What [`Look`] wants.
+/// The next step of [`Look`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LookAction {
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
-    /// The newest manifest; `None`: there is no database here, or none any more that goes on from
-    /// what was known. It may be another's than what was known.
+    /// The newest manifest; `None`: there is no database here, or none that continues from the
+    /// known manifest. It may belong to another database than the known one.
     Done(Option<Arc<Manifest>>),
 }
 
 impl Look {
-    /// `known`, when given, must have been proven before: created by oneself and checked, or found
-    /// by a `Look`.
+    /// If `known` is given, it must be proven: created and checked by this process, or found by a
+    /// `Look`.
     #[must_use]
     pub fn new(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
         Look { known, rules, phase: LookPhase::List }
     }
 
-    /// The cheap look: reads the next number, and looks properly only when something is there. A
-    /// miss ends it with what is known, which is no proof: the next number may have been freed. So
-    /// one look in N, the first after a long pause, and every look that something depends on is a
-    /// plain one (rules M4, F4).
+    /// The cheap look: reads the next number, and looks properly only if that manifest exists. If
+    /// it does not, the look ends with the known manifest, which is no proof, because the next
+    /// number may have been freed. So one look in N, the first one after a long pause, and every
+    /// look on which a decision depends is a normal one (rules M4, F4).
     #[must_use]
     pub fn probe(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
         let phase = if known.is_some() { LookPhase::Probe } else { LookPhase::List };
         Look { known, rules, phase }
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> LookAction {
         let known = self.known.as_ref().map_or(ManifestId::NONE, |known| known.id);
@@ -69,19 +70,19 @@ impl Look {
         })
     }
 
-    /// The answer.
+    /// The answer to the request.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
             (LookPhase::List, ManifestAnswer::Listed(listing))
                 if !listing.stands && self.rules.has(Rule::PredecessorStands) =>
             {
-                // Deleted: what stands here by now is another's, with numbers of its own.
+                // The database was deleted: another one here has its own numbers.
                 self.known = None;
             }
             (LookPhase::List, ManifestAnswer::Listed(listing)) => {
                 self.phase = listing.newest.map_or(LookPhase::Done, LookPhase::Read);
             }
-            // Freed since the listing: newer ones exist.
+            // It was freed since the listing, so newer manifests exist.
             (LookPhase::Read(_), ManifestAnswer::Read(None)) => self.phase = LookPhase::List,
             (LookPhase::Read(_), ManifestAnswer::Read(Some(read))) => {
                 if self.rules.has(Rule::VerifyBeforeBelieving) {
@@ -111,7 +112,8 @@ impl Look {
     }
 
     fn on_verified(&mut self, listing: Listing) {
-        // Nor is it believed where it stands alone by now: it came to an emptied place.
+        // It is not trusted either if its predecessor does not exist: it was created at an emptied
+        // location.
         let stands = listing.stands || !self.rules.has(Rule::PredecessorStands);
         self.phase = match std::mem::replace(&mut self.phase, LookPhase::List) {
             LookPhase::Verify(read) if listing.boundary < read.id && stands => {

@@ -1,24 +1,24 @@
 //! The protocols as step functions (RFC 0004).
 //!
-//! A machine is a small value that says what to do now (`action`) and is told how it went
-//! (`on_…`), until it ends. It holds no clock, draws nothing at random, and waits for nothing: the
-//! driver performs one request at a time, decides how long to wait between tries, and when to give
-//! up. Machines are `Clone + Eq + Hash`, so an explorer can keep every state it has seen. An answer
-//! to something that was not asked is ignored.
+//! A step function is a small value that says what to do next (`action`) and is told the result
+//! (`on_…`) until it ends. It has no clock, uses no random numbers and does not wait: the driver
+//! performs one request at a time, decides how long to wait between tries, and when to give up.
+//! Step functions are `Clone + Eq + Hash`, so that an explorer can store every state that it has
+//! visited. An answer to another request is ignored.
 //!
-//! | machine | does |
+//! | step function | purpose |
 //! | --- | --- |
-//! | [`EndOfRun`] | where the manifests end that a listing shows (rule E1) |
-//! | [`Look`] | finds the newest manifest, and proves it |
-//! | [`Commit`] | one edit into the chain of manifests (rules M1 to M3) |
-//! | [`OpenWriter`] | claim, walk, fence, confirm (rules F1 to F5) |
-//! | [`WalWindow`] | what a writer may send and acknowledge (rules F3, F6) |
-//! | [`Follow`] | a reader that keeps up (rule M4) |
-//! | [`PinnedWalk`] | a reader of a checkpoint's WAL |
-//! | [`Leases`] | under which leases a reader reads (rules L1 to L5) |
-//! | [`Pins`] | which checkpoints keep alive what a process reads (rules C1, C2) |
+//! | [`EndOfRun`] | finds the end of the manifests in a listing (rule E1) |
+//! | [`Look`] | finds the newest manifest and proves it |
+//! | [`Commit`] | commits one edit to the chain of manifests (rules M1 to M3) |
+//! | [`OpenWriter`] | claims, walks, fences, confirms (rules F1 to F5) |
+//! | [`WalWindow`] | which WAL objects a writer may send and acknowledge (rules F3, F6) |
+//! | [`Follow`] | follows a database as a reader (rule M4) |
+//! | [`PinnedWalk`] | reads the WAL of a checkpoint |
+//! | [`Leases`] | the leases under which a reader reads (rules L1 to L5) |
+//! | [`Pins`] | the checkpoints that keep the versions of a process alive (rules C1, C2) |
 //! | [`Collect`] | one round of the garbage collector (rules G1 to G4, M5) |
-//! | [`Erase`] | what is left of a destroyed database goes (rules D3, D4) |
+//! | [`Erase`] | deletes the objects of a destroyed database (rules D3, D4) |
 
 mod collect;
 mod commit;
@@ -36,14 +36,14 @@ mod run;
 mod testing;
 mod wal_window;
 
-pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
+pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, ProvenManifests};
 pub use commit::{Commit, CommitAction};
 pub use cut::CutOff;
 pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
 pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
-pub use hole::{Hole, WalListing, Witness};
-pub use leases::{Covering, Leases, Lifetimes, Moment, Want};
+pub use hole::{Hole, HoleProof, WalListing};
+pub use leases::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 pub use look::{Look, LookAction};
 pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;
@@ -59,61 +59,61 @@ use std::sync::Arc;
 /// A request about manifests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ManifestRequest {
-    /// Create this manifest under its id if the name is free. While the same state is asked for
-    /// again the driver sends the same bytes, with the same attempt id: a retry must recognise an
-    /// earlier try of its own.
+    /// Create this manifest under its id if the name is free. For every try of the same state the
+    /// driver sends the same bytes with the same attempt id, so that a retry recognises an earlier
+    /// try.
     Create(Arc<Manifest>),
     /// List `manifest/`, boundaries included, starting after this manifest.
     List {
-        /// Manifests up to here are of no interest. Boundaries always are.
+        /// Manifests up to this one need not be listed; boundaries always are.
         after: ManifestId,
     },
     /// Read this manifest.
     Read(ManifestId),
 }
 
-/// An answer to a [`ManifestRequest`].
+/// The answer to a [`ManifestRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ManifestAnswer {
-    /// What became of a create, and the attempt that its bytes say.
+    /// The outcome of a create, and the attempt id in its bytes.
     Created(PutOutcome<()>, AttemptId),
-    /// What a listing showed.
+    /// The result of a listing.
     Listed(Listing),
-    /// What was read; `None`: there is no such object.
+    /// The manifest; `None`: the object does not exist.
     Read(Option<Arc<Manifest>>),
 }
 
-/// What a listing of `manifest/` showed. Digits sort before letters, so even a listing in several
-/// pages shows a boundary no older than the manifests.
+/// The result of a listing of `manifest/`. Digits sort before letters, so even a listing in several
+/// pages contains a boundary at least as new as the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Listing {
-    /// The newest manifest, when it is above the one asked for: the end of the run of numbers
-    /// without a gap that begins above the boundary (rule E1).
+    /// The newest manifest, if it is above the requested one: the end of the run of consecutive
+    /// numbers that begins above the boundary (rule E1).
     pub newest: Option<ManifestId>,
-    /// The largest boundary; none when there is none.
+    /// The largest boundary; none if there is none.
     pub boundary: ManifestId,
-    /// Whether the one asked for is in that run, or below it. Else there is nothing any more that
-    /// it could be part of: nor where there is no run above the boundary, which is a place whose
-    /// database was destroyed (rule D3).
+    /// Whether the requested manifest is in that run, or below it. If not, it belongs to no
+    /// database any more; this is also the case if there is no run above the boundary, which is a
+    /// location whose database was destroyed (rule D3).
     pub stands: bool,
 }
 
 impl Default for Listing {
-    /// Nothing was found above what was asked for, which stands.
+    /// No manifest above the requested one, which exists.
     fn default() -> Listing {
         Listing { newest: None, boundary: ManifestId::NONE, stands: true }
     }
 }
 
 impl Listing {
-    /// What a listing shows that found these ids, ascending, and this boundary, to who asked for
-    /// those above `after`. Every number follows on the one before.
+    /// The result of a listing with these ids, ascending, and this boundary, for a request of the
+    /// manifests above `after`. Every number directly follows the previous one.
     #[must_use]
     pub fn of(ids: &[ManifestId], boundary: ManifestId, after: ManifestId) -> Listing {
         Listing::ending(run_end(ids, boundary), boundary, after)
     }
 
-    /// The same, where the run's end is known already; the boundary where there is none.
+    /// As [`Listing::of`], with a known end of the run, which is the boundary if there is no run.
     #[must_use]
     pub fn ending(end: ManifestId, boundary: ManifestId, after: ManifestId) -> Listing {
         let newest = (end > boundary && end > after).then_some(end);
@@ -122,47 +122,47 @@ impl Listing {
     }
 }
 
-/// What a WAL name holds.
+/// The content of a WAL name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WalSeen {
-    /// Nothing.
+    /// No object.
     Absent,
-    /// Nothing, though it was there before (it was listed, or a create met it).
+    /// No object, although there was one before (it was listed, or a create met it).
     Vanished,
     /// Records of this epoch.
     Data {
-        /// Whose.
+        /// The epoch.
         epoch: Epoch,
-        /// Every id up to here that the walk reaches was committed when it was cut.
+        /// Every id up to this one that the walk reaches was committed when the object was made.
         durable: WalId,
     },
     /// A fence.
     Fence {
-        /// Whose.
+        /// The epoch.
         epoch: Epoch,
-        /// Where the WAL goes on.
+        /// The id at which the WAL continues.
         next_id: WalId,
     },
-    /// An object of another database (rule F8); behind where a log is cut off also one that nobody
-    /// can read.
+    /// An object of another database (rule F8); behind a cut of the log also an object that cannot
+    /// be read.
     Foreign,
 }
 
-/// Why a machine ended without success.
+/// Why a step function ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// A commit was refused.
     Refused(Refusal),
-    /// A newer writer has taken over. What was under way may or may not be written.
+    /// A newer writer has taken over. Writes in flight may or may not be written.
     Fenced {
-        /// Its epoch, where it showed itself.
+        /// Its epoch, if known.
         by: Option<Epoch>,
     },
     /// A WAL name holds an object of another database.
     Foreign(WalId),
-    /// A WAL object is gone that nobody had the right to delete.
+    /// A WAL object is missing that no process was allowed to delete.
     Hole(Hole),
-    /// Something that the rules exclude was met at this WAL id: a bug of ours.
+    /// The protocol excludes what was found at this WAL id: a bug.
     Impossible(WalId),
 }
 
@@ -192,7 +192,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// Where a walk goes from a fence: never back, whatever the object says.
+/// The id at which a walk continues after a fence: never backwards, whatever the object contains.
 fn beyond(fence: &KeptFence) -> WalId {
     fence.next_id.max(fence.id.next())
 }

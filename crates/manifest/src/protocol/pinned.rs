@@ -1,10 +1,10 @@
 //! Reading the WAL that a checkpoint pins.
 //!
 //! The ids from the checkpoint's `replay_from` to its `wal_id_last_seen` are alive as long as the
-//! checkpoint is present, wherever the boundary is. So the walk needs no boundary; it needs to know
-//! at its end that the checkpoint was there all the time, and checkpoints that are gone never come
-//! back under the same id. The same look tells an object that went with its checkpoint (Expired)
-//! from one that somebody else deleted (a hole).
+//! checkpoint is present, wherever the boundary is. So the walk needs no boundary. At its end it
+//! must know that the checkpoint was present all the time; a deleted checkpoint never returns under
+//! the same id. The same look distinguishes an object that was freed with its checkpoint (Expired)
+//! from one that was deleted by other means (a hole).
 
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
@@ -17,7 +17,7 @@ use siltstone_base::{CheckpointId, ManifestId, WalId};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinnedWalk {
     checkpoint: CheckpointId,
-    /// The version it names, and how far that reaches into the WAL.
+    /// The version that it names, and the last WAL id that it knows.
     pinned: (ManifestId, WalId),
     rules: Rules,
     met: Vec<WalId>,
@@ -27,27 +27,28 @@ pub struct PinnedWalk {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum PinnedPhase {
     Walk(WalId),
-    /// Is the checkpoint present? Then what was met is the answer, or what is missing a hole.
+    /// Looks whether the checkpoint is present. If it is, the walk is done, or a missing object is
+    /// a hole.
     Confirm(Look, Option<Hole>),
     Done,
     Failed(Failure),
 }
 
-/// What [`PinnedWalk`] wants.
+/// The next step of [`PinnedWalk`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PinnedAction {
     /// Read this WAL object and keep its body.
     ReadWal(WalId),
-    /// Do this.
+    /// Perform this request.
     Request(ManifestRequest),
     /// The rows of these WAL objects, in this order, belong to the checkpoint.
     Done(Vec<WalId>),
-    /// It cannot be read; Expired when the checkpoint is gone.
+    /// The checkpoint cannot be read; Expired if it was deleted.
     Failed(Failure),
 }
 
 impl PinnedWalk {
-    /// For `checkpoint`, as the newest manifest has it.
+    /// Reads `checkpoint`, as recorded in the newest manifest.
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, rules: Rules) -> PinnedWalk {
         let pinned = (checkpoint.manifest_id, checkpoint.wal_id_last_seen);
@@ -58,7 +59,7 @@ impl PinnedWalk {
         all
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> PinnedAction {
         match &self.phase {
@@ -83,7 +84,8 @@ impl PinnedWalk {
             WalSeen::Fence { epoch, next_id } => {
                 self.step_to(beyond(&KeptFence { id, epoch, next_id }));
             }
-            // Its maker had seen it: it went with the checkpoint, or it is a hole.
+            // The creator of the checkpoint had seen the object: it was freed with the checkpoint,
+            // or it is a hole.
             WalSeen::Absent | WalSeen::Vanished => {
                 self.phase = match Hole::at(id, self.pinned, self.rules) {
                     None => PinnedPhase::Failed(self.gone()),
@@ -124,8 +126,8 @@ impl PinnedWalk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::HoleProof;
     use crate::protocol::Listing;
-    use crate::protocol::Witness;
     use crate::testing::{checkpoint, manifest};
     use siltstone_base::Epoch;
     use std::sync::Arc;
@@ -175,7 +177,7 @@ mod tests {
         missing.on_wal(WalSeen::Absent);
         confirm(&mut missing, manifest());
         let (manifest, last_seen) = (one.manifest_id, one.wal_id_last_seen);
-        let witness = Witness::Manifest { id: manifest, last_seen };
+        let witness = HoleProof::Manifest { id: manifest, last_seen };
         let hole = Failure::Hole(Hole { id: WalId(5), witness });
         assert_eq!(missing.action(), PinnedAction::Failed(hole));
     }

@@ -1,9 +1,9 @@
-//! Which checkpoints keep alive what a process reads (rules C1, C2; RFC 0017).
+//! The checkpoints that keep the versions of a process alive (rules C1, C2; RFC 0017).
 //!
-//! A process reads *versions*: the tables of one manifest each. The newest is what it gives to new
-//! scans; older ones live on while a scan is on them. Every version is covered by a checkpoint that
-//! is present: the one that was made by the very commit that made the version, or one that replaced
-//! it in a commit whose state still had all of the version's tables.
+//! A process reads *versions*: the tables of one manifest each. New scans use the newest version;
+//! older versions stay as long as a scan uses them. Every version is covered by a present
+//! checkpoint: the one that was added by the commit that made the version, or one that replaced it
+//! in a commit whose state still contained all tables of the version.
 //!
 //! ```text
 //! claim ─────── flush ─────── (a compaction takes a away) ─── flush
@@ -11,7 +11,7 @@
 //! covers v1     covers v1 v2, c1 went in that commit          covers v3; c2 stays: a left
 //!                                            the scans on v1 and v2 end ─► c2 may go
 //! ```
-//! Not a machine of its own: it says what the next commit carries, and is told what came of it.
+//! This is not a step function: it says what the next commit contains, and is told the result.
 
 use crate::edit::Release;
 use crate::state::Manifest;
@@ -19,14 +19,15 @@ use siltstone_base::{CheckpointId, ManifestId, SstId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The versions a process reads, and the checkpoints that cover them.
+/// The versions that a process reads, and the checkpoints that cover them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pins {
-    /// Oldest first; never empty. The last one covers the newest version, which is its last.
+    /// Oldest first; never empty. The last checkpoint covers the newest version, which is its last
+    /// one.
     held: Vec<Held>,
 }
 
-/// A checkpoint and the versions it covers, oldest first.
+/// A checkpoint and the versions that it covers, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
     checkpoint: CheckpointId,
@@ -34,7 +35,8 @@ struct Held {
 }
 
 impl Pins {
-    /// A process whose checkpoint `checkpoint` names `version`, the first one it reads.
+    /// For a process whose checkpoint `checkpoint` names `version`, the first version that it
+    /// reads.
     #[must_use]
     pub fn new(checkpoint: CheckpointId, version: Arc<Manifest>) -> Pins {
         Pins { held: vec![Held { checkpoint, versions: vec![version] }] }
@@ -56,7 +58,7 @@ impl Pins {
         self.held.iter().map(|held| held.checkpoint)
     }
 
-    /// Whether `state` has other tables than the newest version: it may be read only once a commit
+    /// Whether `state` has other tables than the newest version: it may be read only after a commit
     /// has pinned it.
     #[must_use]
     pub fn is_behind(&self, state: &Manifest) -> bool {
@@ -65,8 +67,8 @@ impl Pins {
         state.id > newest.id && ids(state) != ids(newest)
     }
 
-    /// Forgets every version but the newest that nobody reads any more. A version that `is_read`
-    /// denied once is never read again.
+    /// Forgets every version, except the newest, that is no longer read. After `is_read` has
+    /// returned false for a version, that version must never be read again.
     pub fn forget_unread(&mut self, is_read: impl Fn(ManifestId) -> bool) {
         let newest = self.newest().map(|version| version.id).unwrap_or_default();
         for held in &mut self.held {
@@ -74,14 +76,14 @@ impl Pins {
         }
     }
 
-    /// Whether some checkpoint covers nothing any more: a commit should let it go.
+    /// Whether a checkpoint covers no version any more, so that a commit should release it.
     #[must_use]
     pub fn has_unread(&self) -> bool {
         self.held.iter().any(|held| held.versions.is_empty())
     }
 
-    /// What a commit releases. One that adds a checkpoint (`replaces`) takes over whatever it can;
-    /// another only lets go of what covers nothing.
+    /// The releases for a commit. A commit that adds a checkpoint (`replaces`) replaces as many
+    /// checkpoints as possible; any other only releases checkpoints that cover no version.
     #[must_use]
     pub fn releases(&self, replaces: bool) -> Vec<Release> {
         let goes = |held: &&Held| replaces || held.versions.is_empty();
@@ -93,8 +95,9 @@ impl Pins {
         self.held.iter().filter(goes).map(release).collect()
     }
 
-    /// A commit that carried [`Pins::releases`] is in effect in `state`. `added`: the checkpoint it
-    /// added, and the version which that one names: what may be read from now on.
+    /// A commit with the releases of [`Pins::releases`] is in effect in `state`. `added`: the
+    /// checkpoint that it added, and the version that this checkpoint names, which may be read from
+    /// now on.
     pub fn committed(&mut self, state: &Manifest, added: Option<(CheckpointId, Arc<Manifest>)>) {
         let present = |id: CheckpointId| state.checkpoint(id).is_some();
         let Some((checkpoint, version)) = added else {

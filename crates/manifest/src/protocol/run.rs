@@ -1,5 +1,5 @@
-//! Where the run of manifests ends that begins above the boundary (rule E1): its last number is the
-//! newest manifest's.
+//! Finds the end of the run of manifests that begins above the boundary (rule E1): its last number
+//! is the newest manifest.
 //!
 //! ```text
 //! listed: ids, boundary ─► none follows it ─► read what begins a run, the last first ─┐
@@ -11,10 +11,10 @@
 use crate::state::Manifest;
 use siltstone_base::ManifestId;
 
-/// Finds it.
+/// Finds the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndOfRun {
-    /// What was listed, ascending.
+    /// The ids in the listing, ascending.
     ids: Vec<ManifestId>,
     boundary: ManifestId,
     phase: RunPhase,
@@ -22,11 +22,11 @@ pub struct EndOfRun {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RunPhase {
-    /// Which of these begins the count, the last one being asked.
+    /// The possible first manifests of the count; the last one is being read.
     Begins(Vec<ManifestId>),
-    /// What follows the first.
+    /// Reads the first manifest for the number that follows it.
     First,
-    /// Whether the number after the end is there.
+    /// Asks whether the number after the end exists.
     Beyond {
         end: ManifestId,
         next: ManifestId,
@@ -34,27 +34,28 @@ enum RunPhase {
     Done(Option<ManifestId>),
 }
 
-/// What [`EndOfRun`] wants.
+/// The next step of [`EndOfRun`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunAction {
     /// Read this manifest.
     Read(ManifestId),
-    /// Ask whether this manifest is there.
+    /// Ask whether this manifest exists.
     Ask(ManifestId),
-    /// The run ends here; at the boundary where there is none. `None` when the first manifest,
-    /// which says what follows it, was freed since it was listed: a boundary says so by now.
+    /// The run ends here; at the boundary if there is no run. `None` if the first manifest, which
+    /// contains the number that follows it, was freed since it was listed; a boundary then shows
+    /// that.
     Done(Option<ManifestId>),
 }
 
 impl EndOfRun {
-    /// By what a listing showed: ids, ascending, and the boundary.
+    /// For the ids, ascending, and the boundary of a listing.
     #[must_use]
     pub fn new(ids: Vec<ManifestId>, boundary: ManifestId) -> EndOfRun {
         let end = run_end(&ids, boundary);
         let mut run = EndOfRun { ids, boundary, phase: RunPhase::First };
         if end == boundary {
-            // A boundary of a database that stood here before, and perhaps manifests of it: this
-            // one counts from beyond all that.
+            // A boundary, and perhaps manifests, of an earlier database at this location: the
+            // numbers of this one begin above them.
             run.ask_begins(run_starts(&run.ids, boundary));
         } else {
             run.ends_at(end);
@@ -62,7 +63,7 @@ impl EndOfRun {
         run
     }
 
-    /// What to do now.
+    /// The next step.
     #[must_use]
     pub fn action(&self) -> RunAction {
         match &self.phase {
@@ -110,7 +111,7 @@ impl EndOfRun {
         }
     }
 
-    /// So far as is known.
+    /// The end as far as it is known.
     fn ends_at(&mut self, end: ManifestId) {
         if end == ManifestId::FIRST && self.boundary < end {
             self.phase = RunPhase::First;
@@ -128,7 +129,7 @@ impl EndOfRun {
     }
 }
 
-/// The ids above `from`, in `ids`, ascending, that follow on none.
+/// The ids above `from` in `ids`, ascending, that do not directly follow another one.
 fn run_starts(ids: &[ManifestId], from: ManifestId) -> Vec<ManifestId> {
     let (mut before, mut starts) = (from, Vec::new());
     for id in ids.iter().copied().skip_while(|id| *id <= from) {
@@ -140,8 +141,8 @@ fn run_starts(ids: &[ManifestId], from: ManifestId) -> Vec<ManifestId> {
     starts
 }
 
-/// Where the run of numbers without a gap that follows `from` ends in `ids`, ascending; `from`
-/// where none does.
+/// The end of the run of consecutive numbers directly after `from` in `ids`, ascending; `from` if
+/// there is none.
 pub(super) fn run_end(ids: &[ManifestId], from: ManifestId) -> ManifestId {
     let above = ids.iter().copied().skip_while(|id| *id <= from);
     above.fold(from, |end, id| if id == end.next() { id } else { end })

@@ -1,4 +1,5 @@
-//! A store of one value and drivers that run a machine to its end, for the tests of this folder.
+//! An in-memory store and drivers that run a step function to its end, for the tests of this
+//! folder.
 
 use super::{
     Commit, CommitAction, Failure, Listing, ManifestAnswer, ManifestRequest, OpenAction,
@@ -13,14 +14,14 @@ use siltstone_base::{AttemptId, Epoch, ManifestId, PutOutcome, Seq, WalId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects under one root. Equal manifests count as one attempt.
+/// The objects under one root. Equal manifests count as one attempt.
 #[derive(Clone, Debug)]
 pub(super) struct TinyStore {
     pub(super) manifests: BTreeMap<ManifestId, Arc<Manifest>>,
     pub(super) manifest_boundary: ManifestId,
     pub(super) wal: BTreeMap<WalId, WalSeen>,
     pub(super) wal_boundary: WalId,
-    /// Requests served.
+    /// Number of requests served.
     pub(super) requests: usize,
 }
 
@@ -85,7 +86,8 @@ impl TinyStore {
     }
 
     pub(super) fn data(&mut self, id: u64, epoch: u64) {
-        // As late as the window allows: what is W back was committed, and nothing is said of later.
+        // With the smallest allowed watermark: the id W back was committed, and no later one is
+        // known.
         let newest = self.newest();
         let record = newest.writers.iter().find(|writer| writer.epoch == Epoch(epoch));
         let window = record.map_or(MAX_PARALLEL_WRITES, |record| record.max_parallel_writes);
@@ -94,13 +96,13 @@ impl TinyStore {
         assert_eq!(outcome, PutOutcome::Committed);
     }
 
-    /// What the collector does: the boundary first, then the manifests below it.
+    /// Acts as the collector: creates the boundary, then deletes the manifests below it.
     pub(super) fn free_manifests(&mut self, boundary: u64) {
         self.manifest_boundary = ManifestId(boundary);
         self.manifests.retain(|id, _| id.get() > boundary);
     }
 
-    /// As the collector: below the replay point, kept fences stay.
+    /// Acts as the collector: deletes the WAL below the replay point; kept fences stay.
     pub(super) fn free_wal(&mut self) {
         let newest = self.newest();
         self.wal_boundary = newest.replay_from.minus(1);
@@ -123,7 +125,7 @@ impl TinyStore {
         }
     }
 
-    /// Commits that change nothing that matters, so that ids grow.
+    /// Commits edits without relevant changes, so that ids grow.
     pub(super) fn grow(&mut self, commits: u64) {
         for _ in 0..commits {
             let newest = self.newest();
@@ -132,7 +134,7 @@ impl TinyStore {
         }
     }
 
-    /// One request of an opener.
+    /// Performs one request of an opener.
     pub(super) fn step(&mut self, open: &mut OpenWriter) {
         match open.action() {
             OpenAction::Request(request) => open.on_answer(self.serve(request)),
@@ -183,13 +185,13 @@ impl TinyStore {
         self.finish(&mut open)
     }
 
-    /// The writer's commit "everything below `replay_from` is in tables", with the fences it must
+    /// Commits a flush of everything below `replay_from`, with the fences that the writer must
     /// keep.
     pub(super) fn flush(&mut self, writer: &Recovered, replay_from: u64) {
         self.flush_seen(writer, replay_from, 0);
     }
 
-    /// The same of a writer whose log has come to `last_seen`.
+    /// As [`TinyStore::flush`], for a writer whose log has reached `last_seen`.
     pub(super) fn flush_seen(&mut self, writer: &Recovered, replay_from: u64, last_seen: u64) {
         let newest = self.newest();
         let flush = FlushL0 {

@@ -1,19 +1,19 @@
-//! What a writer may send, and what it may acknowledge (rules F3, F6).
+//! Which WAL objects a writer may send, and which it may acknowledge (rules F3, F6).
 //!
 //! ```text
 //! ids:  … 7  8  9 │10  11  12  13 │14
 //!       committed │ C   ?   C   ? │
 //!            prefix ┘             └ may go out once 10 is committed (W = 4)
 //! ```
-//! Id i goes out only once every id up to i - W is committed, and an acknowledgement only once
-//! every smaller id is. So a fence at n stops everything above it, and what is under way above it
-//! lies below n + W.
+//! Id i is sent only after every id up to i - W is committed, and it is acknowledged only after
+//! every smaller id is committed. So a fence at n stops every id above it, and the ids in flight
+//! above it are below n + W.
 
 use super::{Failure, WalSeen};
 use crate::rules::{Rule, Rules};
 use siltstone_base::{Epoch, PutOutcome, WalId};
 
-/// A writer's window over the WAL.
+/// The window of a writer over the WAL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WalWindow {
     epoch: Epoch,
@@ -29,7 +29,7 @@ pub struct WalWindow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Slot {
     state: State,
-    /// Some try of it ended Unknown: it may have landed long ago, been recovered and been freed.
+    /// A try has ended Unknown: the object may have landed, been recovered and been freed.
     ambiguous: bool,
 }
 
@@ -37,36 +37,37 @@ struct Slot {
 enum State {
     UnderWay,
     Committed,
-    /// Ours is there, after an unknown try; the boundary must say that the slot was not freed.
+    /// Our object exists after an unknown try; a listing of the boundary must show that the slot
+    /// was not freed.
     PerhapsAgain,
-    /// Somebody else's is there; the boundary must say whether that means anything.
+    /// Another object exists; a listing of the boundary must show whether it counts.
     Taken(WalSeen),
 }
 
-/// What a writer does next.
+/// The next step of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowEvent {
-    /// The object is durable: wake who waits for it. Comes in id order.
+    /// The object is durable: wake its waiters. Events come in order of id.
     Acknowledged(WalId),
     /// Send the same bytes, with the same attempt id, to the same name again.
     Retry(WalId),
-    /// List the WAL's boundary and report it by [`WalWindow::on_boundary`].
+    /// List the boundary of the WAL and report it by [`WalWindow::on_boundary`].
     CheckBoundary(WalId),
-    /// A newer writer has taken over. Wake every waiter with Fenced; nothing is acknowledged after.
+    /// A newer writer has taken over. Wake every waiter with Fenced; no later id is acknowledged.
     Fenced {
-        /// Its epoch, where it showed itself.
+        /// Its epoch, if known.
         by: Option<Epoch>,
-        /// An id whose bytes are certainly nowhere, when there is one: a stranger has its name, and
-        /// the name was never freed. Nobody is promised this; it serves checks and traces.
+        /// An id whose bytes are certainly not stored, if there is one: another object has its
+        /// name, and the name was never freed. Only for checks and traces.
         lost: Option<WalId>,
     },
-    /// Something else ended the writer.
+    /// The writer ended for another reason.
     Failed(Failure),
 }
 
 impl WalWindow {
-    /// For the writer of `epoch`, whose first id is `first` (its fence's `next_id`) and who claimed
-    /// with `width` as `max_parallel_writes`.
+    /// For the writer of `epoch`, with the first id `first` (the `next_id` of its fence) and with
+    /// `width` as its claimed `max_parallel_writes`.
     #[must_use]
     pub fn new(epoch: Epoch, first: WalId, width: u64, rules: Rules) -> WalWindow {
         let prefix = first.minus(1);
@@ -85,14 +86,14 @@ impl WalWindow {
         (self.ended.is_none() && (counted as u64) < self.width).then_some(next)
     }
 
-    /// Takes the id of [`WalWindow::may_send`]: its first try goes out now.
+    /// Takes the id of [`WalWindow::may_send`]: its first try is sent now.
     pub fn send(&mut self) -> Option<WalId> {
         let id = self.may_send()?;
         self.sent.push(Slot { state: State::UnderWay, ambiguous: false });
         Some(id)
     }
 
-    /// What became of a try of `id`. `Lost` says what is there instead.
+    /// The outcome of a try of `id`. `Lost` contains the object that exists instead.
     pub fn on_outcome(&mut self, id: WalId, outcome: PutOutcome<WalSeen>) -> Vec<WindowEvent> {
         let checked = self.rules.has(Rule::CheckWalConflict);
         if self.ended.is_some() {
@@ -121,15 +122,15 @@ impl WalWindow {
         }
     }
 
-    /// The largest WAL boundary, by a listing that began after the [`WindowEvent::CheckBoundary`]
-    /// of this id was given: an older listing does not show what it is asked for.
+    /// The largest WAL boundary, from a listing that began after the [`WindowEvent::CheckBoundary`]
+    /// of this id: an older listing is not sufficient.
     pub fn on_boundary(&mut self, id: WalId, boundary: WalId) -> Vec<WindowEvent> {
         if self.ended.is_some() {
             return Vec::new();
         }
         match self.slot_mut(id).map(|slot| slot.state) {
-            // Only what a newer writer has put into tables is freed: it has taken over, and what
-            // became of this id cannot be known any more.
+            // Only ids whose rows a newer writer has put into tables are freed: that writer has
+            // taken over, and the outcome of this id cannot be known any more.
             Some(State::PerhapsAgain | State::Taken(_)) if id <= boundary => {
                 self.end(Failure::Fenced { by: None }, None)
             }
@@ -139,7 +140,7 @@ impl WalWindow {
         }
     }
 
-    /// A newer writer showed itself elsewhere: in the manifest (rule F7).
+    /// A newer writer was found elsewhere: in the manifest (rule F7).
     pub fn on_overtaken(&mut self, by: Epoch) -> Vec<WindowEvent> {
         if self.ended.is_some() {
             return Vec::new();
@@ -147,13 +148,13 @@ impl WalWindow {
         self.end(Failure::Fenced { by: Some(by) }, None)
     }
 
-    /// Every id up to here is committed, and acknowledged.
+    /// Every id up to this one is committed and acknowledged.
     #[must_use]
     pub fn committed(&self) -> WalId {
         self.prefix
     }
 
-    /// Whether the outcome of everything sent is known, and good: what a clean close needs.
+    /// Whether the outcome of everything sent is known and successful: required for a clean close.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.ended.is_none() && self.sent.is_empty()
@@ -190,16 +191,16 @@ impl WalWindow {
         events
     }
 
-    /// A stranger has the name for good.
+    /// Another object has the name permanently.
     fn lose(&mut self, id: WalId, seen: WalSeen) -> Vec<WindowEvent> {
         match seen {
             WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } if epoch > self.epoch => {
                 self.end(Failure::Fenced { by: Some(epoch) }, Some(id))
             }
             WalSeen::Foreign => self.end(Failure::Foreign(id), None),
-            // Met, then gone: freed under us.
+            // It existed, then was freed.
             WalSeen::Absent | WalSeen::Vanished => self.end(Failure::Fenced { by: None }, None),
-            // An older writer's object, or a second one of this epoch (rule F3).
+            // An object of an older writer, or a second one of this epoch (rule F3).
             WalSeen::Data { .. } | WalSeen::Fence { .. } => self.end(Failure::Impossible(id), None),
         }
     }

@@ -1,14 +1,14 @@
-//! Databases that ingest jobs may come behind (RFC 0043, rule P6), as a manifest carries it: a
-//! feature that whoever commits must know, and an extension, since version 1 of the format has no
-//! field for it.
+//! The encoding of databases that accept ingest jobs behind all other data (RFC 0043, rule P6). It
+//! is a feature that every committer must know, and an extension, because version 1 of the format
+//! has no field for it.
 //!
 //! ```text
 //!  0  1  version: 1
-//!  1  8  how many numbers such jobs have taken, little-endian
+//!  1  8  sequence numbers assigned to such jobs, little-endian
 //! ```
 //!
-//! Of such a database the history begins at 2^40, so that each layer of such a job has a number
-//! below all that was there, and the runs below 2^16 are left for their tables.
+//! The history of such a database begins at 2^40, so that every layer of such a job gets a sequence
+//! number below all other data. The runs below 2^16 are reserved for their tables.
 
 use super::Manifest;
 use crate::features::{Features, INGEST_BEHIND};
@@ -19,18 +19,19 @@ use siltstone_base::{Error, Result, Seq};
 /// Name of the extension.
 const NAME: &str = "siltstone.ingest-behind";
 const VERSION: u8 = 1;
-/// The version of Siltstone that brought such databases.
+/// The version of Siltstone that introduced such databases.
 const SINCE: &str = "0.1.0";
 
-/// What the first batch of a database comes after that jobs may come behind: below it are numbers
-/// for as many layers.
+/// The sequence number before the first batch of a database that accepts such jobs: the numbers
+/// below it are assigned to the layers of such jobs.
 pub const HISTORY_BEGINS: Seq = Seq(1 << 40);
-/// Runs of such a database below this are for what comes behind: so many layers that share a key
-/// with what lies below them find a run of their own.
+/// Runs below this id are reserved for such jobs. So many layers that share a key with older layers
+/// can each get a run of their own.
 pub const RESERVED_RUNS: u32 = 1 << 16;
 
 impl Manifest {
-    /// The first manifest of a new database, as one that jobs may come behind.
+    /// This first manifest of a new database, for a database that accepts jobs behind all other
+    /// data.
     #[must_use]
     pub fn allowing_behind(mut self) -> Manifest {
         self.features.name_for_committers(INGEST_BEHIND, SINCE);
@@ -39,8 +40,8 @@ impl Manifest {
         self
     }
 
-    /// As [`Manifest::allowing_behind`], with what was taken, where `source` is such a database: of
-    /// one that takes over its tables, with their runs and numbers.
+    /// As [`Manifest::allowing_behind`], with the count of `source`, if `source` is such a
+    /// database: for a database that takes over its tables with their runs and sequence numbers.
     #[must_use]
     pub(crate) fn behind_as(self, source: &Manifest) -> Manifest {
         match source.behind {
@@ -49,20 +50,20 @@ impl Manifest {
         }
     }
 
-    /// The oldest run that is not left for what comes behind.
+    /// The oldest run that is not reserved for jobs behind all other data.
     #[must_use]
     pub fn first_run(&self) -> u32 {
         if self.behind.is_some() { RESERVED_RUNS } else { 0 }
     }
 
-    /// The run that everything may sink to.
+    /// The run to which all data may sink.
     #[must_use]
     pub fn last_run(&self) -> u32 {
         self.runs.last().map_or(self.first_run(), |run| run.id)
     }
 
-    /// The number of the next layer that comes behind; `None` where none may come, or all were
-    /// given.
+    /// The sequence number for the next layer behind all other data; `None` if the database does
+    /// not accept such jobs, or all numbers were assigned.
     #[must_use]
     pub fn next_behind(&self) -> Option<Seq> {
         let next = HISTORY_BEGINS.get().checked_sub(self.behind?.checked_add(1)?)?;
@@ -70,15 +71,15 @@ impl Manifest {
     }
 }
 
-/// `features` as they are stored, where `taken` numbers are.
+/// Adds the extension to `features`, with `taken` assigned numbers.
 pub(crate) fn onto(taken: u64, features: &Features) -> Features {
     features.with_extension(NAME, encode(taken))
 }
 
-/// Takes it out of what was stored.
+/// Removes the extension from `features` and decodes it.
 ///
 /// # Errors
-/// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
+/// Corruption for invalid bytes; Unsupported for data of a newer version.
 pub(crate) fn out_of(features: &mut Features) -> Result<Option<u64>> {
     features.take_extension(NAME).map(|value| decode(&value)).transpose()
 }

@@ -1,5 +1,5 @@
-//! Ingests whose originals a change feed still reads (RFC 0041, rule W4), as a manifest carries
-//! them: an extension, since version 1 of the format has no field for them.
+//! The encoding of ingests whose source tables a change feed still reads (RFC 0041, rule W4). It is
+//! an extension, because version 1 of the format has no field for it.
 //!
 //! ```text
 //!  0  1  version: 1
@@ -20,35 +20,35 @@ const VERSION: u8 = 1;
 const KIND_JOB: u8 = 0;
 const KIND_TABLE: u8 = 1;
 
-/// An ingest that was installed while somebody held the log, and that not every holder has passed:
-/// what it was made of stays.
+/// An ingest that was installed while a consumer held the log, and that not every holder has passed
+/// yet: its source tables are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FedIngest {
     /// The last sequence number of its entries.
     pub seq: Seq,
-    /// What stays.
+    /// The source tables.
     pub source: FedSource,
 }
 
-/// What an ingest was made of.
+/// The source of an ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FedSource {
-    /// What a job staged.
+    /// The objects staged by a job.
     Job(JobId),
     /// A table of a large batch.
     Table(SstId),
 }
 
 impl FedIngest {
-    /// `features` as they are stored with these.
+    /// Adds the extension to `features`.
     pub(crate) fn onto(fed: &[FedIngest], features: &Features) -> Features {
         features.with_extension(NAME, encode(fed))
     }
 
-    /// Takes them out of what was stored.
+    /// Removes the extension from `features` and decodes it.
     ///
     /// # Errors
-    /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
+    /// Corruption for invalid bytes; Unsupported for data of a newer version.
     pub(crate) fn out_of(features: &mut Features) -> Result<Vec<FedIngest>> {
         features.take_extension(NAME).map_or_else(|| Ok(Vec::new()), |value| decode(&value))
     }

@@ -1,5 +1,5 @@
-//! Applications that were forgotten (rule N11), as a manifest carries them: an extension, since
-//! version 1 of the format has no field for it, beside a feature that whoever commits must know.
+//! The encoding of forgotten applications (rule N11). It is an extension, because version 1 of the
+//! format has no field for it, beside a feature that every committer must know.
 //!
 //! ```text
 //!  0  1  version: 1
@@ -8,9 +8,10 @@
 //! 17  4  number of names; of each: when it was forgotten (8), length (4), name
 //! ```
 //!
-//! What a job of a forgotten application brought is known by nothing, once a later version's record
-//! had taken the place of its own. So whoever stages a job writes down how many applications had
-//! been forgotten by then, and one that began before its own was is refused for good.
+//! An application has one record, of its last version, which replaces the record of an earlier
+//! job. Once it is forgotten, no process knows whether such a job was installed. So a job records
+//! how many applications had been forgotten when it began, and a job that began before its own
+//! application was forgotten is refused permanently.
 
 use crate::features::Features;
 use bytes::Bytes;
@@ -20,23 +21,24 @@ use siltstone_base::{Error, Result};
 /// Name of the extension.
 const NAME: &str = "siltstone.forgotten-apps";
 const VERSION: u8 = 1;
-/// Applications of which it is known when each was forgotten. Of earlier ones the latest counts for
-/// all: a job of any application that began before so many others were forgotten is staged anew.
+/// Number of applications for which the time of forgetting is recorded. For earlier ones the latest
+/// of these times is used for all applications: a job of any application that began before it must
+/// be staged again.
 pub const MOST_FORGOTTEN: usize = 64;
 
 /// Which applications were forgotten, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ForgottenApps {
-    /// How many were, ever. A job knows how many it was when it began.
+    /// Number of applications forgotten so far. A job records this number when it begins.
     pub count: u64,
-    /// Of a job that began before so many were, nobody knows what its application was told.
+    /// A job that began when fewer applications were forgotten cannot be checked any more.
     below: u64,
-    /// The last ones, the oldest first: the name, and `count` then.
+    /// The applications forgotten last, oldest first: the name, and `count` at that time.
     apps: Vec<(String, u64)>,
 }
 
 impl ForgottenApps {
-    /// Forgets one.
+    /// Forgets an application.
     pub(crate) fn add(&mut self, app: &str) {
         self.count += 1;
         self.apps.retain(|(name, _)| name != app);
@@ -47,28 +49,28 @@ impl ForgottenApps {
         }
     }
 
-    /// How many must have been forgotten when a job of `app` began that may be asked for.
+    /// The smallest `count` at the begin of a job of `app` with which the job may be requested.
     #[must_use]
     pub fn begins(&self, app: &str) -> u64 {
         let last = self.apps.iter().find(|(name, _)| name == app);
         last.map_or(self.below, |(_, at)| self.below.max(*at))
     }
 
-    /// Whether `app` was forgotten since `count` were, by what is known by name.
+    /// Whether `app` was forgotten after `count` applications were, as far as names are recorded.
     #[must_use]
     pub fn has(&self, app: &str, count: u64) -> bool {
         self.apps.iter().any(|(name, at)| name == app && *at > count)
     }
 
-    /// `features` as they are stored.
+    /// Adds the extension to `features`.
     pub(crate) fn onto(&self, features: &Features) -> Features {
         features.with_extension(NAME, self.encode())
     }
 
-    /// Takes it out of what was stored.
+    /// Removes the extension from `features` and decodes it.
     ///
     /// # Errors
-    /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
+    /// Corruption for invalid bytes; Unsupported for data of a newer version.
     pub(crate) fn out_of(features: &mut Features) -> Result<ForgottenApps> {
         let stored = features.take_extension(NAME);
         stored.map_or_else(|| Ok(ForgottenApps::default()), |value| ForgottenApps::decode(&value))

@@ -1,4 +1,4 @@
-//! Which numbers are part of the history that a state is of (RFC 0041, rule W6).
+//! Which sequence numbers belong to the history of a state (RFC 0041, rule W6).
 //!
 //! ```text
 //! first    1 … 40 … 60 ~~~ 100                     ~ undone
@@ -6,61 +6,62 @@
 //! T2          └─ cut 40 ──────────────────────────── 121 ~~~ 130
 //! T3                                 └─ cut 110 ────────────────── 131 …
 //! ```
-//! Numbers are given once, so each belongs to one history. `timelines` are those that the state
-//! goes on from: here T1 and T3, and of what was given 61 to 100 and 111 to 130 are no part of it.
+//! Sequence numbers are never reused, so each belongs to one history. `timelines` lists the
+//! histories that lead to the state: here T1 and T3. The numbers 61 to 100 and 111 to 130 do not
+//! belong to it.
 
 use super::{Manifest, Timeline};
 use siltstone_base::{Error, ErrorKind, ManifestId, Seq, TimelineId};
 
-/// What somebody has seen is no part of the history any more.
+/// Data that a reader has seen was undone by a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Undone {
-    /// The last number of it that still is. `None` where that is not known: the history itself was
-    /// left by a restore to before it began, or to beside it.
+pub struct HistoryUndone {
+    /// The last sequence number seen that is still part of the history. `None` if it is unknown: a
+    /// restore went to a state before the history began, or to another history.
     pub remains: Option<Seq>,
     /// The manifest of the restore.
     pub at: ManifestId,
 }
 
 impl Timeline {
-    /// Whether a history that goes on from this one lacks that number.
+    /// Whether a history that continues from this timeline lacks sequence number `seq`.
     #[must_use]
     pub fn lacks(&self, seq: Seq) -> bool {
         self.cut < seq && seq < self.begins
     }
 
-    /// Whether what follows `seq` is of this history or a later one.
+    /// Whether the numbers after `seq` belong to this history or a later one.
     fn has_begun(&self, seq: Seq) -> bool {
         self.begins <= seq.next()
     }
 }
 
 impl Manifest {
-    /// The history that goes on behind `seq`; `None`: the first one.
+    /// The history that continues after `seq`; `None`: the first one.
     #[must_use]
     pub fn history_behind(&self, seq: Seq) -> Option<TimelineId> {
         self.timelines.iter().rev().find(|one| one.has_begun(seq)).map(|one| one.id)
     }
 
-    /// What became of somebody who has seen everything up to `seq` of that history; `None`: all of
-    /// it is so still.
+    /// Whether data was undone that a reader has seen, if it has seen everything up to `seq` of the
+    /// history `timeline`; `None`: nothing was undone.
     #[must_use]
-    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<Undone> {
+    pub fn undone(&self, timeline: Option<TimelineId>, seq: Seq) -> Option<HistoryUndone> {
         let later = match timeline {
             None => self.timelines.as_slice(),
             Some(id) => {
                 let Some(at) = self.timelines.iter().position(|one| one.id == id) else {
-                    return Some(Undone { remains: None, at: self.restored_at() });
+                    return Some(HistoryUndone { remains: None, at: self.restored_at() });
                 };
                 self.timelines.get(at + 1..).unwrap_or_default()
             }
         };
         let by = later.iter().find(|one| one.lacks(seq))?;
-        Some(Undone { remains: Some(by.cut), at: by.manifest_id })
+        Some(HistoryUndone { remains: Some(by.cut), at: by.manifest_id })
     }
 }
 
-/// Whether nothing of the history lies between `seq` and `next`.
+/// Whether no number of the history lies between `seq` and `next`.
 #[must_use]
 pub fn follow_each_other(timelines: &[Timeline], mut seq: Seq, next: Seq) -> bool {
     while seq.next() < next {
@@ -70,12 +71,12 @@ pub fn follow_each_other(timelines: &[Timeline], mut seq: Seq, next: Seq) -> boo
     true
 }
 
-/// Whether who stands behind `seq`, in the history that `old` goes on from, stands in that of `new`
-/// as well.
+/// Whether a reader at `seq` in the history that `old` leads to is also in the history that `new`
+/// leads to.
 pub(crate) fn goes_on(old: &[Timeline], new: &[Timeline], seq: Seq) -> bool {
     let shared = old.iter().zip(new).take_while(|(left, right)| left.id == right.id).count();
     let mut own = old.iter().filter(|one| one.has_begun(seq)).count();
-    // One that left nothing out has moved nobody.
+    // A timeline that skipped no number does not affect a reader at its cut.
     let moved_nobody = |one: &Timeline| one.cut == seq && one.begins == seq.next();
     while own > shared && old.get(own - 1).is_some_and(moved_nobody) {
         own -= 1;
@@ -83,8 +84,8 @@ pub(crate) fn goes_on(old: &[Timeline], new: &[Timeline], seq: Seq) -> bool {
     own <= shared && !new.iter().skip(own).any(|one| one.lacks(seq))
 }
 
-impl From<Undone> for Error {
-    fn from(undone: Undone) -> Error {
+impl From<HistoryUndone> for Error {
+    fn from(undone: HistoryUndone) -> Error {
         let error = Error::new(
             ErrorKind::Expired,
             "the database was restored to before this place of the feed, and what was read \

@@ -1,14 +1,14 @@
-//! What a manifest holds of ingest jobs: those that wait, those that ended, and what applications
-//! brought.
+//! The parts of a manifest that belong to ingest jobs: pending jobs, ended jobs, and the last
+//! version of each application.
 
 use bytes::Bytes;
 use siltstone_base::{JobId, Seq, TimelineId, UnixMillis};
 
-/// Jobs that may wait at once (rule N9).
+/// Maximum number of pending jobs (rule N9).
 pub const MOST_PENDING: usize = 256;
-/// Ended jobs that are remembered (rule N10).
+/// Maximum number of ended jobs that are remembered (rule N10).
 pub const MOST_REMEMBERED: usize = 4096;
-/// Applications whose last version is recorded (rule N11).
+/// Maximum number of applications whose last version is recorded (rule N11).
 pub const MOST_APPS: usize = 4096;
 
 /// An ingest job that waits for the writer.
@@ -16,48 +16,48 @@ pub const MOST_APPS: usize = 4096;
 pub struct PendingIngest {
     /// The job, staged under `ingest/<job>/`.
     pub job: JobId,
-    /// When it was left here.
+    /// When it was requested.
     pub requested_at: UnixMillis,
-    /// Digest of what it brings: a request that is made again brings the same.
+    /// Digest of its content: a repeated request has the same content.
     pub digest: Bytes,
-    /// The application whose version it is, and the version.
+    /// The application and its version, if the job is a version of an application.
     pub app: Option<(String, u64)>,
     /// The timeline it was staged for; `None`: the first one.
     pub timeline: Option<TimelineId>,
 }
 
-/// An ingest job that ended, kept as long as a request of its could arrive.
+/// An ingest job that has ended, kept as long as a request of it could arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RememberedIngest {
     /// The job.
     pub job: JobId,
-    /// What became of it.
+    /// How it ended.
     pub outcome: IngestOutcome,
-    /// Why it was refused.
+    /// The reason of a refusal.
     pub reason: Option<String>,
 }
 
-/// What became of an ingest job.
+/// How an ingest job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IngestOutcome {
-    /// It is part of the database; its last sequence number.
+    /// It was installed; its last sequence number.
     Adopted(Seq),
     /// The writer refused it.
     Refused,
-    /// Whoever asked for it took that back.
+    /// The requester withdrew it.
     Withdrawn,
-    /// Something that this version has no word for: it ended.
+    /// An outcome that this version does not know: the job has ended.
     Other(u8),
 }
 
-/// The last version that an application brought.
+/// The last installed version of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IngestApp {
     /// Its name.
     pub app: String,
     /// The version.
     pub version: u64,
-    /// The job that brought it.
+    /// The job that contained it.
     pub job: JobId,
     /// The last sequence number of its entries.
     pub seq: Seq,

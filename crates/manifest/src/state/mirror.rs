@@ -1,8 +1,8 @@
-//! What the manifest of a mirror holds beside a state (RFC 0033): whose mirror it is, which export
-//! fills it, and what its head was made of.
+//! The parts of a manifest that belong to a mirror (RFC 0033): its source, the export that is
+//! filling it, and the origin of its head.
 //!
-//! It stands in an extension, and a feature says that whoever commits must know it: a program that
-//! does not would write to a mirror, and the next export would erase that.
+//! They are stored in an extension, and a feature says that every committer must know it: a program
+//! that does not would write to a mirror, and the next export would overwrite these writes.
 //!
 //! ```text
 //!  0  1 version, 1                    then, with flag 2:     then, with flag 4:
@@ -22,42 +22,42 @@ use siltstone_base::{
 
 /// The feature, and the extension.
 const NAME: &str = "mirror";
-/// The version of Siltstone that brought it.
+/// The version of Siltstone that introduced mirrors.
 const SINCE: &str = "0.1.0";
 const VERSION: u8 = 1;
 const OF_AN_IMPORT: u8 = 1;
 const HAS_JOB: u8 = 2;
 const HAS_HEAD: u8 = 4;
 
-/// A database that exports fill, and nobody writes to (rules X1 to X4).
+/// A database that is filled by exports and has no writer (rules X1 to X4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The database that is exported.
     pub source: DatabaseId,
-    /// Where it was, for people: a URL.
+    /// The URL of the source, for information.
     pub location: String,
-    /// Whether an import makes it, which promotes it at its end.
+    /// Whether it is filled by an import, which promotes it at its end.
     pub is_import: bool,
-    /// Identity of the newest exporter, random: an older one commits nothing any more (rule X2).
+    /// Identity of the newest exporter, random: an older exporter can no longer commit (rule X2).
     pub claim: AttemptId,
-    /// The folder that is being filled; it ends with the head that names what is in it.
+    /// The folder that is being filled, until a head references its objects.
     pub job: Option<JobId>,
-    /// What was exported last; `None` before the first export has ended.
+    /// The last exported state; `None` before the first export has ended.
     pub head: Option<MirrorHead>,
 }
 
-/// What a mirror's state was made of.
+/// The origin of the state of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MirrorHead {
     /// The manifest of the source.
     pub manifest: ManifestId,
-    /// The attempt that wrote it.
+    /// The attempt that wrote that manifest.
     pub attempt: AttemptId,
-    /// What was in that manifest's tables; the rows above it were in the log.
+    /// The `flushed_seq` of that manifest; later rows were in the log.
     pub flushed: Seq,
-    /// The last number of all.
+    /// The last sequence number.
     pub last_seq: Seq,
-    /// The source's history; none for the first.
+    /// The history of the source; none for the first history.
     pub timeline: TimelineId,
     /// The exporter that committed it.
     pub claim: AttemptId,
@@ -66,7 +66,7 @@ pub struct MirrorHead {
 }
 
 impl Mirror {
-    /// `features` as they are stored with this.
+    /// Adds the extension to `features`.
     pub(crate) fn onto(&self, features: &Features) -> Features {
         let mut stored = features.with_extension(NAME, self.encode());
         let (name, since) = (NAME.to_owned(), SINCE.to_owned());
@@ -74,10 +74,11 @@ impl Mirror {
         stored
     }
 
-    /// Takes it out of what was stored; `None` for a database that is no mirror.
+    /// Removes the extension from `features` and decodes it; `None` if the database is not a
+    /// mirror.
     ///
     /// # Errors
-    /// Corruption for bytes that no exporter wrote; Unsupported for those of a newer one.
+    /// Corruption for invalid bytes; Unsupported for data of a newer exporter.
     pub(crate) fn out_of(features: &mut Features) -> Result<Option<Mirror>> {
         let mut named = features.named.iter();
         let Some(feature) = named.position(|one| one.name == NAME) else { return Ok(None) };

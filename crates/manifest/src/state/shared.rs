@@ -1,22 +1,25 @@
-//! What a manifest holds for those who read along: leases, holds on the log, histories.
+//! The parts of a manifest that belong to readers and consumers: leases, holds on the log,
+//! timelines.
 
 use super::Manifest;
 use crate::rules::{Rule, Rules};
 use siltstone_base::{AttemptId, ManifestId, Seq, TimelineId, UnixMillis, WalId};
 use std::collections::BTreeSet;
 
-/// Leases that there may be at once (rule L1).
+/// Maximum number of leases (rule L1).
 pub const MOST_LEASES: usize = 32;
-/// Versions that leases may cover, all together: 24 bytes each in every manifest. Readers take up
-/// newer tables some 16 times in a lifetime, and each such version is there for two at most.
+/// Maximum number of leased versions in all leases: 24 bytes each in every manifest. Readers switch
+/// to newer tables about 16 times per lifetime, and each such version stays for at most two
+/// lifetimes.
 pub const MOST_LEASED: usize = 1024;
 
-/// Versions that readers share until a moment (rule L1). They pin manifests and tables, no WAL.
+/// Versions that readers share until an expiry (rule L1). They pin manifests and tables, but no
+/// WAL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// When it may be revoked.
     pub expires_at: UnixMillis,
-    /// What it covers, ascending; at least one.
+    /// The leased versions, ascending; at least one.
     pub versions: Vec<LeasedVersion>,
 }
 
@@ -25,18 +28,18 @@ pub struct Lease {
 pub struct LeasedVersion {
     /// Its number.
     pub manifest_id: ManifestId,
-    /// The attempt that wrote it; none while it is planned.
+    /// The attempt that wrote it; none while it is only planned.
     pub manifest_attempt: AttemptId,
 }
 
 impl Lease {
-    /// Whether it may be revoked at `now`.
+    /// Whether it has expired at `now` and may be revoked.
     #[must_use]
     pub fn expired_at(&self, now: UnixMillis) -> bool {
         self.expires_at <= now
     }
 
-    /// What it covers of version `id`.
+    /// The leased version `id`, if this lease covers it.
     #[must_use]
     pub fn version(&self, id: ManifestId) -> Option<LeasedVersion> {
         self.versions.iter().find(|version| version.manifest_id == id).copied()
@@ -44,15 +47,15 @@ impl Lease {
 }
 
 impl Manifest {
-    /// The lease that covers version `id`, when one is present: the latest, where there are more.
+    /// The lease that covers version `id`; if there are several, the one with the latest expiry.
     #[must_use]
     pub fn lease_of(&self, id: ManifestId) -> Option<&Lease> {
         let covering = self.leases.iter().filter(|lease| lease.version(id).is_some());
         covering.max_by_key(|lease| lease.expires_at)
     }
 
-    /// A leased version with the very tables of `version`, a state of this database up to this one,
-    /// and until when: of more than one the one that lasts longest (rule L2).
+    /// A leased version with the same tables as `version`, which is a state of this database up to
+    /// this one, and its expiry; if there are several, the one with the latest expiry (rule L2).
     #[must_use]
     pub fn leased_as(
         &self,
@@ -70,14 +73,14 @@ impl Manifest {
         same.max_by_key(|(one, until)| (*until, one.manifest_id))
     }
 
-    /// Versions that leases name, all together.
+    /// Number of versions in all leases.
     #[must_use]
     pub fn leased_versions(&self) -> usize {
         self.leases.iter().map(|lease| lease.versions.len()).sum()
     }
 
-    /// Manifests that present checkpoints and leases name. Those that since-leases cover follow
-    /// from [`Manifest::kept_from`].
+    /// Manifests that present checkpoints and leases name. Manifests covered by since-leases are
+    /// given by [`Manifest::kept_from`].
     #[must_use]
     pub fn pinned_versions(&self) -> BTreeSet<ManifestId> {
         let checkpoints = self.checkpoints.iter().map(|one| one.manifest_id);
@@ -91,7 +94,7 @@ impl Manifest {
         self.checkpoints.iter().any(|one| one.manifest_id == id) || self.lease_of(id).is_some()
     }
 
-    /// Whether a checkpoint, a lease or a hold may be revoked at `now`.
+    /// Whether a checkpoint, a lease or a hold has expired at `now`.
     #[must_use]
     pub fn has_expired(&self, now: UnixMillis) -> bool {
         let mut leases = self.leases.iter();
@@ -102,34 +105,34 @@ impl Manifest {
     }
 }
 
-/// A history that began with a restore, or with a clone.
+/// A history that began with a restore or a clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timeline {
     /// Its identity.
     pub id: TimelineId,
-    /// The last sequence number that counts of the history before.
+    /// The last sequence number of the previous history that is part of this one.
     pub cut: Seq,
     /// The first sequence number of its own.
     pub begins: Seq,
-    /// The manifest that it began with.
+    /// The manifest with which it began.
     pub manifest_id: ManifestId,
     /// When it began.
     pub began_at: UnixMillis,
 }
 
-/// A consumer's hold on the WAL (rules W3, W5).
+/// The hold of a change feed consumer on the WAL (rules W3, W5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// The consumer's name.
     pub name: String,
-    /// Which of those that ever had the name: larger is newer.
+    /// Distinguishes consumers that used the same name: larger is newer.
     pub generation: u64,
-    /// The first WAL id that it still needs.
+    /// The first WAL id that the consumer still needs.
     pub wal_from: WalId,
-    /// The last sequence number that it has seen.
+    /// The last sequence number that the consumer has seen.
     pub seq: Seq,
     /// When it may be revoked; `None`: never.
     pub expires_at: Option<UnixMillis>,
-    /// Bytes of WAL beyond which it may be revoked; `None`: no bound.
+    /// Bytes of WAL above which it may be revoked; `None`: no limit.
     pub most_bytes: Option<u64>,
 }

@@ -1,44 +1,44 @@
-//! Since-leases: every version from one on is kept until a moment (rules L7 to L9, RFC 0048).
+//! Since-leases: every version from one on is kept until an expiry (rules L7 to L9, RFC 0048).
 //!
 //! ```text
 //! versions      5   6   7   8   9   10 (newest)
 //! (6, 8:00)         └───────────────────────►
 //! (9, 8:10)                     └───────────►
 //! ```
-//! A later lease is there because it ends later, so both ascend. While one is present the
-//! collector leaves every manifest from its first version on, and whatever those name.
+//! A later lease also ends later, so both fields ascend. While a since-lease is present, the
+//! collector keeps every manifest from its first version on, and all objects that these reference.
 
 use super::{LeasedVersion, Manifest};
 use crate::rules::Rules;
 use siltstone_base::{ManifestId, UnixMillis};
 
-/// Since-leases that there may be at once. Readers add one per half life, and a collector drops
-/// them; without a collector the two that end first become one.
+/// Maximum number of since-leases. Readers add one per half lifetime, and a collector drops expired
+/// ones; without a collector the two that end first are merged into one.
 pub const MOST_SINCE_LEASES: usize = 16;
 
-/// Keeps every version from `from` on, with its tables, pending jobs and names, until it is
+/// Keeps every version from `from` on, with its tables, pending jobs and names, until the lease is
 /// dropped. It keeps no WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SinceLease {
-    /// The first version that it covers.
+    /// The first version covered.
     pub from: ManifestId,
     /// When a collector may drop it.
     pub expires_at: UnixMillis,
 }
 
-/// What keeps a version for readers.
+/// The lease that keeps a version for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cover {
-    /// The version that a point lease names; under a since-lease, the one that was asked for.
+    /// The version that a point lease names; for a since-lease, the version that was asked for.
     pub version: LeasedVersion,
-    /// Until when it lasts.
+    /// The expiry of the lease.
     pub until: UnixMillis,
     /// Whether it is a since-lease.
     pub is_since: bool,
 }
 
 impl SinceLease {
-    /// Whether a collector may drop it at `now`.
+    /// Whether it has expired at `now` and a collector may drop it.
     #[must_use]
     pub fn expired_at(&self, now: UnixMillis) -> bool {
         self.expires_at <= now
@@ -46,23 +46,23 @@ impl SinceLease {
 }
 
 impl Manifest {
-    /// The first version that a since-lease covers, when one is present: the boundary of manifests
-    /// stays below it.
+    /// The first version covered by a present since-lease: the boundary of manifests stays below
+    /// it.
     #[must_use]
     pub fn kept_from(&self) -> Option<ManifestId> {
         self.since_leases.iter().map(|lease| lease.from).min()
     }
 
-    /// Until when since-leases cover `version`.
+    /// The expiry until which since-leases cover `version`.
     #[must_use]
     pub fn covered_since(&self, version: ManifestId) -> Option<UnixMillis> {
         let covering = self.since_leases.iter().filter(|lease| lease.from <= version);
         covering.map(|lease| lease.expires_at).max()
     }
 
-    /// The lease under which `version`, a state of this database up to this one, is read. Of more
-    /// than one the one that lasts longest. A point lease on another version with the same tables
-    /// counts.
+    /// The lease under which `version`, a state of this database up to this one, is read; if there
+    /// are several, the one with the latest expiry. A point lease on another version with the same
+    /// tables counts.
     #[must_use]
     pub fn cover_of(&self, version: &Manifest, rules: Rules) -> Option<Cover> {
         let own = LeasedVersion { manifest_id: version.id, manifest_attempt: version.attempt };
@@ -76,10 +76,11 @@ impl Manifest {
     /// Covers this version and every later one until `until`, unless a present since-lease lasts as
     /// long.
     ///
-    /// Where there is no room the two that end first become one: from the first version of the
-    /// first, until the end of the second, so nobody's time is cut. A reader adds a lease only once
-    /// less than half a life of the others is left, and expiries are rounded to an eighth of a
-    /// life, so at most nine end within one life: the two that end first ended before.
+    /// If there is no room, the two leases that end first are merged into one: from the first
+    /// version of the first until the end of the second, so that no lease is shortened. A reader
+    /// adds a lease only if less than half a lifetime of the others is left, and expiries are
+    /// rounded to an eighth of a lifetime, so at most nine end within one lifetime: the two that
+    /// end first have expired before.
     pub(crate) fn cover_since(&mut self, until: UnixMillis) {
         if self.covered_since(self.id).is_some_and(|there| there >= until) {
             return;

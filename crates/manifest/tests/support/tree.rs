@@ -4,7 +4,7 @@
 use super::{empty, table};
 use bytes::Bytes;
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis};
-use siltstone_manifest::compaction::{CompactionScheduler, Group, Plan, Shaping, View, Work};
+use siltstone_manifest::compaction::{CompactionScheduler, Group, Plan, TableSizing, View, Work};
 use siltstone_manifest::{Edit, L0Entry, Manifest};
 
 /// Bytes of one row: 16 of key, 100 of value, 12 of the rest.
@@ -14,7 +14,7 @@ pub(crate) const ROW: u64 = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) state: Manifest,
-    pub(crate) shaping: Shaping,
+    pub(crate) shaping: TableSizing,
     /// Different keys there are; tables are even samples of those in their span.
     pub(crate) universe: f64,
     /// Bytes of flushes.
@@ -46,7 +46,7 @@ impl Tree {
         let mut state = empty();
         state.compactor_epoch = Epoch(1);
         state.compactor_claim = AttemptId(1);
-        let shaping = Shaping::default();
+        let shaping = TableSizing::default();
         let now = UnixMillis(0);
         Tree { state, shaping, universe, flushed: 0, compacted: 0, now, names: 0 }
     }

@@ -1,16 +1,16 @@
-//! Stretches of plain entries, merged by ranks alone.
+//! Runs of plain entries, merged by ranks alone.
 //!
 //! ```text
 //! source 0:  [12 15 31 | 40]      |: behind it an entry that is not plain, or the end of a block
 //! source 1:  [13 14 33 90]        taken: 12 13 14 15 31, then source 0 has to be moved
 //! source 2:  [70]
 //! ```
-//! Most entries of most databases are values that never expire and that every reader sees. Of
-//! those nothing has to be asked but which comes next: no tournament is replayed, no entry looked
-//! at twice, no key kept to be compared with the next. As long as ranks ascend strictly, keys
-//! differ. Where two are equal, or an entry is not plain, the merge goes on one by one.
+//! Most entries of most databases are values that never expire and that every reader sees. For
+//! these only the order matters: the tournament is not replayed, no entry is read twice, and no key
+//! is kept for a comparison with the next one. As long as ranks ascend strictly, keys differ. If
+//! two ranks are equal, or an entry is not plain, the merge continues entry by entry.
 
-use super::{Direction, Merge, Stand, State};
+use super::{Direction, Merge, SourcePosition, State};
 use crate::stretches::Plain;
 use siltstone_base::prefetch::prefetch;
 use siltstone_base::prefix::{head, shared_prefix};
@@ -44,7 +44,7 @@ struct Stretch {
 }
 
 /// One source's turn: it gives entries for as long as their ranks are the lowest.
-struct Turn<'a> {
+struct SourceTurn<'a> {
     ahead: &'a mut Ahead,
     /// The rank of its next entry.
     next: u64,
@@ -56,7 +56,7 @@ struct Turn<'a> {
     more: bool,
 }
 
-impl Turn<'_> {
+impl SourceTurn<'_> {
     #[inline(always)]
     fn take<'r>(
         &mut self,
@@ -129,7 +129,7 @@ impl<C: Cursor> Merge<C> {
             shared = shared_prefix(first, key);
         };
         for (number, source) in self.sources.iter().enumerate() {
-            if self.stands[number] != Stand::On {
+            if self.stands[number] != SourcePosition::On {
                 continue;
             }
             let plain = plain_below(source, seq, end);
@@ -145,7 +145,7 @@ impl<C: Cursor> Merge<C> {
         }
         let mut ranks = [u64::MAX; MOST_SOURCES];
         for (number, source) in self.sources.iter().enumerate() {
-            if self.stands[number] == Stand::On {
+            if self.stands[number] == SourcePosition::On {
                 ranks[number] = rank(source.user_key()?, shared);
             }
         }
@@ -176,7 +176,7 @@ impl<C: Cursor> Merge<C> {
             let (at, next, second) = lowest(&stretch.ranks[..count]);
             let (source, ahead) = (&self.sources[at], &mut stretch.ahead[at]);
             let from = ahead.taken;
-            let mut turn = Turn { ahead, next, floor, second, shared, more: true };
+            let mut turn = SourceTurn { ahead, next, floor, second, shared, more: true };
             match &columns[at] {
                 Some(columns) => {
                     turn.take(|row| columns.key(row), |row| columns.value(row), take)?;
@@ -209,8 +209,8 @@ impl<C: Cursor> Merge<C> {
                 source.pass(passed);
             }
         }
-        // The last entry's rank is below those of all that follow: it wins. Who is next is played
-        // out when the merge moves on.
+        // The last entry's rank is below those of all that follow: it wins. The next winner is
+        // determined when the merge moves on.
         if let Some(top) = self.tree.first_mut() {
             top.source = last;
         }

@@ -4,7 +4,10 @@ use crate::testing::{
     Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, put, scan,
     sorted, view,
 };
-use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention, SeenCover, SeenCovers};
+use crate::{
+    Covered, Direction, LookupStep, Merge, Resolve, Retain, Retention, VisibleDeleteSet,
+    VisibleDeletes,
+};
 use proptest::prelude::*;
 use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
 use std::sync::Arc;
@@ -35,13 +38,13 @@ fn range(start: &str, end: &str, seq: u64) -> Row {
 }
 
 /// What of these a read at `seq` sees, of any keys.
-fn covers<'c>(of: impl IntoIterator<Item = &'c [RangeDelete]>, seq: u64) -> Arc<SeenCovers> {
-    let seen = |ranges: &[RangeDelete]| SeenCover {
+fn covers<'c>(of: impl IntoIterator<Item = &'c [RangeDelete]>, seq: u64) -> Arc<VisibleDeleteSet> {
+    let seen = |ranges: &[RangeDelete]| VisibleDeletes {
         cover: Arc::new(Cover::of(ranges.to_vec())),
         above: Seq::NONE,
         until: Seq(seq),
     };
-    Arc::new(SeenCovers::new(of.into_iter().map(seen).collect(), None, None))
+    Arc::new(VisibleDeleteSet::new(of.into_iter().map(seen).collect(), None, None))
 }
 
 /// What a scan sees: the covers of all sources, laid over every source.
@@ -62,10 +65,10 @@ fn look_up(sources: &[Source], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>
         resolve.delete_older_than(Cover::of(source.ranges.clone()).at(key, Seq(seq)));
         for row in sorted(source.rows.clone()).iter().filter(|row| row.key == key) {
             match resolve.push(row.entry()).unwrap() {
-                Flow::Value => return Some(row.value.clone()),
-                Flow::Absent => return None,
-                Flow::Folded => return resolve.finish().unwrap(),
-                Flow::NeedOlder => {}
+                LookupStep::Value => return Some(row.value.clone()),
+                LookupStep::Absent => return None,
+                LookupStep::Folded => return resolve.finish().unwrap(),
+                LookupStep::NeedOlder => {}
             }
         }
         if resolve.is_deleted_below() {
@@ -264,9 +267,9 @@ fn a_read_sees_below_newer_range_deletes() {
 #[test]
 fn no_seek_goes_past_the_end_of_a_read() {
     let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"b", b"y", Seq(9))]));
-    let seen = SeenCover { cover, above: Seq::NONE, until: Seq::MAX };
+    let seen = VisibleDeletes { cover, above: Seq::NONE, until: Seq::MAX };
     let (start, end) = (Some("c".into()), Some("e".into()));
-    let covers = Arc::new(SeenCovers::new(vec![seen], start, end));
+    let covers = Arc::new(VisibleDeleteSet::new(vec![seen], start, end));
     let rows = ["a", "c", "d", "e", "z"].map(|key| put(key, 2, key)).to_vec();
     let mut covered = Covered::new(Rows::new(rows.clone()), Arc::clone(&covers), Seq(2));
     assert_eq!(covered.seek(b"d", Seq::MAX).unwrap(), Step::Ready);

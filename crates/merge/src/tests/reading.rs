@@ -4,7 +4,7 @@ use crate::testing::{
     Concatenate, Row, Rows, collect, concatenate, delete, driven, histories, model_get, model_scan,
     operand, put, scan, view,
 };
-use crate::{Direction, Flow, Merge, ReadView, Resolve, Visible};
+use crate::{Direction, LookupStep, Merge, ReadView, Resolve, Visible};
 use proptest::prelude::*;
 use siltstone_base::{Error, ErrorKind, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ fn look_up(history: &[Row], key: &[u8], view: &ReadView) -> Result<Option<Vec<u8
     versions.sort_by_key(|row| std::cmp::Reverse(row.seq));
     for row in versions {
         match resolve.push(row.entry())? {
-            Flow::Value => return Ok(Some(row.value.clone())),
-            Flow::Absent => return Ok(None),
-            Flow::Folded => break,
-            Flow::NeedOlder => {}
+            LookupStep::Value => return Ok(Some(row.value.clone())),
+            LookupStep::Absent => return Ok(None),
+            LookupStep::Folded => break,
+            LookupStep::NeedOlder => {}
         }
     }
     resolve.finish()

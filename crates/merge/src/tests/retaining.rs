@@ -3,7 +3,7 @@
 use crate::testing::{
     Pair, Row, Rows, concatenate, driven, histories, model_scan, put, scan, sorted, view,
 };
-use crate::{Direction, Merge, Retain, Retention, Visit};
+use crate::{Direction, Merge, Retain, Retention, VisitControl};
 use proptest::prelude::*;
 use siltstone_base::{ErrorKind, Kind, Result, Seq, Step, UnixMillis};
 
@@ -27,11 +27,11 @@ fn visited(mut retain: Retain<Merge<Rows>>, mut says: u64) -> Result<Vec<Row>> {
         let mut last = None;
         let step = retain.visit(|entry| {
             let said = match draw() {
-                0 => Visit::Leave,
-                1 => Visit::Enough,
-                _ => Visit::GoOn,
+                0 => VisitControl::Leave,
+                1 => VisitControl::Enough,
+                _ => VisitControl::GoOn,
             };
-            if said != Visit::Leave {
+            if said != VisitControl::Leave {
                 rows.push(Row::of(*entry));
             }
             last = Some((said, Row::of(*entry)));
@@ -40,11 +40,13 @@ fn visited(mut retain: Retain<Merge<Rows>>, mut says: u64) -> Result<Vec<Row>> {
         match (step, last) {
             (Step::End, _) => return Ok(rows),
             (Step::NeedBlock(_), _) => {}
-            (Step::Ready, Some((Visit::Leave, left))) => {
+            (Step::Ready, Some((VisitControl::Leave, left))) => {
                 assert!(retain.stands());
                 assert_eq!(retain.entry().map(Row::of), Some(left), "what is left is at hand");
             }
-            (Step::Ready, last) => assert!(matches!(last, Some((Visit::Enough, _))), "{last:?}"),
+            (Step::Ready, last) => {
+                assert!(matches!(last, Some((VisitControl::Enough, _))), "{last:?}")
+            }
         }
     }
 }

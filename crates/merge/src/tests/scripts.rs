@@ -18,8 +18,8 @@
 use super::deleting::Source;
 use crate::testing::{Row, Rows, collect, concatenate, driven, sorted};
 use crate::{
-    Covered, Direction, Flow, Merge, ReadView, Resolve, Retain, Retention, SeenCover, SeenCovers,
-    Visible,
+    Covered, Direction, LookupStep, Merge, ReadView, Resolve, Retain, Retention, Visible,
+    VisibleDeleteSet, VisibleDeletes,
 };
 use datadriven::{DataDrivenError, TestCase, walk};
 use siltstone_base::{
@@ -91,7 +91,7 @@ fn carried_out(case: &mut TestCase) -> Result<String, DataDrivenError> {
     Ok(if printed.is_empty() { "nothing\n".to_owned() } else { printed })
 }
 
-/// What is printed whatever blocks are lacking.
+/// The output, which must be the same for every set of missing blocks.
 fn same(print: impl Fn(u64) -> String) -> String {
     let [first, others @ ..] = LACKS.map(print);
     assert!(
@@ -206,12 +206,12 @@ fn retained(sources: &[Source], retention: &Retention, lacks: u64) -> String {
 
 /// What a reader sees going forward; going backward it is the same.
 fn scanned(sources: &[Source], view: &ReadView, bounds: &Bounds, lacks: u64) -> String {
-    let seen = sources.iter().map(|source| SeenCover {
+    let seen = sources.iter().map(|source| VisibleDeletes {
         cover: Arc::new(Cover::of(source.ranges.clone())),
         above: Seq::NONE,
         until: view.seq,
     });
-    let cover = Arc::new(SeenCovers::new(seen.collect(), None, None));
+    let cover = Arc::new(VisibleDeleteSet::new(seen.collect(), None, None));
     let pairs = |direction| {
         let covered = |source: &Source| {
             let rows = Rows::lacking(source.rows.clone(), lacks, lacks);
@@ -242,10 +242,10 @@ fn got(sources: &[Source], key: &[u8], view: &ReadView) -> String {
             resolve.delete_older_than(Cover::of(source.ranges.clone()).at(key, view.seq));
             for row in sorted(source.rows.clone()).iter().filter(|row| row.key == key) {
                 match resolve.push(row.entry())? {
-                    Flow::Value => return Ok(Some(row.value.clone())),
-                    Flow::Absent => return Ok(None),
-                    Flow::Folded => return resolve.finish(),
-                    Flow::NeedOlder => {}
+                    LookupStep::Value => return Ok(Some(row.value.clone())),
+                    LookupStep::Absent => return Ok(None),
+                    LookupStep::Folded => return resolve.finish(),
+                    LookupStep::NeedOlder => {}
                 }
             }
             if resolve.is_deleted_below() {

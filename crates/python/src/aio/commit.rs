@@ -1,4 +1,4 @@
-//! `siltstone.aio.Commit`: a write that was accepted; awaited, it is durable.
+//! `siltstone.aio.Commit`: an accepted write; awaiting it waits until it is durable.
 
 use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::commit::durability;
@@ -9,7 +9,8 @@ use futures::FutureExt;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// A write that was accepted. Awaited, it is durable. Dropping it cancels nothing.
+/// An accepted write. Awaiting it waits until the write is durable. Dropping it cancels
+/// nothing.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct AsyncCommit {
     held: Held<siltstone::Commit>,
@@ -36,24 +37,26 @@ impl AsyncCommit {
 
 #[pymethods]
 impl AsyncCommit {
-    /// Sequence number of the write's last operation: its place in the one history.
+    /// Sequence number of the last operation of the write: its position in the history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Whether the write is durable by now.
+    /// Whether the write is durable.
     #[getter]
     fn durable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Awaited, returns once the write is durable; has it sent at once if it was not.
+    /// When awaited, returns once the write is durable. If it is not durable yet, the writer
+    /// sends it at once.
     ///
-    /// :param timeout: None: the handle's deadline.
-    /// :raises Timeout: the write goes on, and may still become durable.
-    /// :raises Fenced, Closed: it will not be acknowledged.
-    /// :raises Denied: the store refuses the credentials; the write is tried again.
+    /// :param timeout: maximum wait; None: the deadline of the handle.
+    /// :raises Timeout: if the write is not durable in time. It continues, and may still become
+    ///     durable.
+    /// :raises Fenced, Closed: if the write will not be acknowledged.
+    /// :raises Denied: if the store refuses the credentials. The write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<Pending> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;

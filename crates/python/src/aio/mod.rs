@@ -1,13 +1,13 @@
-//! The part of `siltstone.aio` that is compiled (RFC 0013). The Python module `siltstone.aio` has
-//! the surface; each of its calls begins here, and is answered at once or with a [`Pending`].
+//! The compiled part of `siltstone.aio` (RFC 0013). The Python module `siltstone.aio` is the public
+//! interface; each of its calls begins here and returns its result at once or a [`Pending`].
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `port` | how an event loop hears of what completed: a socket and a table, one a loop |
+//! | `port` | notifies an event loop of completed calls: one socket and one table per loop |
 //! | `pending` | a call that waits, as an awaitable |
-//! | `commit` | a write that was accepted |
-//! | `reads`, `writes`, `transaction`, `open` | the verbs |
-//! | `scan` | batches of a scan's rows |
+//! | `commit` | an accepted write |
+//! | `reads`, `writes`, `transaction`, `open` | the methods |
+//! | `scan` | batches of the rows of a scan |
 
 pub(crate) mod commit;
 mod open;
@@ -20,7 +20,7 @@ mod writes;
 
 use pyo3::prelude::*;
 
-/// Adds what this part has to the module.
+/// Adds the items of this part to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<commit::AsyncCommit>()?;
     module.add_class::<pending::Pending>()?;

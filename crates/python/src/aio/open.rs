@@ -1,10 +1,10 @@
-//! Opening and ending handles, begun.
+//! Opening and closing handles without blocking.
 
 use crate::aio::pending::{First, Pending, Waits};
 use crate::checkpoint::{read_at, settled};
 use crate::database::Database;
 use crate::held::Held;
-use crate::open::{Arguments, Manner, env, text_of};
+use crate::open::{Arguments, OpenMode, env, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
@@ -14,13 +14,13 @@ use pyo3::types::PyDict;
 use siltstone::{Error, Occupancy};
 use std::sync::Arc;
 
-/// `open`. A database that nobody takes, since the wait was cancelled, is closed.
+/// Begins `open`. If the wait is cancelled, the opened database is closed.
 #[pyfunction]
 #[pyo3(signature = (url, manner, named, store_options, merge_operator))]
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
@@ -33,14 +33,14 @@ pub(crate) fn begin_open(
         Ok(Py::new(py, database)?.into_any())
     });
     if alone {
-        // Whoever opens next must not meet what nobody waits for.
+        // The next opener must not be fenced or refused by a handle that no caller waits for.
         return Ok(pending.or_given_up(move || occupancy.end()));
     }
-    // Others may have joined it.
+    // Other openers may share the handle, so a cancelled wait must not end it.
     Ok(pending)
 }
 
-/// `open_reader`.
+/// Begins `open_reader`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
 #[pyo3(signature = (url, named, store_options, provider, at, operator, described))]
@@ -76,7 +76,7 @@ pub(crate) fn begin_open_reader(
 
 #[pymethods]
 impl Reader {
-    /// `refresh`.
+    /// Begins `refresh`.
     fn _begin_refresh(&self, py: Python<'_>) -> PyResult<Pending> {
         let held = self.held(py)?;
         let process = held.process();
@@ -89,7 +89,7 @@ impl Reader {
         Ok(Pending::running(process, refresh, |py, ()| Ok(py.None())))
     }
 
-    /// `close`; `None` where there is nothing to wait for.
+    /// Begins `close`; `None` if there is nothing to wait for.
     fn _begin_close(&self) -> Option<Pending> {
         let held = self.take().filter(|held| !held.is_stale())?;
         let process = held.process();

@@ -1,7 +1,7 @@
-//! `Pending`: a call that waits, as an awaitable. It behaves as a coroutine does, so that
-//! `asyncio.create_task` takes it too.
+//! `Pending`: a call that waits, as an awaitable. It has the interface of a coroutine, so that
+//! `asyncio.create_task` accepts it too.
 
-use crate::aio::port::{Begun, Port};
+use crate::aio::port::{Port, WaitStart};
 use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
@@ -16,20 +16,20 @@ use pyo3::types::PyType;
 use siltstone::Result;
 use std::future::Future;
 
-/// Makes the Python object of an outcome. Run in the task that awaits.
+/// Makes the Python object of a result. Runs in the task that awaits.
 pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// What is waited for.
+/// A wait and what it waits for.
 pub(crate) struct Waits {
-    /// Polled on the loop's thread. It must wake once, when it is complete: work of many steps
-    /// goes through [`Process::run`].
+    /// Polled on the thread of the loop. It must wake once, when it is complete: work of several
+    /// steps runs on the runtime through [`Process::run`].
     pub(crate) work: BoxFuture<'static, Result<Finish>>,
-    /// Set for a wait until this is durable.
+    /// Set if the wait is for this commit to become durable.
     pub(crate) commit: Option<siltstone::Commit>,
 }
 
 impl Waits {
-    /// Waits for `work` and makes its output into an object.
+    /// Waits for `work` and converts its output to an object.
     pub(crate) fn new<T: Send + 'static>(
         work: impl Future<Output = Result<T>> + Send + 'static,
         finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
@@ -41,9 +41,9 @@ impl Waits {
     }
 }
 
-/// How a pending call begins, when it is first awaited.
+/// The state of a pending call when it is first awaited.
 pub(crate) enum First {
-    /// There is nothing to wait for.
+    /// The result is available.
     Ready(Finish),
     Waits(Waits),
 }
@@ -56,13 +56,13 @@ enum PendingState {
     Over,
 }
 
-/// A call of `siltstone.aio` that waits. Awaited once; `asyncio.create_task` takes it too.
-/// Dropping it, as a cancelled task does, ends the wait.
+/// A call of `siltstone.aio` that waits. It can be awaited once; `asyncio.create_task` accepts
+/// it too. Dropping it, as a cancelled task does, ends the wait.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct Pending {
     process: &'static Process,
     state: Mutex<PendingState>,
-    /// Called where the wait ends before its outcome was taken.
+    /// Called if the wait ends before its result was taken.
     given_up: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -77,13 +77,14 @@ impl Pending {
         Pending { process, state, given_up: Mutex::default() }
     }
 
-    /// Has `given_up` called where nobody waits any more, before the wait's end returns.
+    /// Sets a callback for a wait that ends without its result being taken. It runs before the end
+    /// of the wait returns.
     pub(crate) fn or_given_up(self, given_up: impl FnOnce() + Send + 'static) -> Pending {
         *self.given_up.lock() = Some(Box::new(given_up));
         self
     }
 
-    /// A call that is known to wait, at work on the runtime already.
+    /// A call that must wait; its work already runs on the runtime.
     pub(crate) fn running<T: Send + 'static>(
         process: &'static Process,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -93,7 +94,7 @@ impl Pending {
         Pending::later(process, move || First::Waits(waits))
     }
 
-    /// As [`Pending::running`], of work that goes on when the wait is cancelled.
+    /// As [`Pending::running`], but the work continues if the wait is cancelled.
     pub(crate) fn going_on<T: Send + 'static>(
         process: &'static Process,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -103,7 +104,7 @@ impl Pending {
         Pending::later(process, move || First::Waits(waits))
     }
 
-    /// One step: the asyncio future to wait for, or the outcome.
+    /// One step: returns the asyncio future to wait for, or the result.
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
         let outcome = match state {
@@ -112,8 +113,8 @@ impl Pending {
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;
                     match port.get().begin(py, &running, waits)? {
-                        Begun::Done(outcome) => outcome,
-                        Begun::Waiting(id, future) => {
+                        WaitStart::Done(outcome) => outcome,
+                        WaitStart::Waiting(id, future) => {
                             *self.state.lock() = PendingState::Waiting(port.unbind(), id);
                             return Ok(Step::Wait(future));
                         }
@@ -131,7 +132,7 @@ impl Pending {
         (outcome.raise(py)?)(py).map(Step::Done)
     }
 
-    /// Ends the wait. What was waited for goes on, unless only the wait kept it going.
+    /// Ends the wait. The work continues, unless it depends on the wait.
     fn stop(&self) {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
         let is_over = matches!(state, PendingState::Over);
@@ -151,7 +152,7 @@ enum Step {
 }
 
 impl Drop for Pending {
-    /// A task that was cancelled, or is gone, waits for nothing any more.
+    /// The task was cancelled or dropped, so the wait ends.
     fn drop(&mut self) {
         self.stop();
     }
@@ -171,14 +172,14 @@ impl Pending {
         match self.step(py)? {
             Step::Done(value) => Err(PyStopIteration::new_err((value,))),
             Step::Wait(future) => {
-                // How a task knows that this future is awaited, and by it.
+                // The attribute by which an asyncio task recognises that it awaits this future.
                 future.setattr(py, intern!(py, "_asyncio_future_blocking"), true)?;
                 Ok(future)
             }
         }
     }
 
-    /// One step of the wait.
+    /// Runs one step of the wait.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)
     }

@@ -1,4 +1,4 @@
-//! `Port`: how one event loop hears of what completed.
+//! `Port`: notifies one event loop of completed calls.
 //!
 //! ```text
 //!   engine thread                        event loop's thread
@@ -7,9 +7,9 @@
 //!     one byte, if none is under way ----> poll what was woken, complete its asyncio futures
 //! ```
 //!
-//! An engine thread never takes the interpreter lock: it notes a number and writes at most one
-//! byte. While that byte is under way, or what came with it is being looked at, nobody writes
-//! another: whatever completes together wakes the loop once.
+//! An engine thread never takes the interpreter lock: it records an id and writes at most one byte.
+//! While that byte is in the socket, or the loop handles the ids that came with it, no thread
+//! writes another byte: calls that complete together wake the loop once.
 
 use crate::aio::pending::{Finish, Waits};
 use crate::error;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What engine threads leave for the loop.
+/// Ids that engine threads leave for the loop.
 struct Inbox {
     mail: Mutex<Mail>,
     sender: UnixStream,
@@ -39,14 +39,14 @@ struct Inbox {
 
 #[derive(Default)]
 struct Mail {
-    /// Ids of waits that should be polled.
+    /// Ids of waits that must be polled.
     woken: Vec<u64>,
-    /// A byte is under way, or the loop is at work on what came.
+    /// A byte is in the socket, or the loop is handling the ids.
     signalled: bool,
 }
 
 impl Inbox {
-    /// What was woken since. Nothing: then the next wake sends a byte again.
+    /// The ids recorded since the last call. If there are none, the next wake writes a byte again.
     fn take(&self) -> Vec<u64> {
         let mut mail = self.mail.lock();
         if mail.woken.is_empty() {
@@ -57,14 +57,14 @@ impl Inbox {
 }
 
 /// The waker of one wait.
-struct Ticket {
+struct WaitTicket {
     id: u64,
     inbox: Arc<Inbox>,
-    /// Cleared when the wait is over: waking it is nothing any more.
+    /// Cleared when the wait is over: then waking it has no effect.
     live: AtomicBool,
 }
 
-impl Wake for Ticket {
+impl Wake for WaitTicket {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -76,22 +76,22 @@ impl Wake for Ticket {
         }
         mail.woken.push(self.id);
         if !std::mem::replace(&mut mail.signalled, true) {
-            // The only failure is that the port has gone with its loop: then nobody listens.
+            // The write fails only if the port was closed with its loop: then no reader is left.
             let _ = (&self.inbox.sender).write(&[0]);
         }
     }
 }
 
-/// One wait of the loop's tasks.
+/// A wait of a task of the loop.
 enum Entry {
     Waiting(PortWait),
-    /// Complete, and not yet taken by the task that waits.
+    /// Complete, but the result was not taken by the waiting task yet.
     Done(Held<Result<Finish>>),
 }
 
 struct PortWait {
     waits: Held<Waits>,
-    ticket: Arc<Ticket>,
+    ticket: Arc<WaitTicket>,
     future: Py<PyAny>,
 }
 
@@ -101,22 +101,22 @@ struct Table {
     entries: BTreeMap<u64, Entry>,
 }
 
-/// What polling came to.
+/// The result of polling a wait.
 enum PortPoll {
     Done(Result<Finish>),
     Pending(PortWait),
 }
 
-/// How beginning to wait ended.
-pub(crate) enum Begun {
-    /// It was complete when it was looked at.
+/// The result of beginning a wait.
+pub(crate) enum WaitStart {
+    /// It was complete at the first poll.
     Done(Result<Finish>),
-    /// The asyncio future that completes with it, and the number to take the outcome by.
+    /// The asyncio future that completes with it, and the id under which the result can be taken.
     Waiting(u64, Py<PyAny>),
 }
 
-/// One event loop's. The loop holds it, as the owner of a reader callback, and nobody else does
-/// for long: it goes when the loop is closed.
+/// The port of one event loop. The loop owns it through a reader callback, and no other object
+/// references it for long: it is dropped when the loop is closed.
 #[pyclass(frozen, weakref, module = "siltstone.aio")]
 pub(crate) struct Port {
     process: &'static Process,
@@ -126,10 +126,10 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// The running loop, and its port.
+    /// The running loop and its port.
     ///
     /// # Errors
-    /// RuntimeError where no loop runs; Unsupported for a loop that watches no descriptors.
+    /// RuntimeError if no loop is running; Unsupported if the loop cannot watch file descriptors.
     pub(crate) fn of_running_loop<'py>(
         py: Python<'py>,
         process: &'static Process,
@@ -139,8 +139,8 @@ impl Port {
         let running = RUNNING.get_or_try_init(py, || {
             py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind)
         })?;
-        // From loops to weak references of ports: a strong one would, through the futures in
-        // its table, keep its own loop.
+        // Maps loops to weak references of ports. A strong reference would keep the loop alive
+        // through the futures in the table of the port.
         let ports = PORTS.get_or_try_init(py, || {
             py.import("weakref")?.getattr("WeakKeyDictionary")?.call0().map(Bound::unbind)
         })?;
@@ -157,7 +157,7 @@ impl Port {
         Ok((running, port))
     }
 
-    /// Has `running` listen to a new port.
+    /// Registers a new port with `running`.
     fn listen<'py>(
         py: Python<'py>,
         process: &'static Process,
@@ -169,8 +169,8 @@ impl Port {
         let descriptor = receiver.as_raw_fd();
         let inbox = Arc::new(Inbox { mail: Mutex::default(), sender });
         let port = Bound::new(py, Port { process, inbox, receiver, table: Mutex::default() })?;
-        // In an empty context: the callback lives as long as the loop, and whatever task comes
-        // here first should not lend it its variables for that long.
+        // In an empty context: the callback lives as long as the loop, and must not keep the
+        // context variables of the task that happened to come here first.
         let context = py.import("contextvars")?.getattr("Context")?.call0()?;
         let (add, drain) = (running.getattr("add_reader")?, port.getattr("_drain")?);
         match context.call_method1("run", (add, descriptor, drain)) {
@@ -183,31 +183,31 @@ impl Port {
         }
     }
 
-    /// Begins to wait: polls once, and leaves what is not complete in the table.
+    /// Begins a wait: polls once, and stores it in the table if it is not complete.
     pub(crate) fn begin(
         &self,
         py: Python<'_>,
         running: &Bound<'_, PyAny>,
         waits: Waits,
-    ) -> PyResult<Begun> {
+    ) -> PyResult<WaitStart> {
         let future = running.call_method0(intern!(py, "create_future"))?.unbind();
         let mut table = self.table.lock();
         let id = table.next_id;
         table.next_id += 1;
         drop(table);
-        let ticket = Ticket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
+        let ticket = WaitTicket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
         let (waits, ticket) = (Held::new(self.process, waits), Arc::new(ticket));
         match self.poll(py, PortWait { waits, ticket, future })? {
-            PortPoll::Done(outcome) => Ok(Begun::Done(outcome)),
+            PortPoll::Done(outcome) => Ok(WaitStart::Done(outcome)),
             PortPoll::Pending(waiting) => {
                 let future = waiting.future.clone_ref(py);
                 self.table.lock().entries.insert(id, Entry::Waiting(waiting));
-                Ok(Begun::Waiting(id, future))
+                Ok(WaitStart::Waiting(id, future))
             }
         }
     }
 
-    /// The outcome of a wait that is complete.
+    /// Takes the result of a complete wait.
     pub(crate) fn take(&self, py: Python<'_>, id: u64) -> PyResult<Option<Result<Finish>>> {
         let entry = self.table.lock().entries.remove(&id);
         match entry {
@@ -216,9 +216,9 @@ impl Port {
         }
     }
 
-    /// Drops a wait, whatever it has come to.
+    /// Drops a wait in any state.
     pub(crate) fn forget(&self, id: u64) {
-        // Dropped after the lock is let go: what goes may be a value's last owner.
+        // Dropped after the lock is released: the entry may be the last owner of a value.
         let entry = self.table.lock().entries.remove(&id);
         if let Some(Entry::Waiting(waiting)) = &entry {
             waiting.ticket.live.store(false, Ordering::Relaxed);
@@ -258,7 +258,7 @@ impl Port {
         }
     }
 
-    /// Polls what was woken; answers whether it was a commit that became durable.
+    /// Polls a woken wait; returns whether it waited for a commit that became durable.
     fn look_at(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
         let Some(waiting) = self.waiting(id) else { return Ok(false) };
         let is_commit = waiting.waits.get(py)?.commit.is_some();
@@ -276,8 +276,8 @@ impl Port {
         }
     }
 
-    /// Completes every wait for a commit that is durable by now: one advance of the watermark
-    /// wakes them one by one, and the first of these wakes serves all.
+    /// Completes every wait for a commit that is durable now. One advance of the watermark wakes
+    /// these waits one by one, and the first wake handles all of them.
     fn sweep(&self, py: Python<'_>) -> PyResult<()> {
         let durable = |entry: &Entry| match entry {
             Entry::Waiting(waiting) => waiting
@@ -302,8 +302,8 @@ impl Port {
         Ok(())
     }
 
-    /// Leaves the outcome in the table and has the loop resume the task; not if that was
-    /// cancelled meanwhile: then nobody will take it.
+    /// Stores the result in the table and makes the loop resume the task, unless the task was
+    /// cancelled: then the result is dropped.
     fn complete(
         &self,
         py: Python<'_>,
@@ -322,14 +322,14 @@ impl Port {
 
 #[pymethods]
 impl Port {
-    /// What the loop calls when the socket has something: completes what was woken.
+    /// Called by the loop when the socket is readable: completes the woken waits.
     fn _drain(&self, py: Python<'_>) -> PyResult<()> {
-        // The socket is shared with the parent, and the byte is the parent's.
+        // The socket is shared with the parent process, and the byte belongs to the parent.
         if self.process.is_stale() {
             return Ok(());
         }
-        // One byte at a time is under way. A loop run inside a callback of the same loop may
-        // call this twice for it; the second time there is none, which is no error.
+        // At most one byte is in the socket. A loop that runs inside a callback of the same loop
+        // may call this twice for it; the second read finds no byte, which is not an error.
         let _ = (&self.receiver).read(&mut [0; 8]);
         loop {
             let woken = self.inbox.take();
@@ -347,7 +347,8 @@ impl Port {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Taken: somebody is at work on it, and what is not visited is kept.
+        // If the lock is taken, another thread uses the table. Objects that are not visited are
+        // kept.
         if let Some(table) = self.table.try_lock() {
             for entry in table.entries.values() {
                 if let Entry::Waiting(waiting) = entry {

@@ -1,5 +1,5 @@
-//! The reads of Database, Reader, Snapshot and Transaction, begun: answered inline as long as
-//! memory has it.
+//! The reads of Database, Reader, Snapshot and Transaction for `siltstone.aio`: answered at once if
+//! the data is in memory.
 
 use crate::aio::pending::Pending;
 use crate::aio::scan::AsyncScan;
@@ -10,7 +10,7 @@ use crate::error::Raise;
 use crate::frames::is_arrow;
 use crate::get_many::{KEYS_WITH_LOCK, pack};
 use crate::reader::Reader;
-use crate::scan::Yields;
+use crate::scan::ScanItems;
 use crate::snapshot::Snapshot;
 use crate::source::{Readable, Source};
 use crate::transaction::Transaction;
@@ -41,7 +41,7 @@ fn begin_get<'py, S: Source>(
     }
 }
 
-/// Whether `key` is there, or a Pending for it.
+/// Whether `key` is present, or a Pending for the answer.
 fn begin_contains<'py, S: Source>(
     py: Python<'py>,
     source: &S,
@@ -91,7 +91,7 @@ fn begin_get_many<'py, S: Source>(
     }
 }
 
-/// The answer of `get_many`: an Arrow array where the keys were one.
+/// The result of `get_many`: an Arrow array for Arrow keys.
 fn many<'py>(
     asked: &Bound<'py, PyAny>,
     column: Option<Column>,
@@ -105,7 +105,7 @@ fn many<'py>(
     PyList::new(py, bytes).map(Bound::into_any)
 }
 
-/// A scan, pinned now.
+/// Begins a scan of the current state.
 fn begin_scan<S: Source>(
     py: Python<'_>,
     source: &S,
@@ -113,16 +113,16 @@ fn begin_scan<S: Source>(
     yields: &str,
 ) -> PyResult<AsyncScan> {
     let yields = match yields {
-        "keys" => Yields::Keys,
-        "values" => Yields::Values,
-        _ => Yields::Items,
+        "keys" => ScanItems::Keys,
+        "values" => ScanItems::Values,
+        _ => ScanItems::Items,
     };
     let held = source.held(py)?;
     let scan = S::open_scan(held.get(py)?, range).raise(py)?;
     Ok(AsyncScan::new(held.process(), scan, yields))
 }
 
-/// The begun reads of one class. Not public: `siltstone.aio` calls them.
+/// The `_begin` methods of the reads of one class. Private: called by `siltstone.aio`.
 macro_rules! begun_reads {
     ($class:ident) => {
         #[pymethods]
@@ -155,7 +155,7 @@ macro_rules! begun_reads {
                 begin_get_many(py, self, keys)
             }
 
-            /// `scan`, `items`, `keys` and `values`, by what is yielded.
+            /// `scan`, `items`, `keys` and `values`, selected by the items that they yield.
             #[expect(clippy::too_many_arguments, reason = "the arguments of scan")]
             fn _begin_scan(
                 &self,

@@ -1,7 +1,7 @@
-//! `AsyncScan`: batches of a scan's rows, filled inline as long as memory has them.
+//! `AsyncScan`: batches of the rows of a scan, filled at once if the data is in memory.
 //!
-//! A refill that must wait fills the rows on the runtime and leaves them in the scan; whoever
-//! awaits takes them from there. One that is cancelled loses none: the next refill finds them.
+//! A refill that must wait fills the rows on the runtime and leaves them in the scan; the awaiting
+//! task takes them from there. A cancelled refill loses no rows: the next refill finds them.
 
 use crate::aio::pending::{First, Pending, Waits};
 use crate::array::ArrowArray;
@@ -10,7 +10,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::scan::{NO_SEEK, Yields};
+use crate::scan::{NO_SEEK, ScanItems};
 use crate::shown::range;
 use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
@@ -19,54 +19,55 @@ use pyo3::types::{PyBytes, PyList, PyTuple, PyType};
 use siltstone::{Column, Error, Fill, Result, Rows};
 use std::sync::Arc;
 
-/// Rows of the first refill, and of any: as for the scan that waits (`crate::scan`).
+/// Rows of the first refill, and maximum rows of a refill: as for the blocking scan
+/// (`crate::scan`).
 const FIRST_ROWS: usize = 16;
 const MAX_ROWS: usize = 1024;
-/// Bytes of a refill at most.
+/// Maximum bytes of a refill.
 const MAX_BYTES: usize = 1 << 20;
 /// Refills up to this many rows keep the interpreter lock.
 const ROWS_WITH_LOCK: usize = 64;
 
-/// A scan whose rows come in batches.
+/// A scan that returns its rows in batches.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct AsyncScan {
     process: &'static Process,
-    yields: Yields,
-    /// Whether it has a limit.
+    yields: ScanItems,
+    /// Whether the scan has a limit.
     limited: bool,
     shared: Held<Arc<Mutex<Shared>>>,
 }
 
 struct Shared {
     reverse: bool,
-    /// `None` once it is over.
+    /// `None` once the scan is over.
     scan: Option<siltstone::Scan>,
-    /// Filled and not yet taken.
+    /// Rows that were filled but not taken yet.
     rows: Rows,
     refill_rows: usize,
-    /// Keys of the rows that were given last, as far as whoever asked may not have read them yet.
+    /// Keys of the rows returned last, which the caller may not have read yet.
     given: Column,
-    /// The key of the last row that was given.
+    /// The key of the last row returned.
     last: Option<Vec<u8>>,
 }
 
-/// How large a batch may be.
+/// The maximum size of a batch.
 #[derive(Clone, Copy)]
 struct Size {
     rows: usize,
     bytes: usize,
-    /// Whether to wait for more rather than give a smaller batch.
+    /// Whether to wait for a full batch rather than return a smaller one.
     whole: bool,
 }
 
 impl Shared {
-    /// Fills from memory; `false` when blocks must be fetched first.
+    /// Fills rows from memory; `false` if blocks must be fetched first.
     fn fill(&mut self, size: Size) -> Result<bool> {
         let Some(scan) = &mut self.scan else { return Ok(true) };
         let filled = scan.fill(&mut self.rows, size.rows, size.bytes);
         match filled {
             Ok(Fill::Full) => Ok(true),
-            // Rows that are there are given before more is waited for.
+            // Filled rows are returned before waiting for blocks.
             Ok(Fill::NeedsBlocks) => Ok(!size.whole && !self.rows.is_empty()),
             Ok(Fill::End) => {
                 self.scan = None;
@@ -95,15 +96,15 @@ impl Shared {
         Size { rows, bytes: MAX_BYTES, whole: false }
     }
 
-    fn take_list(&mut self, py: Python<'_>, yields: Yields) -> PyResult<Py<PyAny>> {
+    fn take_list(&mut self, py: Python<'_>, yields: ScanItems) -> PyResult<Py<PyAny>> {
         let rows = self.take_rows();
         let made: PyResult<Vec<_>> = (0..rows.len())
             .filter_map(|row| rows.row(row))
             .map(|(key, value)| {
                 Ok(match yields {
-                    Yields::Keys => PyBytes::new(py, key).into_any(),
-                    Yields::Values => PyBytes::new(py, value).into_any(),
-                    Yields::Items => {
+                    ScanItems::Keys => PyBytes::new(py, key).into_any(),
+                    ScanItems::Values => PyBytes::new(py, value).into_any(),
+                    ScanItems::Items => {
                         let row = [PyBytes::new(py, key), PyBytes::new(py, value)];
                         PyTuple::new(py, row)?.into_any()
                     }
@@ -115,7 +116,7 @@ impl Shared {
         Ok(list)
     }
 
-    /// The rows that are there.
+    /// Takes the filled rows.
     fn take_rows(&mut self) -> Rows {
         self.given = Column::default();
         let rows = std::mem::take(&mut self.rows);
@@ -125,8 +126,8 @@ impl Shared {
         rows
     }
 
-    /// Passes over the rows before `key`, of which the `unread` last ones that were given have not
-    /// been read; answers how many of these are left.
+    /// Skips the rows before `key`. The caller has not read the last `unread` rows that were
+    /// returned; returns how many of these remain.
     fn seek(&mut self, key: &[u8], unread: usize) -> usize {
         let reverse = self.reverse;
         let before = |row: &[u8]| if reverse { row > key } else { row < key };
@@ -145,7 +146,7 @@ impl Shared {
         self.rows.pass(passed);
         if let Some(scan) = self.scan.as_mut().filter(|_| onward) {
             scan.seek(key);
-            // Who seeks may seek again.
+            // A caller that seeks is likely to seek again, so the next refill is short.
             self.refill_rows = FIRST_ROWS;
         }
         left
@@ -158,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Fills on the runtime, waiting for blocks.
+/// Fills rows on the runtime, waiting for blocks.
 async fn fill(shared: Arc<Mutex<Shared>>, size: Size) -> Result<()> {
     let mut shared = shared.lock().await;
     while !shared.fill(size)? {
@@ -168,8 +169,8 @@ async fn fill(shared: Arc<Mutex<Shared>>, size: Size) -> Result<()> {
 }
 
 impl AsyncScan {
-    pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: Yields) -> Self {
-        // What a transaction reads counts: little is read ahead.
+    pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: ScanItems) -> Self {
+        // Reads of a transaction are recorded for its conflict check, so little is read ahead.
         let refill_rows = if scan.is_noted() { 1 } else { FIRST_ROWS };
         let limited = scan.rows_left() != u64::MAX;
         let shared = Shared {
@@ -184,7 +185,7 @@ impl AsyncScan {
         AsyncScan { process, yields, limited, shared }
     }
 
-    /// Fills on the runtime, then makes the object from what was filled.
+    /// Fills rows on the runtime, then makes the object from them.
     fn pending(
         &self,
         shared: &Arc<Mutex<Shared>>,
@@ -201,12 +202,12 @@ impl AsyncScan {
 
 #[pymethods]
 impl AsyncScan {
-    /// The next rows as a list, empty at the end; or a Pending for them.
+    /// The next rows as a list, empty at the end; or a Pending.
     fn begin_rows(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let shared = self.shared.get(py)?;
         let yields = self.yields;
         let mut size = Size { rows: FIRST_ROWS, bytes: MAX_BYTES, whole: false };
-        // Taken: a refill that was cancelled a moment ago has not let go of it yet.
+        // If the lock is taken, a refill that was just cancelled has not released it yet.
         if let Some(mut state) = shared.try_lock() {
             size = state.next_size();
             let filled = if !state.rows.is_empty() {
@@ -224,15 +225,15 @@ impl AsyncScan {
         Ok(Py::new(py, pending)?.into_any())
     }
 
-    /// Passes over the rows before `key`; answers how many of the `unread` rows that were given
-    /// last are left, or a Pending for that.
+    /// Skips the rows before `key`. Returns how many of the last `unread` rows returned remain, or
+    /// a Pending.
     fn begin_seek(&self, py: Python<'_>, key: BytesArg<'_>, unread: usize) -> PyResult<Py<PyAny>> {
         let shared = self.shared.get(py)?;
         if self.limited {
             return Err(error::invalid(py, NO_SEEK));
         }
         let key = key.as_ref();
-        // Taken: a refill that was cancelled a moment ago has not let go of it yet.
+        // If the lock is taken, a refill that was just cancelled has not released it yet.
         if let Some(mut state) = shared.try_lock() {
             return Ok(state.seek(key, unread).into_pyobject(py)?.into_any().unbind());
         }
@@ -242,7 +243,7 @@ impl AsyncScan {
         Ok(Py::new(py, Pending::running(self.process, seek, left))?.into_any())
     }
 
-    /// Rows of a record batch, where the caller asks for `wanted`.
+    /// Number of rows in a record batch, if the caller asks for `wanted`.
     #[pyo3(signature = (wanted))]
     fn batch_rows(&self, wanted: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
         wanted.map_or(Ok(DEFAULT_BATCH_ROWS), |rows| count(&rows, "batch_rows", 1))
@@ -263,7 +264,7 @@ impl AsyncScan {
         }))
     }
 
-    /// Lets go of what the scan holds; `None` where there is nothing to wait for.
+    /// Releases the resources of the scan; `None` if there is nothing to wait for.
     fn begin_close(&self, py: Python<'_>) -> PyResult<Option<Pending>> {
         let shared = self.shared.get(py)?;
         if let Some(mut state) = shared.try_lock() {
@@ -279,7 +280,7 @@ impl AsyncScan {
         Ok(Some(Pending::later(process, move || First::Waits(waits))))
     }
 
-    /// `AsyncScan[bytes]` in annotations.
+    /// Supports `AsyncScan[bytes]` in annotations.
     #[classmethod]
     fn __class_getitem__<'py>(
         class: &Bound<'py, PyType>,

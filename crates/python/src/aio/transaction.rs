@@ -1,4 +1,4 @@
-//! What of transactions may wait, begun: commits, writes on a condition, `pop`.
+//! Operations that may wait for a transaction or a read: commits, conditional writes, `pop`.
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
@@ -20,7 +20,7 @@ fn commit_object(
 }
 
 impl Database {
-    /// Makes a write whose condition is to hold: the commit, or a Pending for it.
+    /// Makes a conditional write: the commit, or a Pending.
     pub(crate) fn begin_on_condition<'py>(
         &self,
         py: Python<'py>,
@@ -37,7 +37,7 @@ impl Database {
     }
 }
 
-/// Not public: `siltstone.aio` calls it.
+/// Private: called by `siltstone.aio`.
 #[pymethods]
 impl Database {
     /// `pop`: the value or `default`, or a Pending for it.
@@ -65,11 +65,11 @@ impl Database {
     }
 }
 
-/// Not public: `siltstone.aio` calls it.
+/// Private: called by `siltstone.aio`.
 #[pymethods]
 impl Transaction {
-    /// `commit`: the commit or None, or a Pending for it. A wait that is cancelled has committed
-    /// nothing, or all of it.
+    /// `commit`: the commit or None, or a Pending. A cancelled wait has committed either nothing or
+    /// everything.
     fn _begin_commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (engine, process) = self.engine(py)?;
         let mut room = match try_commit(py, engine)? {
@@ -97,7 +97,7 @@ impl Transaction {
         Ok(Bound::new(py, Pending::running(process, committed, finish))?.into_any())
     }
 
-    /// In a word what became of it; None while it is open.
+    /// The end of the transaction in one word; None while it is open.
     #[getter]
     fn _ended(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
         Ok(self.engine(py)?.0.ended())

@@ -1,4 +1,4 @@
-//! The writes of Database, begun: accepted inline as long as there is room in memory.
+//! The writes of Database for `siltstone.aio`: accepted at once while there is room in memory.
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::{Finish, First, Pending, Waits};
@@ -8,7 +8,7 @@ use crate::conditional::condition;
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{Raise, closed};
-use crate::expiry::Life;
+use crate::expiry::LifetimeArguments;
 use crate::write::{BYTES_WITH_LOCK, begin_large, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
@@ -17,8 +17,8 @@ use siltstone::{Accept, Batch};
 use std::task::{Context, Poll, Waker};
 
 impl Database {
-    /// Makes the write: the commit, or a Pending for it where there is no room. The write that
-    /// waits belongs to the wait; `owned` makes it.
+    /// Makes the write: returns the commit, or a Pending if there is no room. A waiting write needs
+    /// its own copy of the data, which `owned` makes.
     fn begin_accept<'py, W>(
         &self,
         py: Python<'py>,
@@ -72,7 +72,7 @@ impl Database {
     }
 }
 
-/// The begun writes. Not public: `siltstone.aio` calls them.
+/// The `_begin` methods of the writes. Private: called by `siltstone.aio`.
 #[pymethods]
 impl Database {
     /// `put`: the commit, or a Pending.
@@ -87,7 +87,7 @@ impl Database {
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         let (key, value) = (key.as_ref(), value.as_ref());
         let engine = self.held().get(py)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
@@ -111,7 +111,7 @@ impl Database {
         ttl: Option<Bound<'py, PyAny>>,
         expire_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = Life::of(ttl, expire_at)?;
+        let life = LifetimeArguments::of(ttl, expire_at)?;
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let engine = self.held().get(py)?;
         let first = life.end(engine).and_then(|end| engine.merge_until(key, operand, end));
@@ -164,7 +164,10 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.begin_batch(py, &beside(py, self, (keys, values), Life::of(ttl, expire_at)?)?)
+        self.begin_batch(
+            py,
+            &beside(py, self, (keys, values), LifetimeArguments::of(ttl, expire_at)?)?,
+        )
     }
 
     /// `write`: the commit, or a Pending.
@@ -176,7 +179,7 @@ impl Database {
         with_rows(py, self, batch, |batch| self.begin_batch(py, batch))
     }
 
-    /// `flush`: ends at once where everything is durable.
+    /// `flush`: completes at once if everything is durable.
     fn _begin_flush(&self, py: Python<'_>, memtable: bool) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         if memtable {
@@ -186,7 +189,7 @@ impl Database {
         Ok(Pending::later(process, move || {
             let mut flush = async move { engine.flush().await }.boxed();
             let _entered = process.handle().enter();
-            // One look without a waker: a flush of nothing needs no event loop.
+            // One poll without a waker: a flush with nothing to do needs no event loop.
             match flush.as_mut().poll_unpin(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Ok(())) => {
                     let nothing: Finish = Box::new(|py| Ok(py.None()));
@@ -200,7 +203,7 @@ impl Database {
         }))
     }
 
-    /// `compact`. It goes on when the wait is cancelled.
+    /// `compact`. It continues if the wait is cancelled.
     fn _begin_compact(&self, py: Python<'_>) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         Ok(Pending::later(process, move || {
@@ -209,7 +212,7 @@ impl Database {
         }))
     }
 
-    /// `checkpoint`. It goes on when the wait is cancelled.
+    /// `checkpoint`. It continues if the wait is cancelled.
     fn _begin_checkpoint(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         let how = checkpoint::how(asked)?;
@@ -220,7 +223,7 @@ impl Database {
         }))
     }
 
-    /// `close`. It goes on when the wait is cancelled.
+    /// `close`. It continues if the wait is cancelled.
     fn _begin_close(&self, py: Python<'_>) -> PyResult<Pending> {
         let process = self.held().process();
         if process.is_stale() {

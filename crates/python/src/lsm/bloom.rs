@@ -13,16 +13,16 @@ use siltstone::Error;
 use siltstone::tables::{Bloom, BloomBuilder, key_hash};
 use std::sync::Arc;
 
-/// Bits per key unless the caller says otherwise: about 1 % of false answers.
+/// Default bits per key: about 1 % false positives.
 const DEFAULT_BITS_PER_KEY: u32 = 10;
-/// Most bits per key that have an effect.
+/// Maximum bits per key that have an effect.
 const MAX_BITS_PER_KEY: u32 = 64;
 
-/// Says which keys are certainly not in a set: the filter that tables carry. Immutable.
+/// The filter that tables carry: it tells which keys are certainly not in a set. It is
+/// immutable.
 ///
-/// :param keys: of the set. Nulls of an Arrow array are passed over.
-/// :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys that
-///     are not there.
+/// :param keys: the keys of the set. Nulls of an Arrow array are ignored.
+/// :param bits_per_key: 1 to 64; 10 by default, which gives a false positive rate of about 1 %.
 #[pyclass(frozen, module = "siltstone.lsm")]
 pub(crate) struct BloomFilter {
     bloom: Bloom,
@@ -30,7 +30,7 @@ pub(crate) struct BloomFilter {
 
 #[pymethods]
 impl BloomFilter {
-    /// The filter over `keys`.
+    /// Builds the filter of `keys`.
     #[new]
     #[pyo3(signature = (keys, *, bits_per_key=None))]
     fn new(
@@ -62,9 +62,9 @@ impl BloomFilter {
         BloomFilter::from_bytes(py, BytesArg::Borrowed(&encoded))
     }
 
-    /// The filter that `to_bytes` gave.
+    /// Returns the filter from the result of `to_bytes`.
     ///
-    /// :raises Corruption: bytes that are none.
+    /// :raises Corruption: if the bytes are not a filter.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: BytesArg<'_>) -> PyResult<Self> {
         let bloom = Bloom::decode(data.as_ref()).map_err(|error| {
@@ -74,12 +74,12 @@ impl BloomFilter {
         Ok(BloomFilter { bloom })
     }
 
-    /// The stored form, which tables carry too.
+    /// The stored form, which tables also contain.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bloom.encode())
     }
 
-    /// Whether `key` may have been added; False is certain.
+    /// Whether `key` may be in the set. False is certain.
     fn may_contain(&self, key: BytesArg<'_>) -> bool {
         self.bloom.may_contain(key_hash(key.as_ref()))
     }
@@ -88,9 +88,9 @@ impl BloomFilter {
         self.may_contain(key)
     }
 
-    /// `may_contain` of every key, in their order.
+    /// `may_contain` for each key, in the order of `keys`.
     ///
-    /// An Arrow array of keys gives an Arrow array of bool, with a null for a null.
+    /// For an Arrow array of keys the result is an Arrow array of bool, with a null for a null.
     fn may_contain_many<'py>(
         &self,
         py: Python<'py>,
@@ -110,19 +110,19 @@ impl BloomFilter {
         Ok(answers.into_any())
     }
 
-    /// Bytes of the stored form.
+    /// Size of the stored form in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.bloom.encoded_len()
     }
 
-    /// How often it says "perhaps" to a key that was not added, by the bits that are set.
+    /// Expected rate of false positives, computed from the bits that are set.
     #[getter]
     fn false_positive_rate(&self) -> f64 {
         self.bloom.false_positive_rate()
     }
 
-    /// What `pickle` needs.
+    /// Pickles the encoded filter.
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,

@@ -1,11 +1,11 @@
-//! What a table says of itself, as `siltstone.lsm.SstInfo`.
+//! The properties of a table, as `siltstone.lsm.SstInfo`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::UnixMillis;
 use siltstone::tables::TableInfo;
 
-/// The `SstInfo` of a table at `url`, or of one that has no URL.
+/// The `SstInfo` of a table at `url`, or of a table without a URL.
 pub(super) fn info<'py>(
     py: Python<'py>,
     url: Option<&str>,
@@ -29,7 +29,7 @@ pub(super) fn info<'py>(
     py.import("siltstone.lsm")?.getattr("SstInfo")?.call((), Some(&facts))
 }
 
-/// An aware `datetime` in UTC; the last one that there is for what lies beyond the year 9999.
+/// An aware `datetime` in UTC; the largest datetime for times after the year 9999.
 fn moment<'py>(py: Python<'py>, at: Option<UnixMillis>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(UnixMillis(millis)) = at else { return Ok(None) };
     let module = py.import("datetime")?;

@@ -14,11 +14,12 @@ use pyo3::prelude::*;
 use siltstone::tables::{MemoryTable, View};
 use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
 
-/// Batches up to so many bytes are inserted with the interpreter lock held.
+/// Batches up to this many bytes are inserted while the interpreter lock is held.
 const BYTES_WITH_LOCK: usize = 64 << 10;
 
-/// A sorted buffer of writes in memory, with a history of its own: the first operation has
-/// sequence number 1. Every version is kept. Any thread reads, one at a time writes.
+/// A sorted buffer of writes in memory, with its own history: the first operation has sequence
+/// number 1. It keeps every version. Any number of threads can read; one thread at a time can
+/// write.
 ///
 /// Reads see the newest version of each key.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
@@ -42,7 +43,7 @@ impl Source for MemTable {
 lookups!(MemTable);
 
 impl MemTable {
-    /// What is there now.
+    /// A view of the current content.
     pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
         Ok(self.held.get(py)?.view())
     }
@@ -72,19 +73,20 @@ impl MemTable {
 
 #[pymethods]
 impl MemTable {
-    /// An empty one.
+    /// Creates an empty memtable.
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
         let process = Process::current(py)?;
         Ok(MemTable { held: Held::new(process, MemoryTable::new(effects(process))) })
     }
 
-    /// Sets `key` to `value`, and answers the sequence number.
+    /// Sets `key` to `value`, and returns the sequence number.
     ///
-    /// :param ttl: the key is gone after this long, counted from now.
-    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
+    /// :param ttl: time to live, counted from now; the key expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    ///     finite.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
@@ -98,16 +100,18 @@ impl MemTable {
         self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Deletes `key`, and answers the sequence number of the tombstone.
+    /// Deletes `key`, and returns the sequence number of the tombstone.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<u64> {
         let mut batch = Batch::new();
         batch.delete(key.as_ref()).raise(py)?;
         self.insert(py, &batch)
     }
 
-    /// Sets every key to the value beside it, all at once, and answers the last sequence number.
+    /// Sets each key to the value at the same position, atomically, and returns the last
+    /// sequence number.
     ///
-    /// :raises Invalid: lengths that differ, nulls, and as `put`; nothing is written then.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `put`. Nothing is
+    ///     written.
     fn put_many<'py>(
         &self,
         py: Python<'py>,
@@ -134,7 +138,7 @@ impl MemTable {
         self.insert(py, &batch)
     }
 
-    /// Writes the operations of a batch, all at once, and answers the last sequence number.
+    /// Applies the operations of a batch, atomically, and returns the last sequence number.
     fn write(&self, py: Python<'_>, batch: &WriteBatch) -> PyResult<u64> {
         batch.with(py, |batch| self.insert(py, batch))
     }
@@ -147,9 +151,9 @@ impl MemTable {
         self.delete(py, key).map(drop)
     }
 
-    /// What was there when `seq` was the last operation; what is there now for None.
+    /// Returns a view of the state after the operation `seq`; None: the current state.
     ///
-    /// :raises Invalid: a number that was not given out yet.
+    /// :raises Invalid: if no operation has this sequence number yet.
     #[pyo3(signature = (seq=None))]
     fn snapshot(
         &self,
@@ -164,13 +168,13 @@ impl MemTable {
         Ok(MemTableSnapshot { held: Held::new(self.held.process(), view) })
     }
 
-    /// The last sequence number; 0 while empty.
+    /// The last sequence number; 0 if the memtable is empty.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.last_seq().get())
     }
 
-    /// Bytes of memory it takes, about.
+    /// Approximate size in memory, in bytes.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.held.get(py)?.bytes())
@@ -187,14 +191,14 @@ impl MemTable {
     }
 }
 
-/// What a `MemTable` held at one moment. It keeps the memtable's memory.
+/// The state of a `MemTable` at one sequence number. It keeps the memory of the memtable.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct MemTableSnapshot {
     held: Held<View>,
 }
 
 impl MemTableSnapshot {
-    /// The view.
+    /// The view of the memtable.
     pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
         self.held.get(py).cloned()
     }
@@ -217,7 +221,7 @@ reads!(MemTableSnapshot);
 
 #[pymethods]
 impl MemTableSnapshot {
-    /// The last sequence number it sees.
+    /// The last sequence number that the snapshot sees.
     #[getter]
     fn seq(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.held.get(py)?.seq().get())

@@ -1,4 +1,4 @@
-//! `merge_sorted`: several parts as one.
+//! `merge_sorted`: merges several tables and memtables.
 
 use super::memtable::{MemTable, MemTableSnapshot};
 use super::reader::SstReader;
@@ -7,18 +7,18 @@ use crate::bytes::BytesArg;
 use crate::error::Raise;
 use crate::process::Process;
 use crate::range::range;
-use crate::scan::{Pull, Scan, Yields};
+use crate::scan::{Pull, Scan, ScanItems};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::tables::{MergeInput, Merged};
 
-/// Reads several tables and memtables as one, in key order. Of a key that is in more than one
-/// the reader that was named first counts: name the newest first.
+/// Reads several tables and memtables as one, in key order. If several readers have a key, the
+/// first reader in the list wins: list the newest first.
 ///
-/// :param tombstones: give keys that were deleted, or have expired, with None for their value;
-///     otherwise they are left out. In Arrow such a value is null.
-/// :raises Unsupported: tables that hold merge operands.
-/// :raises Corruption, Unavailable, Timeout, Denied: while it is read.
+/// :param tombstones: also yield deleted and expired keys, with None as the value (null in Arrow).
+///     Otherwise they are left out.
+/// :raises Unsupported: if a table has merge operands.
+/// :raises Corruption, Unavailable, Timeout, Denied: while the rows are read.
 #[pyfunction]
 #[pyo3(signature = (readers, *, start=None, end=None, prefix=None, limit=None, tombstones=false))]
 pub(crate) fn merge_sorted(
@@ -35,7 +35,7 @@ pub(crate) fn merge_sorted(
     let process = Process::current(py)?;
     let now = effects(process).clock.now();
     let merged = Merged::new(inputs, range, tombstones, now).raise(py)?;
-    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), Yields::Items))
+    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), ScanItems::Items))
 }
 
 fn input(reader: &Bound<'_, PyAny>) -> PyResult<MergeInput> {

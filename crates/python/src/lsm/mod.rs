@@ -1,12 +1,12 @@
-//! `siltstone.lsm`: the parts of the engine, each usable alone (RFC 0014).
+//! `siltstone.lsm`: the parts of the engine, usable on their own (RFC 0014).
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `memtable`, `reader`, `writer`, `bloom` | one type each |
 //! | `merge` | `merge_sorted` |
-//! | `target` | where a table is written to or read from |
+//! | `target` | the target of a writer and the source of a reader |
 //! | `pairs` | keys and values as columns or as sequences |
-//! | `info` | what a table says of itself |
+//! | `info` | the properties of a table |
 
 pub(crate) mod bloom;
 mod info;

@@ -1,4 +1,4 @@
-//! Keys and values side by side: two Arrow columns, or two sequences.
+//! Keys and values as arguments: two Arrow columns, or two sequences.
 
 use crate::bytes::{self, refuse_one};
 use crate::column::{Column, null};
@@ -8,9 +8,9 @@ use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// Keys and the values beside them.
+/// Keys and the values at the same positions.
 pub(crate) enum Pairs<'py> {
-    /// Arrow columns of one length.
+    /// Arrow columns of the same length.
     Columns(Column, Column),
     /// Two iterables.
     Sequences(Bound<'py, PyAny>, Bound<'py, PyAny>),
@@ -18,8 +18,8 @@ pub(crate) enum Pairs<'py> {
 
 impl<'py> Pairs<'py> {
     /// # Errors
-    /// TypeError for an Arrow column beside a sequence, and for columns of other types; Invalid for
-    /// columns of different lengths and for nulls.
+    /// TypeError if an Arrow column is combined with a sequence, and for columns of other types;
+    /// Invalid if the lengths differ, and for nulls.
     pub(crate) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
         let py = keys.py();
         match (is_arrow(&keys)?, is_arrow(&values)?) {
@@ -52,11 +52,11 @@ impl<'py> Pairs<'py> {
         Ok(Pairs::Columns(keys, values))
     }
 
-    /// Columns in which a null value says that the key is gone.
+    /// Columns in which a null value stands for a deletion.
     ///
     /// # Errors
-    /// TypeError for what is no column of byte strings; Invalid for columns of different lengths
-    /// and for null keys.
+    /// TypeError if a column does not hold byte strings; Invalid if the lengths differ, and for
+    /// null keys.
     pub(crate) fn with_deletes(
         keys: &Bound<'py, PyAny>,
         values: &Bound<'py, PyAny>,
@@ -82,7 +82,8 @@ fn no_nulls(py: Python<'_>, name: &str, column: &Column) -> PyResult<()> {
 /// Calls `row` with every pair of two iterables.
 ///
 /// # Errors
-/// Invalid when one ends before the other; TypeError for what is no buffer; those of `row`.
+/// Invalid if one ends before the other; TypeError if an element is not a buffer; the errors of
+/// `row`.
 pub(super) fn each_of_sequences(
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,

@@ -1,11 +1,11 @@
-//! `SstReader`: a table in a file of its own.
+//! `SstReader`: reads a single table file.
 
 use super::info::info;
 use super::target::{TableSource, access, effects, options};
 use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
-use crate::scan::{self, Yields};
+use crate::scan::{self, ScanItems};
 use crate::shown::quoted;
 use crate::source::{Source, lookups};
 use crate::stream::ArrowStream;
@@ -18,26 +18,27 @@ use siltstone::tables::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 
-/// Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
-/// Opening it reads its length, its filter and its index.
+/// Reads a table in a file, made by `SstWriter` or by a database. It can be used from any
+/// thread. Opening it reads its length, its filter and its index.
 ///
-/// It pickles (URL and options travel, store options come from the environment or the provider at
-/// the other end), and opens itself anew after a fork.
+/// It can be pickled, and reopens itself after a fork. The pickle carries the URL and the options.
+/// Store options come from the environment where it is unpickled, or from the provider.
 ///
-/// :param source: a path, a URL whose path is the object's, or the file's bytes.
-/// :param options: `block_cache_bytes` and `deadline`; the others have no effect.
-/// :param store_options: what the store is reached with.
-/// :raises NotFound: there is no such file.
-/// :raises Corruption: it is no table, or a damaged one.
-/// :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
+/// :param source: a path, a URL whose path is the object, or the bytes of the file.
+/// :param options: `block_cache_bytes` and `deadline`. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :raises NotFound: if the file does not exist.
+/// :raises Corruption: if the file is not a table, or is damaged.
+/// :raises Unsupported, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
     place: TableSource,
     options: Options,
-    /// The options as the caller named them, for pickling.
+    /// The options as the caller passed them, for pickling.
     named: Py<PyDict>,
-    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
-    /// never across giving it up, so a forked child finds it free.
+    /// Replaced after a fork; `None` once closed. The lock is taken only while the interpreter lock
+    /// is held, and is released before the interpreter lock is released, so a forked child finds it
+    /// unlocked.
     held: Mutex<Option<Arc<Held<TableFile>>>>,
 }
 
@@ -80,7 +81,7 @@ impl Source for SstReader {
 lookups!(SstReader);
 
 impl SstReader {
-    /// The engine's handle, to be shared with a merge.
+    /// The engine handle, to be shared with a merge.
     pub(super) fn file(&self, py: Python<'_>) -> PyResult<TableFile> {
         self.held(py)?.get(py).cloned()
     }
@@ -107,13 +108,13 @@ impl SstReader {
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
 
-    /// What the table says of itself.
+    /// The description of the table.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         info(py, self.place.shown().as_deref(), &self.table_info(py)?)
     }
 
-    /// Entries of all kinds and versions, tombstones included.
+    /// Number of entries of all kinds and versions, including tombstones.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.table_info(py)?.entries)
@@ -133,7 +134,7 @@ impl SstReader {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let table = self.table_info(py)?;
-        // One sequence number throughout: no key has a second version.
+        // All entries have the same sequence number: no key has a second version.
         if table.min_seq == table.max_seq && table.min_expiry.is_none() {
             return Ok(usize::try_from(table.entries - table.tombstones).unwrap_or(usize::MAX));
         }
@@ -143,9 +144,9 @@ impl SstReader {
         ))
     }
 
-    /// Reads every byte and checks all of it; answers how many bytes there were.
+    /// Reads and checks every byte. Returns the number of bytes.
     ///
-    /// :raises Corruption: saying what is wrong.
+    /// :raises Corruption: if the table is damaged; the text describes the damage.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         let held = self.held(py)?;
         let table = held.get(py)?;
@@ -158,14 +159,14 @@ impl SstReader {
         wait(py, held.process(), verified)
     }
 
-    /// All rows as Arrow record batches, as `Scan.to_arrow`.
+    /// All rows as Arrow record batches, like `Scan.to_arrow`.
     #[pyo3(signature = (batch_rows=None))]
     fn to_arrow(
         &self,
         py: Python<'_>,
         batch_rows: Option<Bound<'_, PyAny>>,
     ) -> PyResult<ArrowStream> {
-        scan::open(py, self, ScanRange::default(), Yields::Items)?.to_arrow(py, batch_rows)
+        scan::open(py, self, ScanRange::default(), ScanItems::Items)?.to_arrow(py, batch_rows)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -177,7 +178,7 @@ impl SstReader {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of the table. Scans that it made go on.
+    /// Closes the table. Open scans of the table continue.
     fn close(&self) {
         drop(self.held.lock().take());
     }
@@ -205,8 +206,9 @@ impl SstReader {
         Ok(format!("<siltstone.lsm.SstReader {place}{closed}>"))
     }
 
-    /// URL (or bytes), options and the name of a provider travel; store options do not: they come
-    /// from the environment where the reader is opened again, or from the provider there.
+    /// Pickles the URL or the bytes, the options and the name of the provider. Store options are
+    /// not pickled: they come from the environment of the process that reopens the reader, or from
+    /// the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.lsm")?.getattr("_reduced_sst_reader")?;
         let source = match &self.place {

@@ -1,4 +1,4 @@
-//! Where a table is written to or read from: a path, a URL, a file object, bytes.
+//! The target of a writer or the source of a reader: a path, a URL, a file object, bytes.
 
 use crate::bytes::BytesArg;
 use crate::error::Raise;
@@ -19,17 +19,17 @@ use siltstone::store::url;
 use siltstone::{Error, ErrorKind, Options, Result, task};
 use std::sync::Arc;
 
-/// The URL or the absolute path that `object` says; `None` for anything else. (What is opened
-/// again, after a fork or a pickle, may be so in another working directory.)
+/// `object` as a URL or an absolute path; `None` for other types. The path is absolute because the
+/// file may be reopened, after a fork or in another process, with another working directory.
 ///
 /// # Errors
-/// TypeError for a path of bytes; Invalid as `siltstone.opening.place_of`.
+/// TypeError for a path of bytes; Invalid as for `siltstone.opening.place_of`.
 pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let is_text = object.is_instance_of::<PyString>();
     if !is_text && !object.hasattr("__fspath__")? {
         return Ok(None);
     }
-    let place = object.py().import("siltstone.opening")?.call_method1("place_of", (object,))?;
+    let place = object.py().import("siltstone._open")?.call_method1("place_of", (object,))?;
     let place: String = place.extract()?;
     if place.contains("://") {
         return Ok(Some(place));
@@ -38,10 +38,10 @@ pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     module.call_method1("abspath", (place,))?.extract().map(Some)
 }
 
-/// Options as `siltstone.Options` or a dict of the same names give them, and as they were named.
+/// Options given as `siltstone.Options` or as a dict, and the options as the caller passed them.
 ///
 /// # Errors
-/// Invalid, as `Options`.
+/// Invalid, as for `Options`.
 pub(crate) fn options<'py>(
     py: Python<'py>,
     given: Option<Bound<'py, PyAny>>,
@@ -51,39 +51,39 @@ pub(crate) fn options<'py>(
     Ok((crate::options::options(&named)?, named))
 }
 
-/// Store options, and the name of the function that they came from.
+/// Store options, and the name of the function that returned them.
 pub(super) struct Access {
     options: StoreOptions,
     provider: Option<String>,
 }
 
-/// Store options as a mapping or a provider gives them.
+/// Store options from a mapping or a provider.
 ///
 /// # Errors
-/// TypeError for what is neither, and as [`text_of`].
+/// TypeError for other types, and as [`text_of`].
 pub(super) fn access(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Access> {
-    let options = py.import("siltstone.opening")?.call_method1("_store", (&given,))?;
-    let provider = py.import("siltstone.providers")?.call_method1("name_of", (given,))?;
+    let options = py.import("siltstone._open")?.call_method1("_store", (&given,))?;
+    let provider = py.import("siltstone._importable")?.call_method1("name_of", (given,))?;
     Ok(Access { options: text_of(&options.cast_into::<PyDict>()?)?, provider: provider.extract()? })
 }
 
-/// Effects for the parts in this process.
+/// The environment of this process for the parts of the engine.
 pub(super) fn effects(process: &'static Process) -> Effects {
     let _entered = process.handle().enter();
     task::tokio_effects(process.handle().clone())
 }
 
-/// What a table is read from.
+/// The source of a table.
 pub(super) enum TableSource {
     /// A path or URL.
     Url(String, Access),
-    /// Bytes at hand.
+    /// Bytes in memory.
     Bytes(Bytes),
 }
 
 impl TableSource {
     /// # Errors
-    /// TypeError for anything but a path, a URL or a buffer.
+    /// TypeError if the object is not a path, a URL or a buffer.
     pub(super) fn of(object: &Bound<'_, PyAny>, access: Access) -> PyResult<TableSource> {
         if let Some(path) = path_of(object)? {
             return Ok(TableSource::Url(path, access));
@@ -95,10 +95,10 @@ impl TableSource {
         Ok(TableSource::Bytes(Bytes::copy_from_slice(bytes.as_ref())))
     }
 
-    /// The object, to be asked by `effects`.
+    /// The object in the store, read through `effects`.
     ///
     /// # Errors
-    /// Invalid for a URL or store options that name no object.
+    /// Invalid for a URL or store options that do not describe an object.
     pub(super) fn object(&self, py: Python<'_>, effects: &Effects) -> PyResult<LoneObject> {
         match self {
             TableSource::Url(place, access) => {
@@ -108,7 +108,7 @@ impl TableSource {
         }
     }
 
-    /// The name of the function that gave the store options.
+    /// The name of the function that returned the store options.
     pub(super) fn provider(&self) -> Option<&str> {
         match self {
             TableSource::Url(_, access) => access.provider.as_deref(),
@@ -125,11 +125,11 @@ impl TableSource {
     }
 }
 
-/// What a file object raised, kept beside the engine's error that stands for it.
+/// The exception raised by a file object, kept beside the engine error that represents it.
 pub(super) type FileRaised = Arc<Mutex<Option<PyErr>>>;
 
-/// An upload into a file object of Python's. Nothing can be taken back from it: what a table that
-/// was given up has written stays.
+/// An upload to a Python file object. Written bytes cannot be removed: the bytes of a discarded
+/// table stay in the file.
 pub(super) struct FileObject {
     write: Py<PyAny>,
     raised: FileRaised,
@@ -137,7 +137,7 @@ pub(super) struct FileObject {
 
 impl FileObject {
     /// # Errors
-    /// TypeError for what cannot be written to.
+    /// TypeError if the object cannot be written to.
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<(FileObject, FileRaised)> {
         let Ok(write) = object.getattr("write") else {
             let given = object.get_type().name()?;
@@ -154,7 +154,8 @@ impl FileObject {
             let mut rest = chunk.as_ref();
             while !rest.is_empty() {
                 let count = self.write.bind(py).call1((PyBytes::new(py, rest),))?;
-                // A raw file may take a part only; None stands for all in some.
+                // A raw file may write only a part; None is taken as all bytes, because some file
+                // objects return it.
                 let count = if count.is_none() { rest.len() } else { count.extract()? };
                 rest = rest.get(count.max(1)..).unwrap_or_default();
             }

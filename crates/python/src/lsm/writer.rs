@@ -1,4 +1,4 @@
-//! `SstWriter`: a table into a file of its own.
+//! `SstWriter`: writes a single table file.
 
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
@@ -19,47 +19,50 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::store::Upload;
-use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
+use siltstone::tables::{Duplicates, PushResult, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
 use std::path::PathBuf;
 
-/// Memory for sorting unless the caller says otherwise.
+/// Default memory for sorting.
 const DEFAULT_SORT_MEMORY_BYTES: u64 = 128 << 20;
-/// Least memory for sorting: runs of less would be too many.
+/// Minimum memory for sorting: with less there would be too many sorted runs.
 const MIN_SORT_MEMORY_BYTES: u64 = 1 << 20;
-/// Most memory for sorting.
+/// Maximum memory for sorting.
 const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
-/// Rows of sequences between two looks for signals.
+/// Number of rows of a sequence between two checks for signals.
 const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 
-/// Writes one sorted table into a file of its own. One thread at a time.
+/// Writes a sorted table to a file. Use it in one thread at a time.
 ///
-/// A context manager: leaving it completes the table, leaving it by an exception discards it. What
-/// is at the target stays until then, and is replaced whole; nothing half-written is left there.
+/// As a context manager it completes the table at the end of the block, and discards it if the
+/// block raises. The target is replaced atomically when the table is complete; until then it is
+/// unchanged.
 ///
-/// :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
-///     binary file object, which keeps what a discarded table wrote to it, and stays open.
-/// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
-///     `siltstone.Options` or a dict; the others have no effect.
-/// :param store_options: what the store is reached with.
-/// :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
-/// :param duplicates: "error", or "last": of rows with one key the one added last counts.
-/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
-///     is more goes through files in `scratch`, and takes its size there once more.
+/// :param target: a path, a URL whose path is the object (`s3://bucket/rows.sst`), or a binary file
+///     object. A file object stays open, and keeps the bytes of a discarded table.
+/// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as `siltstone.Options`
+///     or a dict. Other options have no effect.
+/// :param store_options: options of the object store.
+/// :param sort: accept rows in any order. Otherwise they must be in ascending order, and take no
+///     memory.
+/// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
+///     them.
+/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
+///     is sorted through files in `scratch`, which take the size of the data once more.
 /// :param scratch: an existing local folder (by default that of `tempfile`).
-/// :raises NotFound: the folder of the file does not exist.
-/// :raises Invalid: a target or an option.
-/// :raises Denied, Unavailable: as their texts say.
+/// :raises NotFound: if the folder of the file does not exist.
+/// :raises Invalid: if the target or an option is not valid.
+/// :raises Denied, Unavailable: see `siltstone.exceptions`.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstWriter {
     url: Option<String>,
-    /// What the file object raised, where one is written to.
+    /// The exception raised by the file object, if the target is one.
     raised: Option<FileRaised>,
     state: Mutex<WriterState>,
 }
 
 enum WriterState {
-    /// Boxed: a table under construction is aligned to cache lines, and Python's objects are not.
+    /// Boxed: a table under construction is aligned to cache lines, but Python objects are not.
     Writing(Held<Box<TableWriter>>),
     Finished(TableInfo),
     Discarded,
@@ -72,12 +75,12 @@ impl SstWriter {
             .ok_or_else(|| error::invalid(py, "a table's writer is used by one thread at a time"))
     }
 
-    /// The file object's own exception, where there is one behind `error`.
+    /// The exception of the file object, if it caused `error`.
     fn explain(&self, error: PyErr) -> PyErr {
         self.raised.as_ref().and_then(|raised| raised.lock().take()).unwrap_or(error)
     }
 
-    /// Takes rows from a call that may wait in between.
+    /// Calls `work` with the writer; `work` may wait.
     fn with_writer<T>(
         &self,
         py: Python<'_>,
@@ -109,24 +112,24 @@ impl SstWriter {
     }
 }
 
-/// What rows are added to: one table, or a part of an ingest job.
+/// A receiver of rows: one table, or a part of an ingest job.
 pub(crate) trait RowSink: Send {
     /// Adds a row.
     ///
     /// # Errors
-    /// Invalid, for a row that cannot be added.
+    /// Invalid if the row cannot be added.
     fn push(
         &mut self,
         kind: Kind,
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed>;
-    /// Moves what is in memory to where there is room.
+    ) -> siltstone::Result<PushResult>;
+    /// Moves rows from memory to the store or to disk.
     fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
-    /// How many rows were added.
+    /// Number of added rows.
     fn rows(&self) -> u64;
-    /// Has every later call fail.
+    /// Makes every later call fail.
     fn give_up(&mut self);
 }
 
@@ -137,7 +140,7 @@ impl RowSink for TableWriter {
         key: &[u8],
         value: &[u8],
         expires_at: Option<UnixMillis>,
-    ) -> siltstone::Result<Pushed> {
+    ) -> siltstone::Result<PushResult> {
         TableWriter::push(self, kind, key, value, expires_at)
     }
 
@@ -163,13 +166,13 @@ pub(crate) fn push_row(
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
     match writer.push(kind, key, value, expires_at).raise(py)? {
-        Pushed::Room => Ok(()),
-        Pushed::Full => wait(py, process, writer.relieve()),
+        PushResult::Room => Ok(()),
+        PushResult::Full => wait(py, process, writer.relieve()),
     }
 }
 
-/// Adds every key with the value beside it; where that fails some of the rows are in, and the
-/// writer is given up.
+/// Adds every key with the value at the same position. If this fails after some rows were added,
+/// the writer is given up.
 pub(crate) fn push_pairs(
     py: Python<'_>,
     process: &'static Process,
@@ -192,8 +195,8 @@ pub(crate) fn push_pairs(
     whole(writer, before, added)
 }
 
-/// What came of adding rows to a writer that had `before`: where some of them are in and others are
-/// not, no table must come of it.
+/// Checks the result of adding rows to a writer that had `before` rows: if only some of the rows
+/// were added, the writer is given up, so that no table is made of them.
 fn whole(writer: &mut impl RowSink, before: u64, added: PyResult<()>) -> PyResult<()> {
     added.inspect_err(|_| {
         if writer.rows() > before {
@@ -205,7 +208,7 @@ fn whole(writer: &mut impl RowSink, before: u64, added: PyResult<()>) -> PyResul
 /// Adds every row of a table, record batch or stream that has the columns `key` and `value`.
 ///
 /// # Errors
-/// Invalid for missing columns, with nothing added; and as [`push_pairs`].
+/// Invalid for missing columns, and no row was added; otherwise as [`push_pairs`].
 pub(crate) fn push_table(
     py: Python<'_>,
     process: &'static Process,
@@ -232,7 +235,7 @@ fn push_batches(
     writer: &mut impl RowSink,
     mut reader: Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<()> {
-    // Whoever brings it may need the interpreter for that, on another thread.
+    // The producer of the batches may need the interpreter lock on another thread.
     while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
         push_pairs(py, process, writer, &Pairs::of_batch(py, &batch)?, None)?;
@@ -240,17 +243,17 @@ fn push_batches(
     Ok(())
 }
 
-/// What a stretch of rows came to.
+/// The reason why a stretch of rows ended.
 enum Stretch {
     /// [`RowSink::relieve`] is due.
     Full,
     /// There are more rows.
     More,
-    /// There are none.
+    /// There are no more rows.
     End,
 }
 
-/// Adds two columns; the interpreter lock is given up meanwhile.
+/// Adds two columns; the interpreter lock is released meanwhile.
 fn push_columns(
     py: Python<'_>,
     process: &'static Process,
@@ -263,11 +266,11 @@ fn push_columns(
         let stretch = py.detach(|| {
             for _ in 0..ROWS_BETWEEN_SIGNALS {
                 let Some((key, value)) = pairs.next() else { return Ok(Stretch::End) };
-                // Nulls were refused, but for values that say that the key is gone.
+                // Nulls were refused before, except for null values that stand for deletions.
                 let (kind, expires_at) =
                     if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
-                if writer.push(kind, key, value, expires_at)? == Pushed::Full {
+                if writer.push(kind, key, value, expires_at)? == PushResult::Full {
                     return Ok(Stretch::Full);
                 }
             }
@@ -283,7 +286,7 @@ fn push_columns(
 
 #[pymethods]
 impl SstWriter {
-    /// A writer of the table at `target`.
+    /// Creates a writer of the table at `target`.
     #[new]
     #[pyo3(signature = (target, *, options=None, store_options=None, sort=true,
         duplicates="error", sort_memory_bytes=None, scratch=None))]
@@ -325,12 +328,12 @@ impl SstWriter {
 
     /// Adds a row.
     ///
-    /// :param ttl: the row is gone after this long, counted from now.
-    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
-    ///     One that has passed hides what was there.
-    /// :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
-    ///     naming both rows, counted from 0. The writer is as before then.
-    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+    /// :param ttl: time to live, counted from now; the row expires after it.
+    /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
+    ///     in the past hides the previous value.
+    /// :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+    ///     is out of order (the text names both rows, counted from 0). The writer is unchanged.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
@@ -344,15 +347,16 @@ impl SstWriter {
         self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Adds a tombstone: a row that says that `key` is gone, wherever the table is merged.
+    /// Adds a tombstone: the table deletes `key` wherever it is merged.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.push(py, Kind::Delete, key.as_ref(), &[], None)
     }
 
-    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    /// Adds each key with the value at the same position. Keys and values are iterables, or two
+    /// Arrow arrays of binary or text.
     ///
-    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
-    ///     some of the rows added the table can only be discarded.
+    /// :raises Invalid: if the lengths differ or an array has nulls; as for `add`. After an error
+    ///     that was raised when some rows were added, the table can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
@@ -367,20 +371,22 @@ impl SstWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
-    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and
+    /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and
     /// `value`.
     ///
-    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
-    ///     that came with some of the rows added the table can only be discarded.
-    /// :raises TypeError: no Arrow data.
+    /// :raises Invalid: if a column is missing, in which case no row is added; if a column has
+    ///     nulls; as for `add`. After an error that was raised when some rows were added, the table
+    ///     can only be discarded.
+    /// :raises TypeError: if `data` is not Arrow data.
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
-    /// Completes the table, and answers what it is. Doing it twice is fine.
+    /// Completes the table and returns its description. Repeated calls return the same result.
     ///
-    /// :raises Invalid: no rows; rows with one key, naming both, counted from 0.
-    /// :raises Denied, Unavailable: as their texts say. There is no table then.
+    /// :raises Invalid: if there are no rows, or rows have equal keys; the text names both rows,
+    ///     counted from 0.
+    /// :raises Denied, Unavailable: see `siltstone.exceptions`. There is no table.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.lock(py)?;
         if let WriterState::Finished(table) = &*state {
@@ -399,7 +405,7 @@ impl SstWriter {
         told
     }
 
-    /// Gives the table up, unless it is finished.
+    /// Discards the table, unless it is finished.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         if matches!(*state, WriterState::Finished(_)) {
@@ -415,7 +421,7 @@ impl SstWriter {
         }
     }
 
-    /// How many rows were added; once it is finished, how many are in the table.
+    /// Number of added rows; after `finish`, number of rows in the table.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match &*self.lock(py)? {
@@ -486,7 +492,7 @@ pub(crate) fn sort_memory_bytes(
     }
 }
 
-/// The folder for sorted runs: the one given, or the one that Python makes temporary files in.
+/// The folder for sorted runs: the given one, or Python's folder for temporary files.
 pub(crate) fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
     match given {
         Some(given) => given.extract(),

@@ -1,4 +1,5 @@
-//! Python's values as columns of a type, and back: dicts go the way of Arrow data.
+//! Python values as columns of a type, and back: dicts are converted to Arrow data and then handled
+//! like it.
 
 use super::{as_dict, type_of};
 use crate::bytes::BytesArg;
@@ -24,12 +25,12 @@ use std::sync::Arc;
 
 type Cell<'py> = Option<Bound<'py, PyAny>>;
 
-/// Dicts as a record batch of the first `needed` columns of `schema`, of which the first `keys` are
-/// those of the key. A column of the value that a dict lacks is null in its row.
+/// Dicts as a record batch of the first `needed` columns of `schema`, of which the first `keys`
+/// belong to the key. A value column that is missing in a dict is null in its row.
 ///
 /// # Errors
-/// Invalid for a dict without a column of the key, and, where all columns are needed, for a name
-/// that no column has; TypeError for a row that is no dict; those of [`column_of`].
+/// Invalid if a dict lacks a key column, or, if all columns are needed, if it has a name that is
+/// not a column; TypeError if a row is not a dict; the errors of [`column_of`].
 pub(super) fn batch_of_dicts(
     rows: &Bound<'_, PyAny>,
     schema: &Schema,
@@ -62,7 +63,7 @@ pub(super) fn batch_of_dicts(
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    // Nulls are checked by who encodes, with better words.
+    // The encoder checks for nulls and has better error messages.
     let fields: Vec<_> =
         fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
@@ -70,7 +71,7 @@ pub(super) fn batch_of_dicts(
         .raise(py)
 }
 
-/// Without this column of the key a row is another one: the one that has null there.
+/// Without this key column the dict would mean another row: the one with null in the column.
 fn lacks_key(row: &Bound<'_, PyAny>, at: usize, column: &str) -> PyErr {
     let text = "a row lacks a column of the key: name it, with None where it is null";
     let mut error = Error::invalid(text).with("column", column).with("row", at);
@@ -81,7 +82,7 @@ fn lacks_key(row: &Bound<'_, PyAny>, at: usize, column: &str) -> PyErr {
 }
 
 /// # Errors
-/// Invalid where the row has a name that no column has.
+/// Invalid if the row has a name that is not a column.
 fn refuse_others(
     rows: &[Bound<'_, PyAny>],
     at: usize,
@@ -103,11 +104,11 @@ fn refuse_others(
     Ok(())
 }
 
-/// These values as a column.
+/// The values as a column.
 ///
 /// # Errors
-/// TypeError for a value of another type, naming column and row; Invalid for one that the type does
-/// not hold.
+/// TypeError for a value of another type, with column and row; Invalid for a value that the type
+/// cannot hold.
 pub(super) fn column_of(
     column_type: &ColumnType,
     name: &str,
@@ -161,7 +162,7 @@ pub(super) fn column_of(
     })
 }
 
-/// What a column is, for a text.
+/// The column and the rows of a value, for error texts.
 struct CellPlace<'a> {
     name: &'a str,
     column_type: &'a ColumnType,
@@ -180,7 +181,7 @@ impl CellPlace<'_> {
         cells.iter().enumerate().map(one).collect()
     }
 
-    /// Says which value is wrong: by its type, or by what it is.
+    /// The error for a wrong value: for its type, or for the value itself.
     fn wrong(&self, row: usize, cell: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let py = cell.py();
         let (name, column_type) = (self.name, self.column_type);
@@ -223,8 +224,8 @@ impl CellPlace<'_> {
     }
 }
 
-/// The nearest number of 32 bits, as everywhere where Python's numbers become such; there is none
-/// for what is beyond them.
+/// The nearest 32-bit float, as in other conversions from Python's floats; an error if the value is
+/// out of range.
 fn narrowed(cell: &Bound<'_, PyAny>) -> PyResult<f32> {
     let wide: f64 = cell.extract()?;
     let narrow = wide as f32;
@@ -247,7 +248,7 @@ fn day(cell: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(ordinal - ORDINAL_OF_1970)
 }
 
-/// Units since 1970: of a datetime, aware or not as the column is; or the number itself.
+/// Units since 1970: from a datetime, which must be aware or not like the column, or from a number.
 fn count_of(cell: &Bound<'_, PyAny>, unit: TimeUnit, aware: bool) -> PyResult<i64> {
     if cell.cast::<PyDateTime>().is_err() {
         return cell.extract();
@@ -255,7 +256,7 @@ fn count_of(cell: &Bound<'_, PyAny>, unit: TimeUnit, aware: bool) -> PyResult<i6
     let py = cell.py();
     if cell.getattr("tzinfo")?.is_none() == aware {
         let text = if aware {
-            "it has no time zone, so nobody knows which moment it is: give it one, as in \
+            "it has no time zone, so its moment is unknown: give it a time zone, as in \
              datetime.now(timezone.utc)"
         } else {
             "it has a time zone, and the column holds times of a clock: take it off with \
@@ -284,7 +285,7 @@ fn count_of(cell: &Bound<'_, PyAny>, unit: TimeUnit, aware: bool) -> PyResult<i6
     i64::try_from(nanos / size).map_err(|_| PyOverflowError::new_err("it is beyond 64 bits"))
 }
 
-/// A Timestamp of pandas has more than a datetime, and is one.
+/// A pandas Timestamp is a datetime with nanoseconds.
 fn nanos_behind(cell: &Bound<'_, PyAny>) -> PyResult<i128> {
     if cell.is_exact_instance_of::<PyDateTime>() {
         return Ok(0);
@@ -292,7 +293,7 @@ fn nanos_behind(cell: &Bound<'_, PyAny>) -> PyResult<i128> {
     cell.getattr_opt("nanosecond")?.map_or(Ok(0), |more| more.extract())
 }
 
-/// A Decimal, or an int, as a whole number of the column's last digit.
+/// A Decimal or an int as an unscaled integer, in units of the last digit of the column.
 fn unscaled(cell: &Bound<'_, PyAny>, scale: i8) -> PyResult<i128> {
     let py = cell.py();
     let class = imported(py)?.decimal.bind(py);
@@ -328,7 +329,7 @@ fn unscaled(cell: &Bound<'_, PyAny>, scale: i8) -> PyResult<i128> {
 /// A row as a dict.
 ///
 /// # Errors
-/// Invalid for a moment that no datetime holds.
+/// Invalid if a timestamp does not fit a datetime.
 pub(super) fn dict_of_row<'py>(py: Python<'py>, row: &RecordBatch) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let schema = row.schema_ref();
@@ -343,7 +344,7 @@ pub(super) fn dict_of_row<'py>(py: Python<'py>, row: &RecordBatch) -> PyResult<B
     Ok(dict)
 }
 
-/// The first value of a column, which is no null.
+/// The first value of a column; the value is not null.
 fn value_of<'py>(
     py: Python<'py>,
     column_type: &ColumnType,
@@ -398,8 +399,8 @@ fn value_of<'py>(
     })
 }
 
-/// A moment as a datetime, in UTC where the column has a zone; one in nanoseconds that are no whole
-/// microseconds, or beyond the years of a datetime, is refused rather than told wrongly.
+/// A timestamp as a datetime, in UTC if the column has a time zone. A timestamp with a fraction of
+/// a microsecond, or outside the years of a datetime, is refused rather than rounded.
 fn moment(py: Python<'_>, count: i64, unit: TimeUnit, aware: bool) -> PyResult<Bound<'_, PyAny>> {
     let micros = match unit {
         TimeUnit::Second => i128::from(count) * 1_000_000,

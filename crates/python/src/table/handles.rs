@@ -1,5 +1,5 @@
-//! The schema of a handle: what it knows, what is newest, and its evolution. Both faces, the plain
-//! and the awaited, are made of these in Python.
+//! The schema of a handle: the known one, the newest one, and its evolution. The blocking and the
+//! async interface in Python both use these functions.
 
 use crate::aio::pending::Pending;
 use crate::database::Database;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 /// # Errors
-/// Corruption for what is no text.
+/// Corruption if the schema is not text.
 fn text(schema: Option<Bytes>) -> siltstone::Result<Option<String>> {
     let text = |schema: Bytes| {
         String::from_utf8(schema.to_vec())
@@ -26,7 +26,7 @@ fn told(py: Python<'_>, text: Option<String>) -> Py<PyAny> {
     text.map_or_else(|| py.None(), |text| PyString::new(py, &text).into_any().unbind())
 }
 
-/// Where a table's methods are.
+/// Makes the object with the table methods.
 fn table<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     slf.py().import("siltstone.table")?.getattr("Table")?.call1((slf,))
 }
@@ -35,30 +35,30 @@ macro_rules! tables {
     ($($class:ident: $known:expr;)+) => {$(
         #[pymethods]
         impl $class {
-            /// The rows by columns, for a database that `siltstone.table.create` made.
+            /// The typed view of the rows, for a database that `siltstone.table.create` made.
             ///
-            /// :raises Invalid: a database of bytes, without columns.
-            /// :raises Closed, Fenced: as their texts say.
+            /// :raises Invalid: if the database has no columns.
+            /// :raises Closed, Fenced: see `siltstone.exceptions`.
             #[getter]
             fn table<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
                 table(slf.as_any())
             }
 
-            /// The schema as the handle knows it, without a request.
+            /// The schema known to the handle, without a request.
             fn _schema(&self, py: Python<'_>) -> PyResult<Option<String>> {
                 let held = Source::held(self, py)?;
                 let known: siltstone::Result<Option<Bytes>> = ($known)(held.get(py)?);
                 known.and_then(text).raise(py)
             }
 
-            /// The schema of the newest manifest.
+            /// The schema in the newest manifest.
             fn _newest_schema(&self, py: Python<'_>) -> PyResult<Option<String>> {
                 let held = Source::held(self, py)?;
                 let (process, engine) = (held.process(), held.get(py)?.clone());
                 wait(py, process, async move { text(engine.newest_schema().await?) })
             }
 
-            /// `_newest_schema` of `siltstone.aio`.
+            /// `_newest_schema` for `siltstone.aio`.
             fn _begin_newest_schema(&self, py: Python<'_>) -> PyResult<Pending> {
                 let held = Source::held(self, py)?;
                 let (process, engine) = (held.process(), held.get(py)?.clone());
@@ -77,14 +77,14 @@ tables! {
 
 #[pymethods]
 impl Database {
-    /// Puts one schema in the place of another.
+    /// Replaces one schema by another.
     fn _evolve(&self, py: Python<'_>, from: String, to: String) -> PyResult<()> {
         let held = self.held();
         let (process, engine) = (held.process(), held.get(py)?.clone());
         wait(py, process, async move { engine.evolve(from.into(), to.into()).await })
     }
 
-    /// `_evolve` of `siltstone.aio`.
+    /// `_evolve` for `siltstone.aio`.
     fn _begin_evolve(&self, py: Python<'_>, from: String, to: String) -> PyResult<Pending> {
         let held = self.held();
         let (process, engine) = (held.process(), held.get(py)?.clone());

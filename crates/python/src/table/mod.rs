@@ -1,5 +1,5 @@
-//! `siltstone.table`: rows by columns (RFC 0040). What they look like as bytes is the crate
-//! `siltstone-schema`'s; here its batches meet Python's.
+//! `siltstone.table`: rows with typed columns (RFC 0040). Converts between Python objects and
+//! batches; the encoding belongs to the crate `siltstone-schema`.
 
 mod cells;
 mod handles;
@@ -11,7 +11,7 @@ use crate::column::Column;
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
 use crate::frames::{batches_of, ended, is_arrow};
-use crate::open::{Arguments, Manner};
+use crate::open::{Arguments, OpenMode};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
 use arrow_schema::{ArrowError, Schema};
@@ -27,11 +27,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 pub(crate) use stream::{TableBatches, TableStream};
 
-/// Where a range of keys begins, and where it ends.
+/// The start and the end of a range of keys.
 type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
 
-/// The columns of a table: those of its key, in their order, then those of its value. It encodes
-/// and decodes by itself, without a database, and pickles, so that tasks anywhere can.
+/// The columns of a table: first the key columns in key order, then the value columns. It encodes
+/// and decodes rows without a database. It can be pickled, so that tasks in other processes can use
+/// it.
 #[pyclass(frozen, module = "siltstone.table", name = "TableSchema")]
 pub(crate) struct TableColumns {
     schema: Arc<TableSchema>,
@@ -42,7 +43,7 @@ impl TableColumns {
         TableColumns { schema: Arc::new(schema) }
     }
 
-    /// The places of the columns asked for; all without.
+    /// The positions of the named columns; of all columns without names.
     fn places(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<Vec<usize>> {
         match columns {
             None => Ok((0..self.schema.width()).collect()),
@@ -50,7 +51,7 @@ impl TableColumns {
         }
     }
 
-    /// Rows as record batches: Arrow data, or dicts.
+    /// Rows as record batches, from Arrow data or dicts.
     fn batches(&self, rows: &Bound<'_, PyAny>, keys: bool) -> PyResult<Vec<RecordBatch>> {
         if is_arrow(rows)? {
             let (py, reader) = (rows.py(), batches_of(rows)?);
@@ -79,14 +80,15 @@ impl TableColumns {
 
 #[pymethods]
 impl TableColumns {
-    /// A table of the columns of `schema` (pyarrow's, or whatever else speaks Arrow's), of which
-    /// `key` says those of the key.
+    /// Makes a table schema from `schema` (of pyarrow, or any object with the Arrow schema
+    /// interface). `key` lists the key columns.
     ///
-    /// :param key: names, each perhaps with words about its order: ``"day desc nulls last"``. What
-    ///     may hold nulls takes a byte more in a key; make it not nullable in `schema` where there
-    ///     are none.
-    /// :raises Invalid: no key; a column that there is not, or twice; words that are none.
-    /// :raises Unsupported: a type that no column has; the text says what to cast it to.
+    /// :param key: column names, each optionally followed by its order: ``"day desc nulls last"``.
+    ///     A nullable column takes one more byte in each key; declare it not nullable in `schema`
+    ///     if it has no nulls.
+    /// :raises Invalid: `key` is empty, a column is unknown or listed twice, or an order is not
+    ///     valid.
+    /// :raises Unsupported: a column has an unsupported type; the message says what to cast it to.
     #[new]
     #[pyo3(signature = (schema, *, key))]
     fn from_arrow(py: Python<'_>, schema: PySchema, key: Vec<String>) -> PyResult<Self> {
@@ -94,41 +96,41 @@ impl TableColumns {
         Ok(TableColumns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
     }
 
-    /// The schema that a text says: `text` of another.
+    /// Parses a schema from its `text`.
     ///
-    /// :raises Corruption: no schema. :raises Unsupported: one of a later version.
+    /// :raises Corruption: if the text is not a schema.
+    /// :raises Unsupported: if the schema is of a later version.
     #[classmethod]
     fn parse(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Self> {
         Ok(TableColumns::new(TableSchema::parse(text).raise(py)?))
     }
 
-    /// All of it as two lines, as the manifest has it.
+    /// The schema as two lines of text, as the manifest stores it.
     #[getter]
     fn text(&self) -> String {
         self.schema.to_string()
     }
 
-    /// The names of the key's columns, in their order.
+    /// The names of the key columns, in order.
     #[getter]
     fn key(&self) -> Vec<String> {
         self.schema.keys().columns().iter().map(|column| column.name.clone()).collect()
     }
 
-    /// How each column of the key is ordered: whether it is descending, and whether nulls come
-    /// last.
+    /// The order of each key column: whether it is descending, and whether nulls come last.
     #[getter]
     fn directions(&self) -> Vec<(bool, bool)> {
         let columns = self.schema.keys().columns().iter();
         columns.map(|column| (column.descending, column.nulls_last)).collect()
     }
 
-    /// The names of all columns: the key's, then the value's.
+    /// The names of all columns: the key columns, then the value columns.
     #[getter]
     fn names(&self) -> Vec<String> {
         self.schema.arrow().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// How often the columns of values have changed, from 1 on.
+    /// The generation of the value columns: 1, plus the number of changes to them.
     #[getter]
     fn generation(&self) -> u16 {
         self.schema.values().generation()
@@ -141,12 +143,12 @@ impl TableColumns {
         Ok(to_schema_pycapsule(py, self.schema.arrow())?)
     }
 
-    /// The keys and the values of these rows, as two Arrow arrays of binary. Columns are found
-    /// by name; one of the value that may hold nulls may be missing.
+    /// Encodes rows to keys and values, two Arrow arrays of binary. Columns are found by name. A
+    /// nullable value column may be missing.
     ///
-    /// :param rows: Arrow data (a table, a batch, a frame), or a list of dicts.
-    /// :raises Invalid: a column that is missing, or that the table has not, or of another type; a
-    ///     null where there is none; rows of over 2 GiB.
+    /// :param rows: Arrow data (a table, a batch, a data frame), or a list of dicts.
+    /// :raises Invalid: if a column is missing, unknown, or of another type, if a column that is
+    ///     not nullable has a null, or if a row is larger than 2 GiB.
     fn encode(&self, rows: &Bound<'_, PyAny>) -> PyResult<(ArrowArray, ArrowArray)> {
         let (py, batches) = (rows.py(), self.batches(rows, false)?);
         let schema = &self.schema;
@@ -163,21 +165,21 @@ impl TableColumns {
         Ok((ArrowArray::new(keys), ArrowArray::new(values)))
     }
 
-    /// The keys of these rows, as an Arrow array of binary; other columns than the key's are not
-    /// looked at.
+    /// Encodes the keys of rows to an Arrow array of binary. Columns other than the key columns
+    /// are ignored.
     ///
-    /// :raises Invalid: as `encode`.
+    /// :raises Invalid: as for `encode`.
     fn encode_key(&self, rows: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let keys = self.encoded_keys(rows)?.into_array().raise(rows.py())?;
         Ok(ArrowArray::new(Arc::new(keys)))
     }
 
-    /// The rows of these keys and values, as an Arrow record batch. A null value is a row that
-    /// is not there: it is null in every column.
+    /// Decodes keys and values to rows, an Arrow record batch. A null value means an absent row:
+    /// it is null in every column.
     ///
-    /// :param columns: names of those that are wanted, in this order; no others are decoded.
-    /// :raises Corruption: bytes that `encode` never makes.
-    /// :raises Unsupported: values of a later generation than this schema knows.
+    /// :param columns: names of the columns to decode, in this order; None: all columns.
+    /// :raises Corruption: if the bytes were not made by `encode`.
+    /// :raises Unsupported: if the values are of a later generation than this schema.
     #[pyo3(signature = (keys, values, *, columns=None))]
     fn decode(
         &self,
@@ -205,7 +207,7 @@ impl TableColumns {
         Ok(array_of(py.detach(work).raise(py)?))
     }
 
-    /// As `decode`, of a record batch with the columns `key` and `value`.
+    /// As `decode`, for a record batch with the columns `key` and `value`.
     #[pyo3(signature = (batch, *, columns=None))]
     fn decode_batch(
         &self,
@@ -219,10 +221,10 @@ impl TableColumns {
         py.detach(|| stream::decoded_rows(&self.schema, &rows, &wanted)).raise(py).map(array_of)
     }
 
-    /// A batch that deletes the rows of these keys.
+    /// Returns a batch that deletes the rows with these keys.
     ///
-    /// :param rows: Arrow data, or a list of dicts; other columns than the key's are not looked at.
-    /// :raises Invalid: as `encode`.
+    /// :param rows: Arrow data, or a list of dicts; columns other than the key columns are ignored.
+    /// :raises Invalid: as for `encode`.
     fn deletes(&self, rows: &Bound<'_, PyAny>) -> PyResult<WriteBatch> {
         let (py, keys) = (rows.py(), self.encoded_keys(rows)?);
         let batch = WriteBatch::new();
@@ -230,7 +232,7 @@ impl TableColumns {
         Ok(batch)
     }
 
-    /// Whether there is a column of the name and the type of an Arrow field.
+    /// Whether a column has the name and the type of an Arrow field.
     fn has(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<bool> {
         let field = field.into_inner();
         let wanted = ColumnType::of(field.data_type()).raise(py)?.arrow();
@@ -239,18 +241,18 @@ impl TableColumns {
         Ok(found.is_some_and(|(_, found)| *found.data_type() == wanted))
     }
 
-    /// Whether a column may hold nulls.
+    /// Whether a column is nullable.
     ///
-    /// :raises Invalid: no such column.
+    /// :raises Invalid: if there is no such column.
     fn nullable(&self, py: Python<'_>, column: &str) -> PyResult<bool> {
         let places = self.schema.places(&[column]).raise(py)?;
         let arrow = self.schema.arrow();
         Ok(places.iter().all(|place| arrow.field(*place).is_nullable()))
     }
 
-    /// The key's columns of these keys, as an Arrow record batch.
+    /// Decodes keys to the key columns, an Arrow record batch.
     ///
-    /// :raises Corruption: bytes that `encode_key` never makes.
+    /// :raises Corruption: if the bytes were not made by `encode_key`.
     fn decode_key(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
         let wanted: Vec<usize> = (0..self.schema.keys().columns().len()).collect();
         let keys = Column::from_python(keys, "keys")?;
@@ -261,9 +263,9 @@ impl TableColumns {
         Ok(array_of(py.detach(work).raise(py)?))
     }
 
-    /// The row of a key and its value, as a dict.
+    /// Decodes a key and its value to a row, a dict.
     ///
-    /// :raises Corruption, Unsupported: as `decode`.
+    /// :raises Corruption, Unsupported: as for `decode`.
     fn row<'py>(
         &self,
         py: Python<'py>,
@@ -275,9 +277,9 @@ impl TableColumns {
         dict_of_row(py, &row.raise(py)?)
     }
 
-    /// The key of one row, a dict.
+    /// Encodes the key of one row, a dict.
     ///
-    /// :raises Invalid: as `encode`.
+    /// :raises Invalid: as for `encode`.
     fn key_of<'py>(
         &self,
         py: Python<'py>,
@@ -288,12 +290,13 @@ impl TableColumns {
         Ok(PyBytes::new(py, keys.iter().next().unwrap_or_default()))
     }
 
-    /// Where the keys begin, and before which they end: what `scan` takes as `start` and `end`.
+    /// Returns the first key of a range and its exclusive end, for `start` and `end` of `scan`.
     ///
-    /// :param equal: what the key's first columns are equal to.
-    /// :param start: the next column is at this or behind it, in the order of the key.
-    /// :param end: the next column is before this, in the order of the key.
-    /// :raises Invalid: columns that are not the key's first ones; a bound behind the last one.
+    /// :param equal: values of the first key columns.
+    /// :param start: lower bound of the next key column, inclusive, in the order of the key.
+    /// :param end: upper bound of the next key column, exclusive, in the order of the key.
+    /// :raises Invalid: if the columns are not the first key columns, or a bound follows the last
+    ///     one.
     #[pyo3(signature = (equal=None, start=None, end=None))]
     fn range<'py>(
         &self,
@@ -309,7 +312,7 @@ impl TableColumns {
             (Some(value), Some(column)) => {
                 column_of(&column.column_type, &column.name, &[Some(value)]).map(Some)
             }
-            // The schema says what is wrong with it.
+            // The schema reports what is wrong with this value.
             (Some(_), None) => Ok(Some(Arc::new(UInt8Array::from(vec![0])) as ArrayRef)),
         };
         let (start, end) = self.schema.range(&equal, bound(start)?, bound(end)?).raise(py)?;
@@ -317,8 +320,8 @@ impl TableColumns {
         Ok((bytes(start), bytes(end)))
     }
 
-    /// A stream of Arrow data with the columns `key` and `value`, as record batches of the
-    /// table: what decodes a scan, a batch at a time. It can be read once.
+    /// Decodes a stream of Arrow data with the columns `key` and `value`, such as a scan, to
+    /// record batches of the table, one batch at a time. The result can be read once.
     ///
     /// :param columns: as for `decode`.
     #[pyo3(signature = (stream, *, columns=None))]
@@ -331,10 +334,10 @@ impl TableColumns {
         TableStream::decoding(py, &self.schema, stream, self.places(py, columns)?)
     }
 
-    /// Rows of the table, as a stream of record batches with the columns `key` and `value`. It
+    /// Encodes rows to a stream of record batches with the columns `key` and `value`. The stream
     /// can be read once.
     ///
-    /// :param data: Arrow data, which may be a stream, or a list of dicts.
+    /// :param data: Arrow data, including a stream, or a list of dicts.
     fn encode_stream(&self, data: &Bound<'_, PyAny>) -> PyResult<TableStream> {
         if is_arrow(data)? {
             return Ok(TableStream::encoding(&self.schema, batches_of(data)?));
@@ -347,11 +350,11 @@ impl TableColumns {
         Ok(TableStream::encoding(&self.schema, Box::new(batches)))
     }
 
-    /// The schema with a column more, at the end of the value's, which may hold nulls: what is
-    /// there already has null in it.
+    /// Returns the schema with a new nullable column at the end of the value columns. Existing
+    /// rows have null in it.
     ///
     /// :param field: an Arrow field.
-    /// :raises Invalid: a name that is there; a field that is not nullable.
+    /// :raises Invalid: if a column with the name exists, or the field is not nullable.
     fn with_column(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
         let field = field.into_inner();
         if !field.is_nullable() {
@@ -364,10 +367,10 @@ impl TableColumns {
         })
     }
 
-    /// The schema with a column of the value in a type that holds all its values.
+    /// Returns the schema with a value column changed to a type that holds all of its values.
     ///
-    /// :param field: an Arrow field with the column's name.
-    /// :raises Invalid: no such column; a type that does not hold all of its values.
+    /// :param field: an Arrow field with the name of the column.
+    /// :raises Invalid: if there is no such column, or the type does not hold all of its values.
     fn with_wider(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
         let field = field.into_inner();
         self.evolved(py, |schema| {
@@ -376,9 +379,9 @@ impl TableColumns {
         })
     }
 
-    /// The schema with a column of the value that may hold nulls from now on.
+    /// Returns the schema with a value column made nullable.
     ///
-    /// :raises Invalid: no such column; one that may already.
+    /// :raises Invalid: if there is no such column, or it is nullable already.
     fn with_nulls(&self, py: Python<'_>, column: &str) -> PyResult<Self> {
         self.evolved(py, |schema| schema.values().with_nulls(column))
     }
@@ -415,7 +418,7 @@ impl TableColumns {
         Ok(TableColumns::new(self.schema.with_values(values).raise(py)?))
     }
 
-    /// The values of the key's first columns, a row each.
+    /// The values of the first key columns, one row for each.
     fn leading(
         &self,
         py: Python<'_>,
@@ -445,7 +448,7 @@ impl TableColumns {
 }
 
 impl TableColumns {
-    /// What an opener brings of it.
+    /// The schema as the options of an open take it.
     pub(crate) fn brought(&self) -> OwnSchema {
         fn parsed(text: &[u8]) -> Result<TableSchema> {
             let text = std::str::from_utf8(text)
@@ -460,21 +463,21 @@ impl TableColumns {
     }
 }
 
-/// Adds what is here to the compiled module.
+/// Adds the items of this module to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TableColumns>()?;
     module.add_class::<TableStream>()?;
     module.add_function(wrap_pyfunction!(open_table, module)?)
 }
 
-/// Opens a table for writing, and makes it where there is none.
+/// Opens a table for writing, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (url, schema, manner, named, store_options, merge_operator))]
 fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: Manner,
+    manner: OpenMode,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
@@ -484,13 +487,13 @@ fn open_table(
     wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
 
-/// What crosses the interface as a record batch.
+/// A record batch in the form in which it crosses the interface: an array of structs.
 fn array_of(batch: RecordBatch) -> ArrowArray {
     ArrowArray::new(Arc::new(StructArray::from(batch)))
 }
 
 /// # Errors
-/// TypeError for what is no dict.
+/// TypeError if the row is not a dict.
 fn as_dict<'a, 'py>(row: &'a Bound<'py, PyAny>, at: usize) -> PyResult<&'a Bound<'py, PyDict>> {
     row.cast::<PyDict>().map_err(|_| {
         let kind = row.get_type().qualname().map(|name| name.to_string()).unwrap_or_default();
@@ -498,7 +501,7 @@ fn as_dict<'a, 'py>(row: &'a Bound<'py, PyAny>, at: usize) -> PyResult<&'a Bound
     })
 }
 
-/// The field of a schema, for whoever needs a type.
+/// The type of a field of a schema.
 fn type_of(schema: &Schema, place: usize) -> Result<ColumnType> {
     ColumnType::of(schema.field(place).data_type())
 }

@@ -1,4 +1,4 @@
-//! Streams of record batches: decoded as they come out of a scan, encoded on their way in.
+//! Streams of record batches: decoded as a scan returns them, or encoded before a load.
 
 use crate::error;
 use crate::stream::{ArrowStream, row_field};
@@ -13,21 +13,21 @@ use pyo3_arrow::input::AnyRecordBatch;
 use siltstone_schema::TableSchema;
 use std::sync::Arc;
 
-/// What comes out, a batch at a time.
+/// The encoded or decoded batches, produced one at a time.
 pub(crate) type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowError>> + Send>;
 
-/// Record batches that can be read once, by whatever understands the Arrow PyCapsule interface:
+/// Record batches that can be read once, by any library with the Arrow PyCapsule interface:
 /// pyarrow, polars, duckdb, pandas, arro3.
 #[pyclass(frozen, module = "siltstone.table", name = "TableStream")]
 pub(crate) struct TableStream {
     batches: Mutex<Option<TableBatches>>,
     field: FieldRef,
-    /// Whether these are keys and values: rows on their way into a database.
+    /// Whether the batches are keys and values, to be loaded into a database.
     encodes: bool,
 }
 
 impl TableStream {
-    /// The columns at `wanted` of a stream of keys and values.
+    /// The columns at `wanted` of the rows in a stream of keys and values.
     pub(super) fn decoding(
         py: Python<'_>,
         schema: &Arc<TableSchema>,
@@ -36,7 +36,7 @@ impl TableStream {
     ) -> PyResult<TableStream> {
         let arrow = error::Raise::raise(schema.arrow_of(&wanted), py)?;
         let field = Field::new("", DataType::Struct(arrow.fields().clone()), false);
-        // One of ours is read as it is, so that its errors stay what they are.
+        // A stream of this package is read directly, so that its errors keep their types.
         let rows: TableBatches = match stream.cast::<ArrowStream>() {
             Ok(own) => Box::new(own.get().take(py)?),
             Err(_) => {
@@ -54,8 +54,8 @@ impl TableStream {
         })
     }
 
-    /// Keys and values, where `stream` is one that has them of rows: without Arrow's interface in
-    /// between, by which errors are texts.
+    /// The keys and values of `stream`, if it is an encoding stream of this package. It is read
+    /// directly, because Arrow's interface would convert errors to text.
     pub(crate) fn encoded(stream: &Bound<'_, PyAny>) -> Option<PyResult<TableBatches>> {
         let own = stream.cast::<TableStream>().ok().filter(|own| own.get().encodes)?;
         Some(own.get().take(stream.py()))
@@ -66,7 +66,7 @@ impl TableStream {
         batches.ok_or_else(|| error::invalid(py, "a stream of a table can be read once"))
     }
 
-    /// Keys and values of the rows of `reader`.
+    /// The keys and values of the rows of `reader`.
     pub(super) fn encoding(
         schema: &Arc<TableSchema>,
         reader: Box<dyn RecordBatchReader + Send>,
@@ -119,10 +119,10 @@ fn decoded(
     Ok(Arc::new(StructArray::from(batch)))
 }
 
-/// Keys and values to columns.
+/// Decodes keys and values to columns.
 ///
 /// # Errors
-/// Invalid without columns of keys and values; those of decoding.
+/// Invalid without the columns `key` and `value`; the errors of decoding.
 pub(super) fn decoded_rows(
     schema: &TableSchema,
     rows: &ArrayRef,
@@ -147,7 +147,7 @@ fn binary<'a>(rows: &'a StructArray, name: &str) -> Option<Vec<&'a [u8]>> {
     Some(column.iter().map(Option::unwrap_or_default).collect())
 }
 
-/// Columns to keys and values.
+/// Encodes columns to keys and values.
 fn encoded(schema: &TableSchema, batch: &RecordBatch) -> Result<ArrayRef, ArrowError> {
     let (keys, values) = schema.encode(batch).map_err(external)?;
     let keys: ArrayRef = Arc::new(keys.into_array().map_err(external)?);

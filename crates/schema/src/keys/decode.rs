@@ -1,7 +1,7 @@
-//! Keys to columns: each column is taken from the front of what is left of every key.
+//! Decodes keys to columns: each column is taken from the front of the rest of every key.
 
 use super::{KeyColumn, KeySchema, PRESENT};
-use crate::column::{Growing, booleans, fixed, numbers, timestamps};
+use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};
 use crate::escaped::take_escaped;
 use crate::ordered::Ordered;
 use crate::types::ColumnType;
@@ -178,7 +178,7 @@ fn fixed_binary(column: &KeyColumn, bytes: i32, rests: &mut [&[u8]]) -> Result<A
 
 fn strings(column: &KeyColumn, rests: &mut [&[u8]], last: bool) -> Result<ArrayRef> {
     let (raw, flip) = (column.is_raw(last), column.flip());
-    let mut out = Growing::new(rests.len());
+    let mut out = StringBuilder::new(rests.len());
     let mut valid = BooleanBufferBuilder::new(rests.len());
     for (row, rest) in rests.iter_mut().enumerate() {
         let present = is_present(column, rest).ok_or_else(|| no_key(row))?;

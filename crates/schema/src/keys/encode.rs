@@ -1,7 +1,7 @@
-//! Columns to keys: every row is measured, then each column is written into all of them.
+//! Encodes columns to keys: all rows are measured, then each column is written to all of them.
 
 use super::{KeyColumn, KeySchema, PRESENT};
-use crate::column::{Given, Lying, Place, with_strings};
+use crate::column::{EncodedCells, Place, PresentValues, with_strings};
 use crate::escaped::{escaped_len, write, write_escaped};
 use crate::ordered::Ordered;
 use crate::rows::Rows;
@@ -11,7 +11,7 @@ use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{Error, Result};
 
 /// A column of the key with its values.
-type Filled<'a> = (&'a KeyColumn, Given<'a>);
+type Filled<'a> = (&'a KeyColumn, EncodedCells<'a>);
 
 impl KeySchema {
     /// The keys of these columns, which are all of the schema's, in its order.
@@ -48,7 +48,7 @@ impl KeySchema {
                 nullable: column.nullable,
                 rows,
             };
-            filled.push((column, Given::of(array, &place)?));
+            filled.push((column, EncodedCells::of(array, &place)?));
         }
         let is_last = |position: usize| position + 1 == self.columns().len();
         let mut lengths = vec![0; rows];
@@ -65,14 +65,16 @@ impl KeySchema {
     }
 }
 
-fn measure(lengths: &mut [usize], column: &KeyColumn, given: &Given<'_>, last: bool) {
+fn measure(lengths: &mut [usize], column: &KeyColumn, given: &EncodedCells<'_>, last: bool) {
     let mark = usize::from(column.nullable);
     let nulls = given.nulls;
     match (&given.values, column.width()) {
-        (Lying::Bytes(strings), _) if column.is_raw(last) => with_strings!(strings, values => {
-            add(lengths, mark, values.map(<[u8]>::len), nulls);
-        }),
-        (Lying::Bytes(strings), _) => with_strings!(strings, values => {
+        (PresentValues::Bytes(strings), _) if column.is_raw(last) => {
+            with_strings!(strings, values => {
+                add(lengths, mark, values.map(<[u8]>::len), nulls);
+            })
+        }
+        (PresentValues::Bytes(strings), _) => with_strings!(strings, values => {
             add(lengths, mark, values.map(escaped_len), nulls);
         }),
         (_, width) => {
@@ -102,26 +104,26 @@ fn add(
     }
 }
 
-fn put_column(rows: &mut [&mut [u8]], column: &KeyColumn, given: &Given<'_>, last: bool) {
+fn put_column(rows: &mut [&mut [u8]], column: &KeyColumn, given: &EncodedCells<'_>, last: bool) {
     let (flip, nulls) = (column.flip(), given.nulls);
     match &given.values {
-        Lying::Boolean(values) => {
+        PresentValues::Boolean(values) => {
             each(rows, values.iter(), nulls, column, |row, value| {
                 write(row, &[u8::from(value)], flip);
             });
         }
-        Lying::I8(values) => number(rows, values, nulls, column),
-        Lying::I16(values) => number(rows, values, nulls, column),
-        Lying::I32(values) => number(rows, values, nulls, column),
-        Lying::I64(values) => number(rows, values, nulls, column),
-        Lying::U8(values) => number(rows, values, nulls, column),
-        Lying::U16(values) => number(rows, values, nulls, column),
-        Lying::U32(values) => number(rows, values, nulls, column),
-        Lying::U64(values) => number(rows, values, nulls, column),
-        Lying::F32(values) => number(rows, values, nulls, column),
-        Lying::F64(values) => number(rows, values, nulls, column),
+        PresentValues::I8(values) => number(rows, values, nulls, column),
+        PresentValues::I16(values) => number(rows, values, nulls, column),
+        PresentValues::I32(values) => number(rows, values, nulls, column),
+        PresentValues::I64(values) => number(rows, values, nulls, column),
+        PresentValues::U8(values) => number(rows, values, nulls, column),
+        PresentValues::U16(values) => number(rows, values, nulls, column),
+        PresentValues::U32(values) => number(rows, values, nulls, column),
+        PresentValues::U64(values) => number(rows, values, nulls, column),
+        PresentValues::F32(values) => number(rows, values, nulls, column),
+        PresentValues::F64(values) => number(rows, values, nulls, column),
         // The bound on the digits was checked: the number fits what its precision gets.
-        Lying::I128(values) => match column.width() {
+        PresentValues::I128(values) => match column.width() {
             Some(4) => each(rows, values.iter(), nulls, column, |row, value| {
                 put(row, (*value as i32).to_ordered(), flip);
             }),
@@ -130,15 +132,15 @@ fn put_column(rows: &mut [&mut [u8]], column: &KeyColumn, given: &Given<'_>, las
             }),
             _ => number(rows, values, nulls, column),
         },
-        Lying::Fixed(bytes, values) => {
+        PresentValues::Fixed(bytes, values) => {
             each(rows, values.chunks_exact((*bytes).max(1)), nulls, column, |row, value| {
                 write(row, value, flip);
             });
         }
-        Lying::Bytes(strings) if column.is_raw(last) => with_strings!(strings, values => {
+        PresentValues::Bytes(strings) if column.is_raw(last) => with_strings!(strings, values => {
             each(rows, values, nulls, column, |row, value| write(row, value, flip));
         }),
-        Lying::Bytes(strings) => with_strings!(strings, values => {
+        PresentValues::Bytes(strings) => with_strings!(strings, values => {
             each(rows, values, nulls, column, |row, value| write_escaped(row, value, flip));
         }),
     }

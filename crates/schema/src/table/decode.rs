@@ -1,4 +1,4 @@
-//! Keys and values to columns.
+//! Decodes keys and values to columns.
 
 use super::TableSchema;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
@@ -35,8 +35,8 @@ impl TableSchema {
         batch(schema, &columns, wanted, keys.len())
     }
 
-    /// As [`TableSchema::decode`], of rows of which some are absent: they have nulls in all
-    /// columns, whatever the schema says.
+    /// As [`TableSchema::decode`], for rows of which some are absent: an absent row has nulls in
+    /// all columns, also in those that the schema declares without nulls.
     ///
     /// # Errors
     /// As [`TableSchema::decode`].

@@ -1,4 +1,4 @@
-//! Columns by name to keys and values.
+//! Encodes columns, matched by name, to keys and values.
 
 use super::TableSchema;
 use crate::conform::conformed;

@@ -1,9 +1,9 @@
-//! Values to columns: the heads of all rows are checked, then each column that is wanted is read
-//! from where it lies; rows of one generation that follow each other share a loop.
+//! Decodes values to columns: the heads of all rows are checked, then each requested column is read
+//! in place; consecutive rows of one generation share a loop.
 
 use super::layout::{FORM, HEAD_BYTES, Layout, Slot, Stored, end_bytes, end_code};
 use super::{ValueColumn, ValueSchema};
-use crate::column::{Growing, booleans, fixed, numbers, timestamps};
+use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};
 use crate::types::ColumnType;
 use arrow_array::ArrayRef;
 use arrow_array::types::{
@@ -140,7 +140,7 @@ struct Reading<'a> {
 
 /// What whole numbers of any width are read as: the same one, or a wider one of the column's type
 /// today.
-trait Whole:
+trait WidenedInteger:
     Default
     + TryFrom<i8>
     + TryFrom<i16>
@@ -155,7 +155,7 @@ trait Whole:
 }
 
 macro_rules! whole {
-    ($($number:ident),*) => { $(impl Whole for $number {})* };
+    ($($number:ident),*) => { $(impl WidenedInteger for $number {})* };
 }
 
 whole!(i8, i16, i32, i64, i128, u8, u16, u32, u64);
@@ -222,7 +222,7 @@ impl Reading<'_> {
         Ok(Some(nulls))
     }
 
-    fn ints<T: ArrowPrimitiveType<Native: Whole>>(
+    fn ints<T: ArrowPrimitiveType<Native: WidenedInteger>>(
         &self,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
@@ -266,7 +266,7 @@ impl Reading<'_> {
     }
 
     fn strings(&self, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        let mut out = Growing::new(self.rows);
+        let mut out = StringBuilder::new(self.rows);
         for run in self.runs {
             let slot = run.layout.slots.get(self.position);
             for (row, value) in run.rows.iter().enumerate() {
@@ -316,7 +316,12 @@ fn double(out: &mut Vec<f64>, run: &Run<'_>, stored: &ColumnType, at: usize) -> 
     }
 }
 
-fn whole<T: Whole>(out: &mut Vec<T>, run: &Run<'_>, stored: &ColumnType, at: usize) -> Option<()> {
+fn whole<T: WidenedInteger>(
+    out: &mut Vec<T>,
+    run: &Run<'_>,
+    stored: &ColumnType,
+    at: usize,
+) -> Option<()> {
     macro_rules! read {
         ($number:ident) => {
             numbers_at(out, run, at, |bytes| T::try_from($number::from_le_bytes(bytes)).ok())

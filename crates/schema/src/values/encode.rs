@@ -1,8 +1,8 @@
-//! Columns to values: every row is measured, then each column is written into all of them.
+//! Encodes columns to values: all rows are measured, then each column is written to all of them.
 
 use super::ValueSchema;
 use super::layout::{FORM, HEAD_BYTES, end_bytes, end_code};
-use crate::column::{Given, Lying, Place, with_strings};
+use crate::column::{EncodedCells, Place, PresentValues, with_strings};
 use crate::escaped::write;
 use crate::rows::Rows;
 use arrow_array::ArrayRef;
@@ -26,7 +26,7 @@ impl ValueSchema {
         for (column, array) in self.columns().iter().zip(columns) {
             let (name, column_type, nullable) =
                 (column.name(), column.column_type(), column.nullable());
-            given.push(Given::of(array, &Place { name, column_type, nullable, rows })?);
+            given.push(EncodedCells::of(array, &Place { name, column_type, nullable, rows })?);
         }
         let layout = &self.newest;
         let mut strings = vec![0; rows];
@@ -59,8 +59,8 @@ impl ValueSchema {
 }
 
 /// Adds the bytes of a column's strings to each row's.
-fn measure(lengths: &mut [usize], column: &Given<'_>) {
-    let Lying::Bytes(strings) = &column.values else { return };
+fn measure(lengths: &mut [usize], column: &EncodedCells<'_>) {
+    let PresentValues::Bytes(strings) = &column.values else { return };
     with_strings!(strings, values => {
         for_valid(lengths, values, column.nulls, |length, value| *length += value.len());
     });
@@ -96,7 +96,7 @@ fn put_nulls(rows: &mut [&mut [u8]], position: usize, nulls: Option<&NullBuffer>
 }
 
 /// Puts a column of fixed width, zeros under a null.
-fn put_fixed(rows: &mut [&mut [u8]], column: &Given<'_>) {
+fn put_fixed(rows: &mut [&mut [u8]], column: &EncodedCells<'_>) {
     let nulls = column.nulls;
     macro_rules! numbers {
         ($values:expr) => {
@@ -104,26 +104,26 @@ fn put_fixed(rows: &mut [&mut [u8]], column: &Given<'_>) {
         };
     }
     match &column.values {
-        Lying::Boolean(values) => {
+        PresentValues::Boolean(values) => {
             each(rows, values.iter().map(|value| [u8::from(value)]), nulls);
         }
-        Lying::I8(values) => numbers!(values),
-        Lying::I16(values) => numbers!(values),
-        Lying::I32(values) => numbers!(values),
-        Lying::I64(values) => numbers!(values),
-        Lying::U8(values) => numbers!(values),
-        Lying::U16(values) => numbers!(values),
-        Lying::U32(values) => numbers!(values),
-        Lying::U64(values) => numbers!(values),
-        Lying::F32(values) => numbers!(values),
-        Lying::F64(values) => numbers!(values),
+        PresentValues::I8(values) => numbers!(values),
+        PresentValues::I16(values) => numbers!(values),
+        PresentValues::I32(values) => numbers!(values),
+        PresentValues::I64(values) => numbers!(values),
+        PresentValues::U8(values) => numbers!(values),
+        PresentValues::U16(values) => numbers!(values),
+        PresentValues::U32(values) => numbers!(values),
+        PresentValues::U64(values) => numbers!(values),
+        PresentValues::F32(values) => numbers!(values),
+        PresentValues::F64(values) => numbers!(values),
         // The bound on the digits was checked: the number fits what its precision gets.
-        Lying::I128(values) => match column.width {
+        PresentValues::I128(values) => match column.width {
             Some(4) => each(rows, values.iter().map(|value| (*value as i32).to_le_bytes()), nulls),
             Some(8) => each(rows, values.iter().map(|value| (*value as i64).to_le_bytes()), nulls),
             _ => numbers!(values),
         },
-        Lying::Fixed(bytes, values) => {
+        PresentValues::Fixed(bytes, values) => {
             let zeros = vec![0; *bytes];
             let values = values.chunks_exact((*bytes).max(1)).enumerate().map(|(at, value)| {
                 let valid = nulls.is_none_or(|nulls| nulls.is_valid(at));
@@ -131,7 +131,7 @@ fn put_fixed(rows: &mut [&mut [u8]], column: &Given<'_>) {
             });
             rows.iter_mut().zip(values).for_each(|(row, value)| write(row, value, 0));
         }
-        Lying::Bytes(_) => {}
+        PresentValues::Bytes(_) => {}
     }
 }
 
@@ -158,10 +158,10 @@ fn each<const N: usize>(
 }
 
 /// Puts where the strings of every row end.
-fn put_ends(rows: &mut [&mut [u8]], given: &[Given<'_>], totals: &[usize]) {
+fn put_ends(rows: &mut [&mut [u8]], given: &[EncodedCells<'_>], totals: &[usize]) {
     let mut ends = vec![0; totals.len()];
     for column in given {
-        if !matches!(column.values, Lying::Bytes(_)) {
+        if !matches!(column.values, PresentValues::Bytes(_)) {
             continue;
         }
         measure(&mut ends, column);
@@ -173,8 +173,8 @@ fn put_ends(rows: &mut [&mut [u8]], given: &[Given<'_>], totals: &[usize]) {
     }
 }
 
-fn put_strings(rows: &mut [&mut [u8]], column: &Given<'_>) {
-    let Lying::Bytes(strings) = &column.values else { return };
+fn put_strings(rows: &mut [&mut [u8]], column: &EncodedCells<'_>) {
+    let PresentValues::Bytes(strings) = &column.values else { return };
     with_strings!(strings, values => {
         for_valid(rows, values, column.nulls, |row, value| write(row, value, 0));
     });

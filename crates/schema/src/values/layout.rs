@@ -1,4 +1,4 @@
-//! Where the columns of a generation lie in its rows.
+//! The offsets of the columns of a generation in its rows.
 
 use super::ValueColumn;
 use crate::types::ColumnType;

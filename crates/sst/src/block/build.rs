@@ -1,4 +1,4 @@
-//! Collects the entries of one block and lays out its columns.
+//! Collects the entries of one block and encodes its columns.
 
 use super::{EXPIRY_FLAG, WHOLE_KEYS_FACTOR};
 use crate::packed::{put, width_of};
@@ -87,7 +87,7 @@ impl BlockBuilder {
 
     /// Appends the block's bytes to `out`: head, keys, columns, values.
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
-        let shape = Shape::of(&self.rows);
+        let shape = BlockShape::of(&self.rows);
         out.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
         let key_bytes_at = out.len();
         out.extend_from_slice(&0u32.to_le_bytes());
@@ -128,7 +128,7 @@ impl BlockBuilder {
     }
 
     /// Whether sharing saves less than [`SHARING_SAVES`] of the block.
-    fn keys_stay_whole(&self, shape: &Shape) -> bool {
+    fn keys_stay_whole(&self, shape: &BlockShape) -> bool {
         let lengths = if shape.key_len == 0 { self.rows.len() } else { 0 };
         let shared = self.suffix_bytes + self.rows.len() + lengths;
         let block = shared + self.values.len();
@@ -150,7 +150,7 @@ impl BlockBuilder {
         }
     }
 
-    fn encode_columns(&self, shape: &Shape, out: &mut Vec<u8>) {
+    fn encode_columns(&self, shape: &BlockShape, out: &mut Vec<u8>) {
         if shape.seq_width > 0 {
             self.rows.iter().for_each(|row| put(out, row.seq - shape.seq_base, shape.seq_width));
         }
@@ -171,7 +171,7 @@ impl BlockBuilder {
 }
 
 /// Which columns are constant, and how wide the others are.
-struct Shape {
+struct BlockShape {
     key_len: u16,
     tag: u8,
     seq_base: u64,
@@ -181,8 +181,8 @@ struct Shape {
     value_width: u8,
 }
 
-impl Shape {
-    fn of(rows: &[Row]) -> Shape {
+impl BlockShape {
+    fn of(rows: &[Row]) -> BlockShape {
         let first = rows.first().map_or((0, 0, 0), |row| (row.key_len, row.tag, row.value_end));
         let (mut key_len, mut tag, value_len) = first;
         let (mut seq_base, mut seq_most) = (u64::MAX, 0);
@@ -202,7 +202,7 @@ impl Shape {
         }
         let nothing_expires = expiry_base > expiry_most;
         let expiry_base = if nothing_expires { 0 } else { expiry_base };
-        Shape {
+        BlockShape {
             key_len,
             tag,
             seq_base,

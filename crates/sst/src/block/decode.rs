@@ -1,4 +1,4 @@
-//! From a block's bytes to a [`Block`], everything checked once and for all.
+//! Decodes the bytes of a block to a [`Block`]. All checks are made here, once.
 
 use super::keys::{KeyShape, Keys};
 use super::{Block, EXPIRY_FLAG, HEAD_BYTES, MAX_WHOLE_KEY_BYTES, NEVER};

@@ -1,4 +1,4 @@
-//! Where in a block a key probably lies, if keys are spread evenly between the first and the last.
+//! Estimates the position of a key in a block by interpolation between the first and the last key.
 
 use siltstone_base::near::Line;
 use siltstone_base::prefix::{head, shared_prefix};
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// The straight line from a block's first key to its last, over the eight bytes that follow what
 /// all of its keys share.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Guess {
+pub(crate) struct Interpolation {
     /// Bytes that all keys share.
     shared: usize,
     /// The first key's first eight bytes, as a number.
@@ -16,11 +16,11 @@ pub(crate) struct Guess {
     line: Line,
 }
 
-impl Guess {
+impl Interpolation {
     /// For `entries` keys from `first` to `last`.
-    pub(crate) fn new(first: &[u8], last: &[u8], entries: usize) -> Guess {
+    pub(crate) fn new(first: &[u8], last: &[u8], entries: usize) -> Interpolation {
         let shared = shared_prefix(first, last);
-        let mut guess = Guess { shared, start: head(first), ..Guess::default() };
+        let mut guess = Interpolation { shared, start: head(first), ..Interpolation::default() };
         guess.line = Line::between(guess.head(first), guess.head(last), entries);
         guess
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn even_keys_are_found_at_once() {
         let key = |n: u64| (n << 20).to_be_bytes();
-        let guess = Guess::new(&key(5), &key(5 + 99), 100);
+        let guess = Interpolation::new(&key(5), &key(5 + 99), 100);
         for n in 0..100 {
             let at = guess.position(guess.head(&key(5 + n)));
             assert!(at.abs_diff(n as usize) <= 1, "{n} {at}");
@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn what_lacks_the_shared_bytes_is_placed_by_them() {
-        let guess = Guess::new(b"abc1", b"abc9", 9);
+        let guess = Interpolation::new(b"abc1", b"abc9", 9);
         assert_eq!(guess.place(b"ab", || b"abc1"), Err(Ordering::Less));
         assert_eq!(guess.place(b"abb9", || b"abc1"), Err(Ordering::Less));
         assert_eq!(guess.place(b"abd", || b"abc1"), Err(Ordering::Greater));
         assert!(guess.place(b"abc", || b"abc1").is_ok());
-        assert_eq!(Guess::new(b"k", b"k", 3).position(0), 0);
+        assert_eq!(Interpolation::new(b"k", b"k", 3).position(0), 0);
     }
 }

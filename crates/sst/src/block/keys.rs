@@ -1,11 +1,11 @@
-//! The keys of a block: where they lie, and the two layouts they may be stored in.
+//! The keys of a block: their location, and their two possible layouts.
 //!
 //! ```text
 //! shared := (shared suffix_len? suffix)*    rebuilt whole in memory of their own
 //! whole  := key*                            read in place; where lengths vary, a column of ends
 //! ```
 
-use super::guess::Guess;
+use super::guess::Interpolation;
 use crate::packed::Column;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::limits::MAX_KEY_BYTES;
@@ -22,8 +22,8 @@ const TRUSTED_RESERVE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     place: KeysPlace,
-    ends: Ends,
-    pub(crate) guess: Guess,
+    ends: KeyEnds,
+    pub(crate) guess: Interpolation,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ enum KeysPlace {
 
 /// Where keys end, from the first one's start.
 #[derive(Clone, Debug)]
-enum Ends {
+enum KeyEnds {
     /// All keys have this length.
     Fixed(usize),
     /// One end per key.
@@ -68,8 +68,8 @@ impl Keys {
             KeysPlace::Rebuilt(keys) => keys.capacity(),
         };
         let ends = match &self.ends {
-            Ends::Each(ends) => ends.capacity() * size_of::<u32>(),
-            Ends::Fixed(_) | Ends::Stored(_) => 0,
+            KeyEnds::Each(ends) => ends.capacity() * size_of::<u32>(),
+            KeyEnds::Fixed(_) | KeyEnds::Stored(_) => 0,
         };
         keys + ends
     }
@@ -78,11 +78,11 @@ impl Keys {
     #[inline]
     pub(crate) fn get<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         match (&self.place, &self.ends) {
-            (KeysPlace::Stored(from), Ends::Fixed(len)) => {
+            (KeysPlace::Stored(from), KeyEnds::Fixed(len)) => {
                 let start = from + position * len;
                 bytes.get(start..start + len).unwrap_or_default()
             }
-            (KeysPlace::Rebuilt(keys), Ends::Fixed(len)) => {
+            (KeysPlace::Rebuilt(keys), KeyEnds::Fixed(len)) => {
                 let start = position * len;
                 keys.get(start..start + len).unwrap_or_default()
             }
@@ -94,10 +94,10 @@ impl Keys {
     #[inline]
     pub(crate) fn slice<'a>(&'a self, bytes: &'a [u8], positions: Range<usize>) -> &'a [u8] {
         let end = |n: usize| match &self.ends {
-            Ends::Fixed(len) => n * len,
+            KeyEnds::Fixed(len) => n * len,
             _ if n == 0 => 0,
-            Ends::Each(ends) => ends.get(n - 1).map_or(0, |end| *end as usize),
-            Ends::Stored(ends) => ends.get(bytes, n - 1) as usize,
+            KeyEnds::Each(ends) => ends.get(n - 1).map_or(0, |end| *end as usize),
+            KeyEnds::Stored(ends) => ends.get(bytes, n - 1) as usize,
         };
         let (start, end) = (end(positions.start), end(positions.end));
         match &self.place {
@@ -114,9 +114,9 @@ impl Keys {
             KeysPlace::Rebuilt(keys) => keys.len(),
         };
         let ends = match &self.ends {
-            Ends::Fixed(len) => *len,
-            Ends::Each(ends) => ends.len(),
-            Ends::Stored(ends) => ends.start,
+            KeyEnds::Fixed(len) => *len,
+            KeyEnds::Each(ends) => ends.len(),
+            KeyEnds::Stored(ends) => ends.start,
         };
         place ^ ends ^ self.guess.prefetch()
     }
@@ -128,7 +128,7 @@ impl Keys {
         bytes: &'a [u8],
         position: usize,
     ) -> Option<(&'a [u8], usize)> {
-        let Ends::Fixed(len) = &self.ends else { return None };
+        let KeyEnds::Fixed(len) = &self.ends else { return None };
         let start = position * len;
         let keys = match &self.place {
             KeysPlace::Stored(from) => bytes.get(from + start..),
@@ -151,12 +151,12 @@ impl Keys {
 
     fn get_any<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         let (start, end) = match &self.ends {
-            Ends::Fixed(len) => (position * len, (position + 1) * len),
-            Ends::Each(ends) => {
+            KeyEnds::Fixed(len) => (position * len, (position + 1) * len),
+            KeyEnds::Each(ends) => {
                 let end = |n: usize| ends.get(n).map_or(0, |end| *end as usize);
                 (if position == 0 { 0 } else { end(position - 1) }, end(position))
             }
-            Ends::Stored(ends) => {
+            KeyEnds::Stored(ends) => {
                 let end = |n: usize| ends.get(bytes, n) as usize;
                 (if position == 0 { 0 } else { end(position - 1) }, end(position))
             }
@@ -168,7 +168,7 @@ impl Keys {
     }
 
     fn guessing(mut self, bytes: &[u8], entries: usize) -> Keys {
-        self.guess = Guess::new(self.get(bytes, 0), self.get(bytes, entries - 1), entries);
+        self.guess = Interpolation::new(self.get(bytes, 0), self.get(bytes, entries - 1), entries);
         self
     }
 
@@ -225,8 +225,8 @@ impl Keys {
         if filled != shape.whole_bytes as u64 {
             return Err(wrong("keys do not fill their region of a block"));
         }
-        let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
-        let keys = Keys { place: KeysPlace::Stored(start), ends, guess: Guess::default() };
+        let ends = ends.map_or(KeyEnds::Fixed(shape.key_len), KeyEnds::Stored);
+        let keys = Keys { place: KeysPlace::Stored(start), ends, guess: Interpolation::default() };
         Ok(keys.guessing(bytes, shape.entries))
     }
 
@@ -286,8 +286,8 @@ impl Keys {
         if keys.len() != shape.whole_bytes || !reader.is_empty() {
             return Err(wrong("keys do not fill their region of a block"));
         }
-        let ends = if fixed { Ends::Fixed(shape.key_len) } else { Ends::Each(ends) };
-        let keys = Keys { place: KeysPlace::Rebuilt(keys), ends, guess: Guess::default() };
+        let ends = if fixed { KeyEnds::Fixed(shape.key_len) } else { KeyEnds::Each(ends) };
+        let keys = Keys { place: KeysPlace::Rebuilt(keys), ends, guess: Interpolation::default() };
         Ok(keys.guessing(&[], shape.entries))
     }
 }

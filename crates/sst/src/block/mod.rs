@@ -20,8 +20,8 @@
 //! shared := (shared suffix_len? suffix)*   both varints; suffix_len only where lengths vary
 //! whole  := key*
 //! ```
-//! FORMAT.md says what each column means. Shared keys are rebuilt whole when a block is decoded,
-//! since an entry lends its key as one slice; all else stays where it is and is read in place.
+//! FORMAT.md describes each column. Shared keys are rebuilt when a block is decoded, because an
+//! entry returns its key as one slice; all other columns are read in place.
 
 mod build;
 mod decode;
@@ -52,7 +52,7 @@ pub(crate) const MAX_BLOCK_TARGET: usize = 64 << 20;
 /// that share nearly everything cannot make a small stored block huge in memory.
 const WHOLE_KEYS_FACTOR: usize = 4;
 /// What a decoder accepts: the largest target times the factor, plus the one entry that a block
-/// holds whatever its size.
+/// holds even if it is larger.
 const MAX_WHOLE_KEY_BYTES: usize =
     MAX_BLOCK_TARGET * WHOLE_KEYS_FACTOR + siltstone_base::limits::MAX_KEY_BYTES;
 
@@ -83,7 +83,7 @@ pub struct Block {
     /// From which sequence number on a reader sees plain values alone: the largest, where every
     /// entry is one; otherwise [`NEVER`].
     plain_from: Seq,
-    /// Whether `bytes` are somebody else's memory.
+    /// Whether `bytes` are memory of the caller.
     lent: bool,
 }
 
@@ -110,7 +110,7 @@ impl Block {
     }
 
     /// Whether its bytes lie in memory that was lent ([`crate::Table::decode_lent`]), and so keep
-    /// alive whatever lent it.
+    /// the lender alive.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.lent
@@ -242,9 +242,9 @@ impl Block {
             ^ u64::from(self.key(self.entries - 1).first().copied().unwrap_or_default())
     }
 
-    /// The bytes of the keys around where `key` probably lies, for [`prefetch`]. Who looks keys up
-    /// in many blocks gathers these first: what a loop then does for each is so little that the
-    /// processor has the loads of a dozen blocks under way at once.
+    /// The bytes of the keys around where `key` probably lies, for [`prefetch`]. A caller that
+    /// looks keys up in many blocks gathers these first: what a loop then does for each is so
+    /// little that the processor has the loads of a dozen blocks under way at once.
     #[must_use]
     #[inline]
     pub fn keys_near(&self, key: &[u8]) -> &[u8] {

@@ -1,4 +1,4 @@
-//! A block as it lies in an object.
+//! The stored form of a block.
 //!
 //! ```text
 //! offset size field

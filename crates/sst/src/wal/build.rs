@@ -1,4 +1,4 @@
-//! Collects batches and closes them into an object.
+//! Builds a WAL object from batches.
 
 use super::{
     BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES, RECORD_BATCH,
@@ -21,7 +21,7 @@ pub struct WalBuilder {
 
 /// What a writer says of the moment in which it cuts an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sent {
+pub struct CutInfo {
     /// Every id up to here that a walk of the log reaches is committed.
     pub durable: WalId,
     /// The commit time: now, and no earlier than what was said before.
@@ -38,7 +38,7 @@ struct WalHead {
     last_seq: Seq,
     next_id: WalId,
     body_bytes: u64,
-    sent: Sent,
+    sent: CutInfo,
 }
 
 impl Default for WalBuilder {
@@ -128,7 +128,7 @@ impl WalBuilder {
 
     /// The object, written under `id` by the writer of `epoch`. `envelope` is of kind WAL.
     #[must_use]
-    pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId, sent: Sent) -> Bytes {
+    pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId, sent: CutInfo) -> Bytes {
         debug_assert!(sent.durable < id);
         let head = WalHead {
             body: BODY_RECORDS,
@@ -146,11 +146,11 @@ impl WalBuilder {
 }
 
 /// A fence at `id`: every epoch below `epoch` is over from here on, and `epoch` and later ones go
-/// on at `next_id`. `envelope` is of kind WAL. Whoever fences has walked to `id`, so all before it
-/// is committed; a fence commits nothing, and has no time.
+/// on at `next_id`. `envelope` is of kind WAL. The fencing writer has walked to `id`, so all before
+/// it is committed; a fence commits nothing, and has no time.
 #[must_use]
 pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
-    let sent = Sent { durable: id.minus(1), at: UnixMillis(0) };
+    let sent = CutInfo { durable: id.minus(1), at: UnixMillis(0) };
     let head = WalHead {
         body: BODY_FENCE,
         records: 0,

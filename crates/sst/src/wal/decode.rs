@@ -1,8 +1,8 @@
-//! Reads a WAL object back, everything checked before anything of it is given out.
+//! Decodes a WAL object. All of it is checked before any part is returned.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES, RECORD_BATCH,
-    RECORD_INGEST, Sent, WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, CutInfo, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES,
+    RECORD_BATCH, RECORD_INGEST, WAL_RECORD_HEAD_BYTES,
 };
 use crate::section::SectionPlace;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub struct WalObject {
     /// Last sequence number; none without records.
     pub last_seq: Seq,
     /// What was committed when it was cut, and the commit time.
-    pub sent: Sent,
+    pub sent: CutInfo,
     /// What it holds.
     pub body: WalBody,
 }
@@ -102,7 +102,7 @@ impl WalIngest {
 }
 
 /// A record's head, and where its payload lies in the records' bytes.
-struct Framed {
+struct RecordFrame {
     kind: u8,
     ops: u32,
     first_seq: Seq,
@@ -134,7 +134,7 @@ fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
     let (first_seq, last_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
     let next_id = WalId(reader.u64()?);
     let body_bytes = reader.u64()?;
-    let sent = Sent { durable: WalId(reader.u64()?), at: UnixMillis(reader.u64()?) };
+    let sent = CutInfo { durable: WalId(reader.u64()?), at: UnixMillis(reader.u64()?) };
     let key = reader.u128_be()?;
     if id != expected {
         return Err(Error::corruption("a WAL object stands under another id").with("found", id));
@@ -220,7 +220,7 @@ impl WalRecords {
     }
 
     /// The record whose head starts at `at`.
-    fn frame(&self, at: usize) -> Result<Framed> {
+    fn frame(&self, at: usize) -> Result<RecordFrame> {
         let mut reader = Reader::new(self.bytes.get(at..).unwrap_or_default());
         let kind = reader.u8()?;
         let zero = reader.array::<3>()?;
@@ -231,10 +231,10 @@ impl WalRecords {
         if zero != [0; 3] || ops == 0 {
             return Err(Error::corruption("impossible record in a WAL object"));
         }
-        Ok(Framed { kind, ops, first_seq, start: at + WAL_RECORD_HEAD_BYTES, len })
+        Ok(RecordFrame { kind, ops, first_seq, start: at + WAL_RECORD_HEAD_BYTES, len })
     }
 
-    fn open(&self, framed: &Framed) -> Result<WalRecord> {
+    fn open(&self, framed: &RecordFrame) -> Result<WalRecord> {
         match framed.kind {
             RECORD_BATCH => {
                 let bytes = self.bytes.slice(framed.start..framed.start + framed.len);
@@ -256,7 +256,7 @@ impl WalRecords {
         }
     }
 
-    fn ingest(&self, framed: &Framed) -> Result<WalIngest> {
+    fn ingest(&self, framed: &RecordFrame) -> Result<WalIngest> {
         let payload = self.bytes.slice(framed.start..framed.start + framed.len);
         let mut reader = Reader::new(&payload);
         let (form, zero) = (reader.u8()?, reader.array::<3>()?);

@@ -31,13 +31,13 @@
 //!                  of tables: n FlatBuffers L0Entry; the record takes one number
 //! checksum: 4 bytes, masked CRC32C of all before it, bound to (object id, 0)
 //! ```
-//! There is no index, no filter, no compression and no sorting: a WAL object is written once and
-//! read once, from its start to its end.
+//! A WAL object has no index, no filter, no compression and no sorting: it is written once and read
+//! once, from start to end.
 
 mod build;
 mod decode;
 
-pub use build::{Sent, WalBuilder, encode_fence};
+pub use build::{CutInfo, WalBuilder, encode_fence};
 pub use decode::{WalBody, WalBrings, WalIngest, WalObject, WalRecord, WalRecords, decode};
 
 use siltstone_base::envelope::ENVELOPE_BYTES;

@@ -1,4 +1,7 @@
-//! Where a feed begins, and who holds the log for it.
+//! Opening a change feed: its start position, and the consumer hold that retains the log for it.
+//!
+//! A consumer without a hold must never begin at the end of the log by default: it would skip the
+//! changes since its last read.
 
 use super::{Changes, newest_state};
 use crate::api::db::Database;
@@ -26,78 +29,81 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a consumer may be silent, where nobody says otherwise.
+/// Default lifetime of a consumer: how long its hold lasts without a renewal.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of log that it may keep, likewise.
+/// Default maximum of log bytes that a consumer retains.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Where a feed begins.
+/// The start position of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// Where its consumer stands; Expired for a name that holds nothing, which is new, or was let
-    /// go. Without a consumer at the end of what is durable.
+    /// At the acknowledged position of the consumer. Expired if no consumer of that name has a
+    /// hold, because it is new or was removed. Without a consumer: at the durable end of the log.
     #[default]
     Kept,
-    /// At the oldest place that is still there. A consumer keeps what comes behind the replay
-    /// point; what lies before that is read as well, as long as the collector has not deleted it.
+    /// At the oldest change that is still stored. A consumer's hold retains the log from the
+    /// replay point on. The feed also reads older log that the collector has not deleted yet.
     Oldest,
-    /// At the end of what is durable.
+    /// At the durable end of the log.
     Newest,
-    /// Behind a checkpoint that is made with the consumer's hold: all before is in it.
+    /// After a new checkpoint, created in one commit with the consumer's hold. The checkpoint
+    /// contains every change before the start position.
     Snapshot,
-    /// Where another feed stood.
+    /// After the token of another feed.
     Token(ChangeToken),
-    /// Behind this sequence number.
+    /// After this sequence number.
     Seq(Seq),
-    /// Behind what a checkpoint holds.
+    /// After the last change that this checkpoint contains.
     Checkpoint(CheckpointName),
 }
 
-/// Who holds the log.
+/// A named consumer of the change feed, whose hold retains the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
-    /// Its name: the newest that takes it goes on where the one before stood.
+    /// Its name. A new feed with the same name continues at the acknowledged position and fences
+    /// the feed before it.
     pub name: String,
-    /// For how long it may be silent; `None`: for ever.
+    /// How long the hold lasts without a renewal; `None`: without limit.
     pub lifetime: Option<Duration>,
-    /// Bytes of log beyond which it is let go; `None`: no bound.
+    /// Bytes of retained log beyond which the consumer is removed; `None`: no limit.
     pub most_bytes: Option<u64>,
 }
 
-/// How to read a feed.
+/// Options of a change feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangesOptions {
-    /// Where it begins.
+    /// Start position.
     pub since: Since,
-    /// Where it ends; `None`: nowhere.
+    /// End position; `None`: the feed has no end.
     pub until: Option<ChangeToken>,
-    /// Who holds the log for it; `None`: nobody, and what is gone is gone.
+    /// The consumer whose hold retains the log. `None`: no hold, so the collector may delete log
+    /// that the feed has not read.
     pub consumer: Option<Consumer>,
 }
 
-/// A hold of this process.
-pub(super) struct Held {
+/// The consumer hold of a feed of this process.
+pub(super) struct ConsumerHold {
     pub(super) consumer: Consumer,
     pub(super) generation: u64,
-    /// What was acknowledged.
+    /// The acknowledged position.
     pub(super) seen: LogPlace,
-    /// In which history.
+    /// The timeline of the acknowledged position.
     pub(super) timeline: Option<TimelineId>,
-    /// When its life was counted from last.
+    /// When the hold was last renewed.
     pub(super) since: UnixMillis,
-    /// A state that has it.
+    /// The manifest of the last commit of the hold.
     pub(super) base: Arc<Manifest>,
 }
 
 impl Consumer {
-    /// One that may be silent for a day, and keep 4 GiB.
+    /// A consumer with a lifetime of 24 hours that retains at most 4 GiB of log.
     #[must_use]
     pub fn new(name: &str) -> Consumer {
         let (lifetime, most_bytes) = (Some(LIFETIME), Some(MOST_BYTES));
         Consumer { name: name.to_owned(), lifetime, most_bytes }
     }
 
-    /// When it may be let go that lives from `now` on.
+    /// When the hold expires if it is renewed at `now`; `None` without a lifetime.
     pub(super) fn expires_at(&self, now: UnixMillis) -> Result<Option<UnixMillis>> {
         let end = |life: Duration| {
             let millis = u64::try_from(life.as_millis()).ok().filter(|millis| *millis > 0);
@@ -106,28 +112,29 @@ impl Consumer {
         self.lifetime.map_or(Ok(None), |life| {
             end(life).map(Some).ok_or_else(|| {
                 Error::invalid(
-                    "a consumer's lifetime is at least a millisecond and below the end of time; \
-                     without one it lives until it is forgotten",
+                    "the consumer's lifetime is out of range: it must be at least 1 ms and end \
+                     before the last representable time; without a lifetime the consumer stays \
+                     until it is removed",
                 )
             })
         })
     }
 }
 
-impl Held {
-    /// Whether half its life is over.
+impl ConsumerHold {
+    /// Whether half of the lifetime has passed, so that the hold is to be renewed.
     pub(super) fn is_due(&self, now: UnixMillis) -> bool {
         let half = self.consumer.lifetime.map(|life| life.as_millis() / 2);
         half.is_some_and(|half| u128::from(now.0.saturating_sub(self.since.0)) >= half)
     }
 }
 
-/// A feed of the database in the store of `env`; each of its calls within `limit`.
+/// Opens a change feed of the database in the store of `env`. `limit` bounds the time of each call.
 ///
 /// # Errors
-/// NotFound without a database; Expired where the place is not kept any more; Invalid for a token
-/// of another database, and for a snapshot without a consumer; those of a commit where there is a
-/// consumer; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired if the start position is no longer retained; Invalid
+/// for a token of another database, and for a snapshot without a consumer; with a consumer the
+/// errors of a manifest commit; Denied, Unavailable, Timeout, Corruption.
 pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_, Result<Changes>> {
     async move {
         let ChangesOptions { since, until, consumer } = how;
@@ -164,7 +171,7 @@ pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_,
 }
 
 impl Database {
-    /// A feed of what this database commits, as far as it is durable.
+    /// Opens a change feed of this database. The feed returns durable commits only.
     ///
     /// # Errors
     /// As [`changes`]; Closed, Fenced.
@@ -178,7 +185,8 @@ impl Database {
 }
 
 impl Reader {
-    /// A feed of what the database commits that this reads, also at a checkpoint.
+    /// Opens a change feed of the database of this reader. A reader at a checkpoint opens the same
+    /// feed.
     ///
     /// # Errors
     /// As [`changes`]; Closed.
@@ -191,10 +199,10 @@ impl Reader {
     }
 }
 
-/// The end of what is durable.
+/// The token of the durable end of the log.
 ///
 /// # Errors
-/// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> {
     within(env, limit, "changes", move |env| async move {
         Ok(place_of(&Objects { env, limit }, &Since::Newest).await?.1)
@@ -202,10 +210,10 @@ pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> 
     .boxed()
 }
 
-/// Consumers that hold the log.
+/// Lists the consumer holds that the newest manifest records.
 ///
 /// # Errors
-/// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn consumers(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Hold>>> {
     within(env, limit, "consumers", move |env| async move {
         Ok(newest_state(&env, limit).await?.1.holds.clone())
@@ -213,10 +221,11 @@ pub fn consumers(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Hold>>>
     .boxed()
 }
 
-/// Lets a consumer go: what only it held is collected.
+/// Removes a consumer and its hold. The collector deletes log that only this hold retained.
 ///
 /// # Errors
-/// NotFound without a database; Expired where there is none of that name; those of a commit.
+/// NotFound if there is no database; Expired if there is no consumer of that name; the errors of a
+/// manifest commit.
 pub fn forget_consumer<'a>(
     env: &'a Env,
     name: &'a str,
@@ -235,14 +244,14 @@ pub fn forget_consumer<'a>(
 
 pub(super) fn of_another_database(token: &ChangeToken, here: DatabaseId) -> Error {
     Error::invalid(
-        "the token is that of another database than stands here; a clone, or a database that was \
-         made anew, has a feed of its own",
+        "the token belongs to another database; a clone, or a database that was created again in \
+         the same place, has its own feed: begin without this token",
     )
     .with("of", token.database)
     .with("here", here)
 }
 
-/// The newest state, and a place in it that nobody holds.
+/// The newest manifest, and the start token of a feed without a consumer.
 async fn place_of(objects: &Objects, since: &Since) -> Result<(Arc<Manifest>, ChangeToken)> {
     match since {
         Since::Kept | Since::Newest => {
@@ -252,8 +261,8 @@ async fn place_of(objects: &Objects, since: &Since) -> Result<(Arc<Manifest>, Ch
             Ok((state, token))
         }
         Since::Snapshot => Err(Error::invalid(
-            "a feed that goes on from a snapshot needs a consumer, which holds what comes after \
-             it; name one",
+            "a feed that begins with a snapshot needs a consumer, whose hold retains the changes \
+             after the snapshot; name a consumer",
         )),
         Since::Token(token) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
@@ -277,7 +286,7 @@ async fn place_of(objects: &Objects, since: &Since) -> Result<(Arc<Manifest>, Ch
     }
 }
 
-/// The newest state, and the place behind all that is durable.
+/// The newest manifest, and the position after the last durable commit.
 async fn walked(objects: &Objects) -> Result<(Arc<Manifest>, LogPlace)> {
     let mut last = Seq::NONE;
     let (state, wal) = walk_telling(objects, |object| last = last.max(object.last_seq)).await?;
@@ -285,7 +294,7 @@ async fn walked(objects: &Objects) -> Result<(Arc<Manifest>, LogPlace)> {
     Ok((state, place))
 }
 
-/// The place behind what a checkpoint holds, in the history that it is of.
+/// The position after the last change that a checkpoint contains, on the checkpoint's timeline.
 async fn behind_checkpoint(
     objects: &Objects,
     state: &Manifest,
@@ -303,21 +312,22 @@ async fn behind_checkpoint(
     Ok(ChangeToken::of(&pinned, place))
 }
 
-/// A generation above that of `before`, and nobody else's: the lower half is random.
+/// A generation above that of `before`. The lower 32 bits are random, so that two processes that
+/// take the hold at the same time get different generations.
 fn generation(env: &Env, before: Option<&Hold>) -> u64 {
     let count = before.map_or(0, |hold| hold.generation >> 32) + 1;
     (count << 32) | u64::from(env.random_u128() as u32)
 }
 
-/// What is held, and the checkpoint that was made with it.
-type Taken = (Held, Option<Checkpoint>);
+/// A hold, and the checkpoint that was created in the same commit.
+type AcquiredHold = (ConsumerHold, Option<Checkpoint>);
 
-/// Takes a hold, and says where it begins.
+/// Commits a hold for `consumer`. Returns the manifest, the start token, and the hold.
 async fn hold(
     objects: &Objects,
     since: &Since,
     consumer: Consumer,
-) -> Result<(Arc<Manifest>, ChangeToken, Option<Taken>)> {
+) -> Result<(Arc<Manifest>, ChangeToken, Option<AcquiredHold>)> {
     let (_, seen) = newest_state(&objects.env, objects.limit).await?;
     check_writable(&seen)?;
     let (base, from, token) = begins(objects, since, seen, &consumer.name).await?;
@@ -352,19 +362,19 @@ async fn hold(
     })?;
     let checkpoint = id.and_then(|id| state.checkpoint(id)).cloned();
     let place = own.place();
-    // What of an ingest was passed on is known to the token alone.
+    // Only a token records a position inside an ingest; a hold does not.
     let token = match (token, since) {
         (Some(token), _) => token,
         (None, Since::Oldest) => from_the_oldest(objects, &state, place).await?,
         (None, _) => ChangeToken::of(&state, place),
     };
     let (timeline, base) = (token.timeline, Arc::clone(&state));
-    let held = Held { consumer, generation, seen: place, timeline, since: now, base };
+    let held = ConsumerHold { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
 }
 
-/// Where the feed of a consumer begins that asks for the oldest change: what is flushed and not yet
-/// deleted comes before what its hold, from `held` on, keeps for certain.
+/// The start token of a consumer's feed that begins at the oldest change. The hold retains the log
+/// from `held` on; flushed log before it is read as well where it is not deleted yet.
 async fn from_the_oldest(
     objects: &Objects,
     state: &Manifest,
@@ -378,7 +388,8 @@ async fn from_the_oldest(
     Ok(ChangeToken::of(state, place))
 }
 
-/// A state, where the hold begins, and the token that was given.
+/// A manifest, the position at which the hold begins, and the start token where `since` determines
+/// one.
 async fn begins(
     objects: &Objects,
     since: &Since,
@@ -388,11 +399,12 @@ async fn begins(
     let certain = seen.oldest_certain();
     match since {
         Since::Kept if seen.hold(name).is_some() => Ok((seen, HoldFrom::Kept, None)),
-        // A follower that begins again would pass over what it has missed.
+        // Beginning at the end of the log would skip the changes since the consumer was removed.
         Since::Kept => Err(Error::new(
             ErrorKind::Expired,
-            "no consumer of this name holds the log: it is new, or it was let go, and what came \
-             since is not kept; say where it begins: since=\"snapshot\", \"oldest\" or \"latest\"",
+            "no consumer of this name has a hold on the log: it is new, or it was removed and \
+             later changes are not retained; choose where to begin: since=\"snapshot\", \
+             \"oldest\" or \"latest\"",
         )
         .with("consumer", name)),
         Since::Newest | Since::Snapshot => {

@@ -1,4 +1,7 @@
-//! A parent of a clone that is being made: its pins, and what they pin.
+//! The parent of a new clone: finding it, pinning a state of it, and reading the pinned state.
+//!
+//! A pin expires by default, so that an interrupted clone never retains the parent's tables for
+//! ever. The last steps of a clone make its pins permanent.
 
 use super::{counted, owned};
 use crate::follower::at_checkpoint::pinned_to_take;
@@ -17,43 +20,46 @@ use siltstone_manifest::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pin lives that nobody has made endless yet: longer than a clone takes to be made.
+/// Lifetime of a pin before the clone makes it permanent, in milliseconds. Creating a clone takes
+/// less time.
 const PIN_MILLIS: u64 = 60 * 60 * 1000;
 
-/// A database, or a state of it, that a clone begins with.
+/// A database or a checkpoint of it with which a clone begins.
 #[derive(Clone, Debug)]
 pub struct CloneParent {
-    /// Where it is. It must be a place that the clone's store follows: the same bucket, a folder of
-    /// the same machine, the memory of the same process, or what its store options allow.
+    /// The environment of the parent. The clone's store must be able to access its location: the
+    /// same bucket, a folder of the same machine, the memory of the same process, or a location
+    /// that the store options allow.
     pub env: Env,
-    /// The checkpoint to begin with; `None`: everything that is durable now.
+    /// The checkpoint to begin with; `None`: the current durable state.
     pub checkpoint: Option<CheckpointName>,
-    /// Keys from here on; `None`: from the first.
+    /// First key of the range to clone, inclusive; `None`: no lower bound.
     pub start: Option<Vec<u8>>,
-    /// Keys before this; `None`: to the last.
+    /// End of the range to clone, exclusive; `None`: no upper bound.
     pub end: Option<Vec<u8>>,
 }
 
-/// A parent that is there.
+/// A parent that was found in its store.
 pub(super) struct FoundParent<'a> {
     pub(super) there: Objects,
-    /// Where it is, as the clone records it.
+    /// The parent's location as the clone records it.
     pub(super) location: String,
-    /// The keys that are taken over.
+    /// The key range of the parent that the clone contains.
     pub(super) keys: VisibleRange,
     asked: &'a CloneParent,
     database: DatabaseId,
 }
 
-/// What a pin of a parent pins.
+/// The pinned state of a parent.
 pub(super) struct ParentRows {
     pub(super) state: Arc<Manifest>,
-    /// Its part of the log.
+    /// The pinned part of the log.
     pub(super) log: TakenLog,
 }
 
 impl<'a> FoundParent<'a> {
-    /// Looks whether it is there, and whether a clone at `here` would find it, and what it names.
+    /// Finds the parent, and checks that a clone at `here` can access it and all locations that its
+    /// manifest names.
     pub(super) async fn find(
         here: &Env,
         asked: &'a CloneParent,
@@ -63,7 +69,10 @@ impl<'a> FoundParent<'a> {
         let keys = VisibleRange { start, end };
         keys.check()?;
         let location = asked.env.store.location().ok_or_else(|| {
-            Error::unsupported("the parent has no place that another process could find it by")
+            Error::unsupported(
+                "the parent's store has no location that another process could access; clone \
+                 from a database in a folder or a bucket",
+            )
         })?;
         here.store.follows(&location)?;
         let there = Objects { env: asked.env.clone(), limit };
@@ -73,12 +82,12 @@ impl<'a> FoundParent<'a> {
         Ok(FoundParent { there, location, keys, asked, database: newest.database })
     }
 
-    /// What it is called in refusals.
+    /// The parent's name in error texts.
     pub(super) fn name(&self) -> &str {
         &self.location
     }
 
-    /// What was asked of it: which database, where, which state, which keys.
+    /// The parent's part of the clone request: database id, location, checkpoint, and key range.
     pub(super) fn request(&self) -> Vec<u8> {
         let checkpoint = self.asked.checkpoint.as_ref().map(ToString::to_string);
         let bound = |key: &Option<Vec<u8>>| match key {
@@ -95,8 +104,8 @@ impl<'a> FoundParent<'a> {
         .concat()
     }
 
-    /// Adds a pin of the state that was asked for, which covers the log where that is what is
-    /// durable; and its entry. Answers the newest state, in which the pin stands.
+    /// Adds a pin of the requested state, and its entry. A pin of the current durable state also
+    /// retains the log. Returns the newest manifest, which contains the pin.
     pub(super) async fn pin(
         &self,
         here: &Objects,
@@ -156,7 +165,7 @@ impl<'a> FoundParent<'a> {
         }
     }
 
-    /// What the pin of `entry` pins; `None` where it is gone.
+    /// The state that the pin of `entry` pins; `None` if the pin no longer exists.
     pub(super) async fn rows(&self, entry: &Ancestor) -> Result<Option<ParentRows>> {
         let newest = owned(&self.there, entry).await?;
         let Some(state) = self.pinned(&newest, entry).await? else { return Ok(None) };

@@ -98,8 +98,8 @@ async fn check_gone(here: &Objects, clone: DatabaseId, pin: &Checkpoint) -> Resu
     let refused = |text| Err(Error::new(ErrorKind::Conflict, text).with("checkpoint", pin.id));
     let Some(place) = pin.clone_place() else {
         return refused(
-            "the pin does not say where its clone is, so nobody can tell whether that is gone; \
-             where you know that it is, release the pin with force",
+            "the pin does not name the place of its clone, so it is unknown whether the clone is \
+             gone; if you know that it is, release the pin with force",
         );
     };
     let found = look(&here.neighbour(place)?, None).await?;

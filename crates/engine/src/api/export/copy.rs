@@ -5,7 +5,7 @@
 //! one bucket: the store copies it ─► read: its checksum is the manifest's ─► done
 //! else: parts ─► checksum ─► upload, complete once the checksum is the manifest's
 //! ```
-//! A store copies a damaged table without a word, so every table is read once, whoever moves it.
+//! A store copies a damaged table without an error, so every table is read once.
 //!
 //! Memory: [`PARALLEL_TABLES`] tables, each with [`PARTS_AHEAD`] parts of [`PART_BYTES`] that are
 //! read, and those that its upload has under way.

@@ -135,7 +135,7 @@ impl PinnedSource {
         }
     }
 
-    /// Removes the pin. What cannot be removed now expires.
+    /// Removes the pin. If that fails, the pin expires.
     pub(super) async fn let_go(&self) {
         if !self.is_own {
             return;

@@ -1,8 +1,8 @@
-//! When a reader looks for newer data by itself.
+//! The background task of a reader that refreshes it, and the schedule of these refreshes.
 
 use super::{ReaderShared, TARGET, in_millis};
-use crate::follower::following::Looking;
-use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
+use crate::follower::following::PollMode;
+use crate::manifests::poll::{IDLE_AFTER, idle_pause};
 use siltstone_base::{ManifestId, Result, Seq};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Follows the writer until the reader is closed or dropped.
 pub(super) async fn follow(shared: Weak<ReaderShared>) {
-    let mut quiet = Quiet::default();
+    let mut quiet = IdleSince::default();
     let mut failures = Failures::default();
     loop {
         let (pause, look) = {
@@ -23,7 +23,7 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
         if shared.health.is_closed() {
             return;
         }
-        // What could not be read now is read at the next turn; `refresh()` tells the error too.
+        // The next refresh retries after an error; `refresh()` also returns the error.
         let refreshed = shared.refresh(look).await;
         if !shared.health.is_closed() {
             failures.note(&refreshed);
@@ -31,7 +31,7 @@ pub(super) async fn follow(shared: Weak<ReaderShared>) {
     }
 }
 
-/// The pause before a look that decides whether the reader ends.
+/// The pause before a refresh that decides whether the reader ends.
 const CONFIRMS_AFTER: Duration = Duration::from_secs(1);
 
 /// Looks in a row that failed: told with back-off, at the first and whenever they have doubled.
@@ -65,37 +65,37 @@ impl Failures {
     }
 }
 
-/// Since when a reader has found nothing.
+/// The time since which a reader has found no new data.
 #[derive(Default)]
-struct Quiet {
+struct IdleSince {
     /// The commit that last changed tables and the last sequence number that it saw, and when it
     /// saw them first.
     saw: Option<(ManifestId, Seq, Duration)>,
 }
 
-impl Quiet {
+impl IdleSince {
     /// The pause before the next look, and what kind of look that is.
-    fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+    fn next(&mut self, shared: &ReaderShared) -> (Duration, PollMode) {
         let (pause, look) = self.usual(shared);
         // Where reads are to be fresh, few of them shall wait for a look.
         let look = match shared.options.readers.max_staleness {
-            Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
+            Some(bound) if shared.age() > bound / 2 => PollMode::Thoroughly,
             _ => look,
         };
         if shared.health.is_doubtful() {
-            return (pause.min(CONFIRMS_AFTER), Looking::Thoroughly);
+            return (pause.min(CONFIRMS_AFTER), PollMode::Thoroughly);
         }
         let elapsed = in_millis(shared.context.env.clock.elapsed());
-        // What was due and could not be done is tried again at the usual pace.
+        // A due refresh that failed is retried at the usual interval.
         let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);
         let next = next.filter(|next| *next > 0).map_or(pause, Duration::from_millis);
         (pause.min(next), look)
     }
 
-    fn usual(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+    fn usual(&mut self, shared: &ReaderShared) -> (Duration, PollMode) {
         let interval = shared.options.poll_interval();
         if shared.options.manifest_poll_interval.is_some() {
-            return (interval, Looking::Cheaply);
+            return (interval, PollMode::Cheaply);
         }
         let now = shared.context.env.clock.monotonic();
         let (tables, seq) = {
@@ -107,11 +107,13 @@ impl Quiet {
             _ => now,
         };
         self.saw = Some((tables, seq, since));
-        if now.saturating_sub(since) < IDLE_AFTER {
-            return (interval, Looking::Cheaply);
+        let idle = now.saturating_sub(since);
+        if idle < IDLE_AFTER {
+            return (interval, PollMode::Cheaply);
         }
         // Twice in the half of its lifetime after which a lease is renewed.
-        let pause = IDLE_PAUSE.min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
-        (pause, Looking::Seldom)
+        let pause =
+            idle_pause(idle).min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
+        (pause, PollMode::Seldom)
     }
 }

@@ -1,9 +1,9 @@
-//! How a following reader does: the age of its state, the errors of its looks, and what ends
-//! the reader.
+//! Health of a following reader: the age of its state, the errors of its refreshes, and the error
+//! that ends the reader.
 //!
-//! An error that time does not cure ends the reader once two looks in a row have met one: reads
-//! raise it from then on, since what they would serve is not the database any more. Other errors
-//! are told by `stats()`, and the next look tries again.
+//! A permanent error ends the reader once two consecutive refreshes have met one. Every later read
+//! returns it, since the reader must never serve data that is no longer the database. `stats()`
+//! reports other errors, and the next refresh retries.
 
 use super::TARGET;
 use crate::io::env::Env;
@@ -14,11 +14,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Looks in a row that have to meet a definitive error before it ends the reader: bytes that were
-/// damaged on the way once, or a permission that is set up just now, do not.
+/// Number of consecutive refreshes that must meet a permanent error before it ends the reader. A
+/// single error may come from bytes damaged in transfer, or a permission that is just being set
+/// up.
 const LOOKS_BEFORE_THE_END: u32 = 2;
 
-/// Whether a reader goes on, and how its looks have ended.
+/// Whether a reader has ended, and the results of its refreshes.
 pub(super) struct ReaderHealth {
     closed: AtomicBool,
     /// Why the reader has ended by itself.
@@ -28,18 +29,18 @@ pub(super) struct ReaderHealth {
 }
 
 struct LastLooks {
-    /// When the last look succeeded, by the clock that runs on while the machine is suspended, and
-    /// by the wall clock.
+    /// When the last refresh succeeded, by the clock that continues while the machine is suspended,
+    /// and by the wall clock.
     succeeded: Duration,
     succeeded_at: UnixMillis,
-    /// What the last look failed with.
+    /// The error of the last refresh.
     error: Option<Error>,
-    /// Looks in a row that met a definitive error.
+    /// Number of consecutive refreshes that met a permanent error.
     definitive: u32,
 }
 
 impl ReaderHealth {
-    /// A reader that has begun just now.
+    /// The health of a new reader.
     pub(super) fn new(env: &Env) -> ReaderHealth {
         let last = LastLooks {
             succeeded: env.clock.elapsed(),
@@ -83,7 +84,7 @@ impl ReaderHealth {
         self.close();
     }
 
-    /// Notes how a look ended, and ends the reader where that is definitive.
+    /// Records the result of a refresh, and ends the reader after repeated permanent errors.
     pub(super) fn note(&self, env: &Env, looked: &Result<()>) {
         let mut last = self.last.lock();
         let Err(error) = looked else {
@@ -101,7 +102,7 @@ impl ReaderHealth {
         }
     }
 
-    /// Ends the reader because of what a look has met.
+    /// Ends the reader with the error of a refresh.
     pub(super) fn end(&self, error: &Error) {
         if !self.is_closed() {
             let (kind, text) = (error.kind().name(), error.to_string());
@@ -110,30 +111,30 @@ impl ReaderHealth {
         }
     }
 
-    /// Whether the next look decides if the reader ends.
+    /// Whether the reader ends if the next refresh meets a permanent error.
     pub(super) fn is_doubtful(&self) -> bool {
         self.last.lock().definitive > 0
     }
 
-    /// What the last look failed with; `None` where it succeeded.
+    /// The error of the last refresh; `None` if it succeeded.
     pub(super) fn error(&self) -> Option<Error> {
         self.last.lock().error.clone()
     }
 
-    /// Looks that failed.
+    /// Number of failed refreshes.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// When the last look succeeded, and how long that is ago.
+    /// The time of the last successful refresh, and the time since then.
     pub(super) fn last_success(&self, env: &Env) -> (UnixMillis, Duration) {
         let last = self.last.lock();
         (last.succeeded_at, env.clock.elapsed().saturating_sub(last.succeeded))
     }
 }
 
-/// Whether no later look can be expected to end better, unless somebody mends what the error names:
-/// a log with a hole, a database that is gone or another one, a permission that is refused.
+/// Whether the error is permanent: a refresh cannot succeed until its cause is repaired. Examples
+/// are a gap in the log, a database that was deleted or replaced, and a refused permission.
 fn is_definitive(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,7 +1,7 @@
 //! Filters over small tables: whom they let through, and what the budget takes back.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use super::{KeyFilters, RUNS_AT_ONCE, Says};
+use super::{FilterAnswer, KeyFilters, RUNS_AT_ONCE};
 use crate::cache::metadata::{MetadataBudget, OpenTable, TableHandle};
 use bytes::Bytes;
 use siltstone_base::{
@@ -55,7 +55,7 @@ fn known(filters: &KeyFilters, key: &[u8]) -> Vec<usize> {
     asked.tables().filter(|(_, known)| *known).map(|(at, _)| at).collect()
 }
 
-fn says(filters: &KeyFilters, table: usize, key: &[u8]) -> Says {
+fn says(filters: &KeyFilters, table: usize, key: &[u8]) -> FilterAnswer {
     filters.look().says(table, |filter| filter.may_contain(key_hash(key)))
 }
 
@@ -88,7 +88,7 @@ fn a_table_with_range_deletes_is_asked_whatever_its_filter_says() {
         assert_eq!(asked(&filters, 0, b"c"), [0]);
         assert_eq!(known(&filters, b"b"), [0; 0], "its range deletes are to be asked");
     }
-    assert_eq!(says(&filters, 0, b"c"), Says::Asks);
+    assert_eq!(says(&filters, 0, b"c"), FilterAnswer::Asks);
     assert_eq!(asked(&filters, 0, b"h"), [0; 0]);
 }
 
@@ -124,10 +124,13 @@ fn the_budget_takes_filters_back_and_spares_those_in_use() {
     assert_eq!(asked(&filters, 0, b"b"), [0, 1, 2, 3], "nothing is known");
     handles[2].install(third);
     // The first is the only one that was asked since, and by its filter, which said no.
-    assert_eq!(says(&filters, 0, b"k"), Says::No);
+    assert_eq!(says(&filters, 0, b"k"), FilterAnswer::No);
     handles[3].install(fourth);
     assert!(handles[0].table().is_some() && handles[1].table().is_none());
-    assert_eq!([says(&filters, 0, b"b"), says(&filters, 1, b"b")], [Says::No, Says::Nothing]);
+    assert_eq!(
+        [says(&filters, 0, b"b"), says(&filters, 1, b"b")],
+        [FilterAnswer::No, FilterAnswer::Nothing]
+    );
 }
 
 /// Tables that others use at the same time may have been used later than the one that comes in.

@@ -7,7 +7,7 @@ use super::profile::Profile;
 use super::retry::limit_of;
 use super::sent::{SentKind, SentRequests, SentTotals};
 use super::troubles::{Area, Troubles, Verb, explained};
-use super::{CopyAnswer, Listed, PutAnswer, Store, Swept, Upload};
+use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::{Clock, Env};
 use crate::io::latency::Latency;
 use bytes::Bytes;
@@ -490,7 +490,7 @@ impl Store for CountingStore {
         self.store.names_a_delete()
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         self.store.sweep(cutoff)
     }
 
@@ -540,7 +540,19 @@ impl Upload for CountingUpload {
         self.requests.noting(self.asked, self.upload.finish())
     }
 
+    /// A failed abort is logged here, since most callers report the error that made them abort.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
+        let log = |answer: &Result<()>| {
+            if let Err(error) = answer {
+                let kind = error.kind().name();
+                let advice = "parts of the upload may remain until a lifecycle rule aborts it";
+                log::warn!(
+                    target: "siltstone.store",
+                    "event=upload_abort_fails kind={kind} error={:?} advice={advice:?}",
+                    error.to_string()
+                );
+            }
+        };
+        self.upload.abort().inspect(log).boxed()
     }
 }

@@ -32,7 +32,7 @@ mod tests;
 use super::in_use::StoreUse;
 use super::presence::{Occupant, Presence};
 use super::profile::Profile;
-use super::{Listed, PutAnswer, Store, Swept, Upload, not_followed, url};
+use super::{Listed, PutAnswer, Store, SweepReport, Upload, not_followed, url};
 use crate::io::env::Effects;
 use bytes::Bytes;
 use files::{Files, SystemFiles};
@@ -40,7 +40,7 @@ use folder::Folder;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use mark::Marking;
+use mark::MarkAttempt;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use staging::StagedFile;
 use std::fmt;
@@ -246,7 +246,7 @@ impl Store for LocalStore {
         .boxed()
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
     }
@@ -263,12 +263,12 @@ impl Store for LocalStore {
                 let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
                 let mark = move || folder.mark(&staged, take_over);
                 match self.effects.blocking("mark", mark).await? {
-                    Ok(Marking::Set(mark)) => return Ok(Presence::held(mark)),
-                    Ok(Marking::Occupied(Occupant::Here)) if turn < LEAVING => {
+                    Ok(MarkAttempt::Set(mark)) => return Ok(Presence::held(mark)),
+                    Ok(MarkAttempt::Occupied(Occupant::Here)) if turn < LEAVING => {
                         self.effects.clock.sleep(TURN).await;
                     }
-                    Ok(Marking::Occupied(occupant)) => return Err(occupant.refusal()),
-                    Ok(Marking::Busy) => self.effects.clock.sleep(TURN).await,
+                    Ok(MarkAttempt::Occupied(occupant)) => return Err(occupant.refusal()),
+                    Ok(MarkAttempt::Busy) => self.effects.clock.sleep(TURN).await,
                     // What the folder refuses, the claim that follows is told in full.
                     Err(_) => return Ok(Presence::unknown()),
                 }

@@ -1,6 +1,6 @@
 //! Objects in the memory of this process.
 
-use super::presence::{Presence, Seat};
+use super::presence::{Presence, WriterSeat};
 use super::profile::Profile;
 use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, not_followed, too_short};
 use crate::io::task::wall_clock;
@@ -22,7 +22,7 @@ const MEMORY: &str = "memory://";
 pub struct MemoryStore {
     name: String,
     objects: Arc<ObjectMap>,
-    writer: Seat,
+    writer: WriterSeat,
 }
 
 type ObjectMap = Mutex<BTreeMap<ObjectName, Object>>;
@@ -55,7 +55,7 @@ impl MemoryStore {
         Arc::new(MemoryStore {
             name: name.to_owned(),
             objects: Arc::default(),
-            writer: Seat::default(),
+            writer: WriterSeat::default(),
         })
     }
 

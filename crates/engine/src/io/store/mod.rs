@@ -253,8 +253,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Removes what uploads that will never be finished have left where no listing shows it, when
     /// their processes have died, or when it is as old as `cutoff` by the store's clock and a day
     /// besides. Stores that do this by a rule of their own remove nothing.
-    fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
-        ready(Ok(Swept::default())).boxed()
+    fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
+        ready(Ok(SweepReport::default())).boxed()
     }
 
     /// A handle begins to work here. While at least one does, a store may keep files and folders
@@ -295,7 +295,7 @@ const DELETES_AT_ONCE: usize = 16;
 
 /// What a sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepReport {
     /// Uploads that were never finished.
     pub uploads: u64,
     /// What they had sent.

@@ -106,22 +106,22 @@ impl Occupant {
 
 /// The place of one writer among the handles of a process.
 #[derive(Clone, Default)]
-pub(super) struct Seat(Arc<Mutex<Option<Sitter>>>);
+pub(super) struct WriterSeat(Arc<Mutex<Option<SeatHolder>>>);
 
 /// Who sits: the process, since a forked one has a copy of the seat, and which of its handles.
 #[derive(Clone)]
-struct Sitter {
+struct SeatHolder {
     process: u32,
     handle: Arc<()>,
 }
 
-impl Seat {
+impl WriterSeat {
     /// Takes the place, from whoever has it if `take_over`.
     ///
     /// # Errors
     /// Conflict while another handle of this process has it.
     pub(super) fn take(&self, take_over: bool) -> Result<Presence> {
-        let sitter = Sitter { process: std::process::id(), handle: Arc::default() };
+        let sitter = SeatHolder { process: std::process::id(), handle: Arc::default() };
         let mut seat = self.0.lock();
         if !take_over && seat.as_ref().is_some_and(|other| other.process == sitter.process) {
             return Err(Occupant::Here.refusal());
@@ -138,10 +138,11 @@ impl Seat {
 
 /// Seats of stores that have no memory of their own, by place and database: at one place there may
 /// be one database after the other, and one database copied to several places.
-static SEATS: LazyLock<Mutex<HashMap<(String, DatabaseId), Seat>>> = LazyLock::new(Mutex::default);
+static SEATS: LazyLock<Mutex<HashMap<(String, DatabaseId), WriterSeat>>> =
+    LazyLock::new(Mutex::default);
 
 /// The seat of `database` at `place`, one for all handles of this process.
-pub(super) fn seat(place: String, database: DatabaseId) -> Seat {
+pub(super) fn seat(place: String, database: DatabaseId) -> WriterSeat {
     let mut seats = SEATS.lock();
     // Few are open at a time, and what was closed is forgotten.
     seats.retain(|_, seat| Arc::strong_count(&seat.0) > 1 || !seat.is_free());
@@ -149,8 +150,8 @@ pub(super) fn seat(place: String, database: DatabaseId) -> Seat {
 }
 
 struct Sitting {
-    seat: Seat,
-    sitter: Sitter,
+    seat: WriterSeat,
+    sitter: SeatHolder,
 }
 
 impl Drop for Sitting {
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_seat_is_one_handles_until_it_ends() {
-        let seat = Seat::default();
+        let seat = WriterSeat::default();
         let first = seat.take(false).unwrap();
         let refused = seat.take(false).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict);
@@ -196,9 +197,9 @@ mod tests {
     /// As a forked child finds it: the parent's handles are none of its own.
     #[test]
     fn a_seat_of_another_process_is_free() {
-        let seat = Seat::default();
+        let seat = WriterSeat::default();
         let parents =
-            Sitter { process: std::process::id().wrapping_add(1), handle: Arc::default() };
+            SeatHolder { process: std::process::id().wrapping_add(1), handle: Arc::default() };
         *seat.0.lock() = Some(parents);
         drop(seat.take(false).unwrap());
     }

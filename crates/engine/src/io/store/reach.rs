@@ -11,7 +11,7 @@ use super::profile::Profile;
 use super::remote::{Provider, RemoteStore};
 use super::sent::SentRequests;
 use super::url::{self, StorePlace};
-use super::{Listed, PutAnswer, Store, Swept, Upload};
+use super::{Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::Effects;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -295,7 +295,7 @@ impl Store for ReachingStore {
         self.store.names_a_delete()
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         self.store.sweep(cutoff)
     }
 

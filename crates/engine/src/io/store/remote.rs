@@ -9,6 +9,7 @@
 //! - Futures run on the runtime behind [`Spawn`](crate::io::env::Spawn), whoever polls: the HTTP
 //!   client needs its timer.
 
+mod aws_profile;
 mod build;
 mod clients;
 mod errors;

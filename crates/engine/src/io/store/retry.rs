@@ -64,17 +64,17 @@ pub async fn read_whole<T, F: Future<Output = Result<T>>>(
 
 /// Answers that contradict each other, though no request failed: asked for again with pauses, for
 /// as long as one request may take.
-pub(crate) struct Again<'a> {
+pub(crate) struct RetryPolicy<'a> {
     env: &'a Env,
     limit: Duration,
     started: Duration,
     pause: Duration,
 }
 
-impl Again<'_> {
+impl RetryPolicy<'_> {
     /// The time runs from now on.
-    pub(crate) fn new(env: &Env, limit: Duration) -> Again<'_> {
-        Again { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
+    pub(crate) fn new(env: &Env, limit: Duration) -> RetryPolicy<'_> {
+        RetryPolicy { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
     }
 
     /// Whether there is time to ask once more; after a pause.

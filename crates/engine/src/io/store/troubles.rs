@@ -60,11 +60,11 @@ impl Area {
 pub(crate) struct Troubles {
     /// How many of them there are now.
     open: AtomicUsize,
-    noted: Mutex<Noted>,
+    noted: Mutex<NotedTroubles>,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
+struct NotedTroubles {
     /// How many there ever were.
     number: u64,
     last: BTreeMap<(Verb, Area), (u64, Error)>,
@@ -72,7 +72,7 @@ struct Noted {
     begun: BTreeMap<(Verb, Area), u64>,
 }
 
-impl Noted {
+impl NotedTroubles {
     /// Whether the trouble that began last gets lines: the first does, and of many those whose
     /// count is a power of two, so that a store which refuses now and then does not flood the log.
     fn is_told(&self, asked: (Verb, Area)) -> bool {

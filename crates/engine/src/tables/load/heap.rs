@@ -1,7 +1,7 @@
 //! Rows in any order that are in memory: cut by ranges of keys, so that each range is sorted, and
 //! made into a table, by itself.
 
-use super::making::{Filled, Target};
+use super::making::{FillResult, Target};
 use super::{Maker, RowBatch, equal_keys};
 use crate::tables::writer::Duplicates;
 use futures::future::try_join_all;
@@ -319,17 +319,17 @@ impl SortedPart {
     }
 
     /// Adds rows until there is a reason to come out.
-    pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<Filled> {
+    pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<FillResult> {
         // A part is about a table; one that is somewhat larger stays one.
         while self.next < self.places.len() {
             if target.row_bytes() >= table_bytes.saturating_mul(2) {
-                return Ok(Filled::Full);
+                return Ok(FillResult::Full);
             }
-            let Some((key, value, _)) = self.next()? else { return Ok(Filled::End) };
+            let Some((key, value, _)) = self.next()? else { return Ok(FillResult::End) };
             if target.add(key, value)? {
-                return Ok(Filled::Chunk);
+                return Ok(FillResult::Chunk);
             }
         }
-        Ok(Filled::End)
+        Ok(FillResult::End)
     }
 }

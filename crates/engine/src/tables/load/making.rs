@@ -21,7 +21,7 @@ pub(super) enum Making {
 
 /// Why filling came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub(super) enum FillResult {
     /// There are bytes to be sent.
     Chunk,
     /// The table is full, and a row is left.
@@ -67,7 +67,7 @@ impl Target {
 }
 
 impl Making {
-    fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<Filled> {
+    fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<FillResult> {
         match self {
             Making::Piece(rows) => rows.fill(target),
             Making::Heap(rows) => rows.fill(target, table_bytes),
@@ -76,19 +76,19 @@ impl Making {
     }
 
     /// Fills, and hands over what a store takes at once; until it has to wait, or there is an end.
-    fn slice(&mut self, target: &mut Target, maker: &Maker) -> Result<Filled> {
+    fn slice(&mut self, target: &mut Target, maker: &Maker) -> Result<FillResult> {
         loop {
             maker.check()?;
             let filled = self.fill(target, maker.how.table_bytes);
             maker.progress.add(std::mem::take(&mut target.bytes));
             let filled = filled?;
-            if filled != Filled::Chunk {
+            if filled != FillResult::Chunk {
                 return Ok(filled);
             }
             let Some(chunk) = &target.chunk else { return Ok(filled) };
             match target.part.upload.write_now(chunk) {
                 Some(written) => written?,
-                None => return Ok(Filled::Chunk),
+                None => return Ok(FillResult::Chunk),
             }
         }
     }
@@ -118,7 +118,7 @@ pub(super) async fn make_tables(
         } else {
             tables.push(finish(&maker.env, target, &maker).await?);
         }
-        if filled == Filled::End {
+        if filled == FillResult::End {
             return Ok(tables);
         }
     }
@@ -128,7 +128,7 @@ async fn make_table(
     maker: &Maker,
     mut rows: Making,
     mut target: Target,
-) -> Result<(Making, Target, Filled)> {
+) -> Result<(Making, Target, FillResult)> {
     loop {
         let of = maker.clone();
         let work = move || {
@@ -138,12 +138,12 @@ async fn make_table(
         let filled;
         (rows, target, filled) = maker.env.blocking("load", work).await?;
         match filled? {
-            Filled::Chunk => {
+            FillResult::Chunk => {
                 if let Some(chunk) = target.chunk.take() {
                     target.part.upload.write(chunk).await?;
                 }
             }
-            Filled::Lacks => match &mut rows {
+            FillResult::Lacks => match &mut rows {
                 Making::Runs(rows) => rows.fetch().await?,
                 _ => return Err(Error::internal("rows in memory lack blocks")),
             },

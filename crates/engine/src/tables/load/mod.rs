@@ -15,7 +15,7 @@ mod making;
 mod piece;
 mod runs;
 
-use super::spare::Spare;
+use super::spare::SpareBuffers;
 use super::staged::PartOptions;
 use super::writer::Duplicates;
 use crate::io::buffers::Buffers;
@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 use heap::Heap;
 use making::{Making, make_tables};
 use parking_lot::Mutex;
-use piece::Piece;
+use piece::TablePiece;
 use runs::SortedHeap;
 use siltstone_base::{DatabaseId, Error, JobId, Result, Seq, SstDescriptor};
 use std::collections::VecDeque;
@@ -119,8 +119,8 @@ pub(super) struct Maker {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
     /// Memory for tables, and for runs.
-    spare: Spare,
-    spare_runs: Spare,
+    spare: SpareBuffers,
+    spare_runs: SpareBuffers,
     /// Memory for what is read of runs.
     waves: Buffers,
     /// What ends when files of runs are removed.
@@ -170,7 +170,7 @@ pub struct Loader {
     /// Bytes of the rows.
     bytes: u64,
     /// Rows in order on their way into one table.
-    piece: Piece,
+    piece: TablePiece,
     making: VecDeque<Working<Vec<SstDescriptor>>>,
     tables: Vec<SstDescriptor>,
     /// Rows in any order.
@@ -203,8 +203,8 @@ impl Loader {
         let profile = env.store.profile();
         // What a store takes at once goes to it while it is in the core's cache.
         let at_once = profile.answers_at_once.then_some(profile.chunk_bytes);
-        let spare = Spare::new(at_once.unwrap_or(CHUNK_BYTES));
-        let spare_runs = Spare::new(runs::CHUNK_BYTES);
+        let spare = SpareBuffers::new(at_once.unwrap_or(CHUNK_BYTES));
+        let spare_runs = SpareBuffers::new(runs::CHUNK_BYTES);
         let waves = LoneObject::scratch_buffers(WAVES);
         let (progress, removals) = (Arc::default(), Arc::default());
         Loader {
@@ -213,7 +213,7 @@ impl Loader {
             side_by_side,
             rows: 0,
             bytes: 0,
-            piece: Piece::default(),
+            piece: TablePiece::default(),
             making: VecDeque::new(),
             tables: Vec::new(),
             heap: Heap::default(),

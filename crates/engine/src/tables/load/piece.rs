@@ -1,6 +1,6 @@
 //! Rows that come in order, cut into pieces of one table each.
 
-use super::making::{Filled, Target};
+use super::making::{FillResult, Target};
 use super::{RowBatch, equal_keys};
 use crate::tables::writer::Duplicates;
 use siltstone_base::entry::check_key;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Rows of one table, on their way.
 #[derive(Default)]
-pub(super) struct Piece {
+pub(super) struct TablePiece {
     spans: Vec<(Arc<dyn RowBatch>, Range<usize>)>,
     /// The number of the first row.
     first: u64,
@@ -19,7 +19,7 @@ pub(super) struct Piece {
     after: Option<Vec<u8>>,
 }
 
-impl Piece {
+impl TablePiece {
     pub(super) fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -54,9 +54,9 @@ impl Piece {
     }
 
     /// What is at hand; the next piece follows it.
-    pub(super) fn begin_next(&mut self) -> Piece {
+    pub(super) fn begin_next(&mut self) -> TablePiece {
         let after = self.last_key().map(<[u8]>::to_vec);
-        std::mem::replace(self, Piece { after, ..Piece::default() })
+        std::mem::replace(self, TablePiece { after, ..TablePiece::default() })
     }
 
     /// The rows, one by one.
@@ -67,7 +67,7 @@ impl Piece {
 
 /// A piece on its way into a table.
 pub(super) struct Ordered {
-    piece: Piece,
+    piece: TablePiece,
     duplicates: Duplicates,
     /// Where the next row stands.
     span: usize,
@@ -78,7 +78,7 @@ pub(super) struct Ordered {
 
 impl Ordered {
     /// Adds rows until there is a reason to come out.
-    pub(super) fn fill(&mut self, target: &mut Target) -> Result<Filled> {
+    pub(super) fn fill(&mut self, target: &mut Target) -> Result<FillResult> {
         while let Some((batch, rows)) = self.piece.spans.get(self.span) {
             while rows.start + self.row < rows.end {
                 let at = rows.start + self.row;
@@ -90,13 +90,13 @@ impl Ordered {
                 }
                 match target.add(key, value) {
                     Ok(false) => {}
-                    Ok(true) => return Ok(Filled::Chunk),
+                    Ok(true) => return Ok(FillResult::Chunk),
                     Err(error) => return Err(self.explain((key, number), target, error)),
                 }
             }
             (self.span, self.row) = (self.span + 1, 0);
         }
-        Ok(Filled::End)
+        Ok(FillResult::End)
     }
 
     /// # Errors

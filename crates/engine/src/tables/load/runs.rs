@@ -3,7 +3,7 @@
 
 use super::heap::{CutHeap, Heap, HeapPart, SortedPart, both, cut};
 use super::kept::{KeptCursor, KeptRun, forward_only};
-use super::making::{Filled, Target};
+use super::making::{FillResult, Target};
 use super::{Lacks, Maker, WAITING, equal_keys, numbered};
 use crate::io::env::{Effects, Spawn};
 use crate::io::store::Upload;
@@ -349,18 +349,18 @@ impl RunRange {
     }
 
     /// Adds rows until there is a reason to come out.
-    pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<Filled> {
+    pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<FillResult> {
         loop {
             match self.step()? {
                 Step::Ready => self.placed = true,
-                Step::End => return Ok(Filled::End),
-                Step::NeedBlock(_) => return Ok(Filled::Lacks),
+                Step::End => return Ok(FillResult::End),
+                Step::NeedBlock(_) => return Ok(FillResult::Lacks),
             }
             let Some(entry) = self.merge.entry() else {
                 return Err(Error::internal("a merge stands on no row"));
             };
             if self.range.1.as_ref().is_some_and(|end| entry.key >= end.as_slice()) {
-                return Ok(Filled::End);
+                return Ok(FillResult::End);
             }
             if target.last_key() == Some(entry.key) {
                 match self.duplicates {
@@ -374,11 +374,11 @@ impl RunRange {
             // A range is about a table; one that is somewhat larger stays one.
             if target.row_bytes() >= table_bytes.saturating_mul(2) {
                 self.waits = true;
-                return Ok(Filled::Full);
+                return Ok(FillResult::Full);
             }
             self.last = entry.seq;
             if target.add(entry.key, entry.value)? {
-                return Ok(Filled::Chunk);
+                return Ok(FillResult::Chunk);
             }
         }
     }

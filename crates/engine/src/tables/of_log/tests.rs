@@ -3,7 +3,7 @@ use crate::io::store::memory::MemoryStore;
 use crate::io::task::tokio_env;
 use siltstone_base::{Batch, Epoch, Kind, UnixMillis, WalId};
 use siltstone_sst::Table;
-use siltstone_sst::wal::{self, Sent, WalBuilder};
+use siltstone_sst::wal::{self, CutInfo, WalBuilder};
 
 const DATABASE: DatabaseId = DatabaseId(7);
 
@@ -16,7 +16,7 @@ fn object(id: u64, first: u64, rows: &[(&str, &str)]) -> WalObject {
         builder.push_batch(Seq(first + place as u64), 1, batch.as_bytes());
     }
     let envelope = Envelope::new(ObjectKind::Wal, DatabaseId(1), ObjectId(1), AttemptId(1));
-    let sent = Sent { durable: WalId(id - 1), at: UnixMillis(1_000 + id) };
+    let sent = CutInfo { durable: WalId(id - 1), at: UnixMillis(1_000 + id) };
     wal::decode(builder.finish(envelope, Epoch(1), WalId(id), sent), WalId(id)).unwrap()
 }
 

@@ -6,7 +6,7 @@ use crate::options::Options;
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, UnixMillis};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::compaction::Above;
+use siltstone_manifest::compaction::SpaceAmplification;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) struct Load {
     /// Bytes that wait to be compacted.
     pub(crate) pending: u64,
     /// What lies above the last layer, where that is bounded.
-    pub(crate) above: Option<Above>,
+    pub(crate) above: Option<SpaceAmplification>,
 }
 
 /// From where on something is measured, and where writes stop.
@@ -113,13 +113,13 @@ impl StallLimits {
 
     /// Which of the two measures of [`StallCause::Pending`] counts: what lies above the last layer,
     /// where that is so, and else the bytes that wait.
-    pub(crate) fn by_space(&self, load: &Load) -> Option<Above> {
+    pub(crate) fn by_space(&self, load: &Load) -> Option<SpaceAmplification> {
         load.above.filter(|_| self.above(load) > self.waiting(load))
     }
 
     /// Of what lies above the last layer, with what is unflushed as the part of a layer that it
     /// is. Writes never stop by it: at its end they are as slow as the rate gets.
-    fn space(&self, above: &Above, unflushed: usize) -> f64 {
+    fn space(&self, above: &SpaceAmplification, unflushed: usize) -> f64 {
         let coming = unflushed as f64 / self.layer_bytes * above.coming as f64;
         let span = Span { from: above.slow_from as f64, to: above.most as f64 };
         span.measure(above.bytes as f64 + coming)
@@ -178,7 +178,7 @@ pub(crate) struct Hold {
 
 /// How long writes have waited for one thing.
 #[derive(Debug, Default)]
-struct Waited {
+struct StallTime {
     nanos: AtomicU64,
     /// Writes that are stopped just now.
     stopped: AtomicUsize,
@@ -190,13 +190,15 @@ pub(crate) struct Pressure {
     options: Options,
     l0: AtomicU64,
     pending: AtomicU64,
-    above: Mutex<Option<Above>>,
+    above: Mutex<Option<SpaceAmplification>>,
     calm_below: AtomicUsize,
     /// Heard by those who wait: a stall may be over, or the handle has ended.
     pub(crate) relief: Notify,
+    /// The commit that last changed a table, as of the newest known manifest.
+    tables_since: AtomicU64,
     /// Heard by the task that watches: somebody is stopped, or the handle ends.
     pub(crate) watch: Notify,
-    waited: [Waited; 3],
+    waited: [StallTime; 3],
     /// Waits that began, by the rate, and stalls until there is room.
     pub(crate) slowed: AtomicU64,
     pub(crate) stopped: AtomicU64,
@@ -215,6 +217,7 @@ impl Pressure {
             above: Mutex::default(),
             calm_below: AtomicUsize::new(limits.calm_below(&Load::default())),
             relief: Notify::new(),
+            tables_since: AtomicU64::new(0),
             watch: Notify::new(),
             waited: Default::default(),
             slowed: AtomicU64::new(0),
@@ -242,7 +245,7 @@ impl Pressure {
         let above_before = std::mem::replace(&mut *self.above.lock(), above);
         let load = Load { unflushed: 0, l0, pending, above };
         self.calm_below.store(self.limits.calm_below(&load), Ordering::Release);
-        let left = |above: Option<Above>| {
+        let left = |above: Option<SpaceAmplification>| {
             above.map(|one| i128::from(one.slow_from) - i128::from(one.bytes))
         };
         let relieved = match (left(above_before), left(above)) {
@@ -250,7 +253,10 @@ impl Pressure {
             (before, now) => before.is_some() && now.is_none(),
         };
         let told = !cfg!(mutation = "stall_end_is_told_to_nobody");
-        if told && (l0 < l0_before || pending < pending_before || relieved) {
+        // An ingest job waits for a compaction, which may end without a layer less in L0.
+        let tables = manifest.tables_since.0;
+        let changed = self.tables_since.swap(tables, Ordering::AcqRel) != tables;
+        if told && (l0 < l0_before || pending < pending_before || relieved || changed) {
             self.relief.notify_waiters();
         }
     }
@@ -345,7 +351,7 @@ impl Pressure {
         StallCause::ALL.into_iter().rev().find(stopped)
     }
 
-    fn of(&self, cause: StallCause) -> &Waited {
+    fn of(&self, cause: StallCause) -> &StallTime {
         let [memory, l0, pending] = &self.waited;
         match cause {
             StallCause::Memory => memory,

@@ -7,7 +7,7 @@
 //! window  := closed chunks, oldest first | the open chunk        everything above `floor`
 //! ```
 
-use super::footprint::{Clash, Footprint, Touched};
+use super::footprint::{CommitFootprint, ConflictingWrite, Footprint};
 use siltstone_base::{Error, ErrorKind, Result, Seq};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ const LITTLE_BYTES: usize = 4 << 10;
 /// What was touched, in the order of commits.
 #[derive(Clone, Debug, Default)]
 struct WindowChunk {
-    places: Vec<TouchedAt>,
+    places: Vec<TouchedRange>,
     bytes: Vec<u8>,
 }
 
 /// One key or range.
 #[derive(Clone, Copy, Debug)]
-struct TouchedAt {
+struct TouchedRange {
     /// The last number of the commit.
     seq: Seq,
     /// Where its bytes begin.
@@ -39,21 +39,21 @@ struct TouchedAt {
 
 impl WindowChunk {
     fn len_bytes(&self) -> usize {
-        self.places.len() * size_of::<TouchedAt>() + self.bytes.len()
+        self.places.len() * size_of::<TouchedRange>() + self.bytes.len()
     }
 
     fn last(&self) -> Option<Seq> {
         self.places.last().map(|place| place.seq)
     }
 
-    fn push(&mut self, seq: Seq, touched: Touched<'_>) {
+    fn push(&mut self, seq: Seq, touched: CommitFootprint<'_>) {
         let (key, end) = match touched {
-            Touched::Key(key) => (key, &[][..]),
-            Touched::Span(start, end) => (start, end),
+            CommitFootprint::Key(key) => (key, &[][..]),
+            CommitFootprint::Span(start, end) => (start, end),
         };
         // Keys have at most 65,535 bytes, and a chunk little more than CHUNK_BYTES.
         let (key_len, end_len) = (key.len() as u16, end.len() as u16);
-        self.places.push(TouchedAt { seq, at: self.bytes.len() as u32, key_len, end_len });
+        self.places.push(TouchedRange { seq, at: self.bytes.len() as u32, key_len, end_len });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(end);
     }
@@ -63,18 +63,18 @@ impl WindowChunk {
         self.places.partition_point(|place| place.seq <= seq)
     }
 
-    fn touched(&self, place: &TouchedAt) -> Option<Touched<'_>> {
+    fn touched(&self, place: &TouchedRange) -> Option<CommitFootprint<'_>> {
         let at = place.at as usize;
         let middle = at + usize::from(place.key_len);
         let key = self.bytes.get(at..middle)?;
         match usize::from(place.end_len) {
-            0 => Some(Touched::Key(key)),
-            end => Some(Touched::Span(key, self.bytes.get(middle..middle + end)?)),
+            0 => Some(CommitFootprint::Key(key)),
+            end => Some(CommitFootprint::Span(key, self.bytes.get(middle..middle + end)?)),
         }
     }
 
     /// The first thing above `seq` that the footprint minds.
-    fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<Clash> {
+    fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<ConflictingWrite> {
         let places = self.places.get(self.first_above(seq)..).unwrap_or_default();
         places.iter().filter_map(|place| self.touched(place)).find_map(|one| footprint.clash(one))
     }
@@ -101,7 +101,7 @@ pub(crate) struct WindowStretch {
 
 impl WindowStretch {
     /// The first thing above `seq` that the footprint minds.
-    pub(crate) fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<Clash> {
+    pub(crate) fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<ConflictingWrite> {
         self.chunks.iter().find_map(|chunk| chunk.clash(seq, footprint))
     }
 }
@@ -167,7 +167,7 @@ impl CommitWindow {
     }
 
     /// The commit `seq` touched this.
-    pub(crate) fn note(&mut self, seq: Seq, touched: Touched<'_>) {
+    pub(crate) fn note(&mut self, seq: Seq, touched: CommitFootprint<'_>) {
         let before = self.filling.len_bytes();
         self.filling.push(seq, touched);
         self.bytes += self.filling.len_bytes() - before;

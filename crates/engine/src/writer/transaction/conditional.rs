@@ -44,7 +44,7 @@ struct ReadMoment {
     registered: Registration,
 }
 
-enum ConditionSettled {
+enum ConditionStep {
     Done(ConditionOutcome),
     /// Somebody wrote the key meanwhile.
     Overtaken,
@@ -72,9 +72,9 @@ impl Conditional {
             let moment = self.moment()?;
             match self.read(&moment)? {
                 Answer::Ready(found) => match self.settle(&moment, found)? {
-                    ConditionSettled::Done(outcome) => return Ok(Answer::Ready(outcome)),
-                    ConditionSettled::Overtaken => {}
-                    ConditionSettled::Waits(room) => {
+                    ConditionStep::Done(outcome) => return Ok(Answer::Ready(outcome)),
+                    ConditionStep::Overtaken => {}
+                    ConditionStep::Waits(room) => {
                         drop(moment);
                         return Ok(Answer::Pending(Box::pin(async move {
                             room.await?;
@@ -88,9 +88,9 @@ impl Conditional {
                         let settled = self.settle(&moment, found)?;
                         drop(moment);
                         match settled {
-                            ConditionSettled::Done(outcome) => return Ok(outcome),
-                            ConditionSettled::Overtaken => {}
-                            ConditionSettled::Waits(room) => room.await?,
+                            ConditionStep::Done(outcome) => return Ok(outcome),
+                            ConditionStep::Overtaken => {}
+                            ConditionStep::Waits(room) => room.await?,
                         }
                         self.again().await
                     })));
@@ -106,9 +106,9 @@ impl Conditional {
             let settled = self.settle(&moment, found)?;
             drop(moment);
             match settled {
-                ConditionSettled::Done(outcome) => return Ok(outcome),
-                ConditionSettled::Overtaken => {}
-                ConditionSettled::Waits(room) => room.await?,
+                ConditionStep::Done(outcome) => return Ok(outcome),
+                ConditionStep::Overtaken => {}
+                ConditionStep::Waits(room) => room.await?,
             }
         }
     }
@@ -122,9 +122,9 @@ impl Conditional {
         get(&self.writer.context, moment.pin.clone(), &self.key)
     }
 
-    fn settle(&self, moment: &ReadMoment, found: Option<Value>) -> Result<ConditionSettled> {
+    fn settle(&self, moment: &ReadMoment, found: Option<Value>) -> Result<ConditionStep> {
         if self.condition == Condition::Present && found.is_none() {
-            return Ok(ConditionSettled::Done((None, None)));
+            return Ok(ConditionStep::Done((None, None)));
         }
         self.holds(found.as_deref())?;
         let seq = moment.registered.seq;
@@ -138,9 +138,9 @@ impl Conditional {
             }
         });
         match accepted {
-            Ok(Accept::Accepted(commit)) => Ok(ConditionSettled::Done((found, Some(commit)))),
-            Ok(Accept::Pressure(room)) => Ok(ConditionSettled::Waits(room)),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(ConditionSettled::Overtaken),
+            Ok(Accept::Accepted(commit)) => Ok(ConditionStep::Done((found, Some(commit)))),
+            Ok(Accept::Pressure(room)) => Ok(ConditionStep::Waits(room)),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(ConditionStep::Overtaken),
             Err(error) => Err(error),
         }
     }

@@ -6,7 +6,7 @@ use siltstone_base::{Batch, BatchOps, Error, ErrorKind, Kind, Result};
 
 /// What a commit touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touched<'a> {
+pub(crate) enum CommitFootprint<'a> {
     /// A key.
     Key(&'a [u8]),
     /// Every key of `[start, end)`.
@@ -14,11 +14,11 @@ pub(crate) enum Touched<'a> {
 }
 
 /// What the operations of an encoded batch touch.
-pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<Touched<'_>>> {
+pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<CommitFootprint<'_>>> {
     BatchOps::new(bytes).map(|op| {
         op.map(|op| match op.kind {
-            Kind::RangeDelete => Touched::Span(op.key, op.value),
-            _ => Touched::Key(op.key),
+            Kind::RangeDelete => CommitFootprint::Span(op.key, op.value),
+            _ => CommitFootprint::Key(op.key),
         })
     })
 }
@@ -47,15 +47,15 @@ impl KeySpan {
 
 /// A commit touched what was not to be touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Clash {
+pub(crate) struct ConflictingWrite {
     /// The key that both have to do with; of two ranges, the first key of what they share.
     pub(crate) key: Vec<u8>,
     /// Whether it lies in a range of the footprint, and is none of its keys.
     pub(crate) in_range: bool,
 }
 
-impl From<Clash> for Error {
-    fn from(clash: Clash) -> Error {
+impl From<ConflictingWrite> for Error {
+    fn from(clash: ConflictingWrite) -> Error {
         let text = if clash.in_range {
             "another commit has changed a range that this transaction depends on; run it again \
              (siltstone.retry does, and siltstone.aio.retry)"
@@ -95,8 +95,8 @@ impl Footprint {
         let (mut keys, mut ranges) = (Keys::default(), Vec::new());
         for one in touched(batch.as_bytes()) {
             match one? {
-                Touched::Key(key) => keys.push(key),
-                Touched::Span(start, end) => {
+                CommitFootprint::Key(key) => keys.push(key),
+                CommitFootprint::Span(start, end) => {
                     ranges.push(KeySpan { start: start.to_vec(), end: Some(end.to_vec()) });
                 }
             }
@@ -105,25 +105,28 @@ impl Footprint {
     }
 
     /// Whether it minds what was touched.
-    pub(crate) fn clash(&self, touched: Touched<'_>) -> Option<Clash> {
+    pub(crate) fn clash(&self, touched: CommitFootprint<'_>) -> Option<ConflictingWrite> {
         match touched {
-            Touched::Key(key) => {
+            CommitFootprint::Key(key) => {
                 let at = self.first_key(key);
                 if at < self.keys.len() && self.keys.key(at) == key {
-                    return Some(Clash { key: key.to_vec(), in_range: false });
+                    return Some(ConflictingWrite { key: key.to_vec(), in_range: false });
                 }
                 let range = self.reaching(key).first().filter(|range| range.holds(key));
-                range.map(|_| Clash { key: key.to_vec(), in_range: true })
+                range.map(|_| ConflictingWrite { key: key.to_vec(), in_range: true })
             }
-            Touched::Span(start, end) => {
+            CommitFootprint::Span(start, end) => {
                 let at = self.first_key(start);
                 if at < self.keys.len() && self.keys.key(at) < end {
-                    return Some(Clash { key: self.keys.key(at).to_vec(), in_range: false });
+                    return Some(ConflictingWrite {
+                        key: self.keys.key(at).to_vec(),
+                        in_range: false,
+                    });
                 }
                 let range =
                     self.reaching(start).first().filter(|range| range.start.as_slice() < end)?;
                 let first = start.max(range.start.as_slice());
-                Some(Clash { key: first.to_vec(), in_range: true })
+                Some(ConflictingWrite { key: first.to_vec(), in_range: true })
             }
         }
     }

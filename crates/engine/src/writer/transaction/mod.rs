@@ -14,7 +14,7 @@ use crate::read::answer::Answer;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, ReadRange, Scan, ScanRange, Size};
 use footprint::Footprint;
-use own::{OwnSays, OwnWrites};
+use own::{OwnWriteAnswer, OwnWrites};
 use parking_lot::Mutex;
 use reads::TrackedReads;
 use siltstone_base::entry::check_key;
@@ -165,10 +165,10 @@ impl Transaction {
         check_key(key)?;
         let pin = self.with(|open| {
             let says = open.own_says(key)?;
-            if self.tracks() && says != OwnSays::All {
+            if self.tracks() && says != OwnWriteAnswer::All {
                 open.reads.key(key);
             }
-            if says == OwnSays::Nothing { Ok(open.base.pin().clone()) } else { open.view() }
+            if says == OwnWriteAnswer::Nothing { Ok(open.base.pin().clone()) } else { open.view() }
         })?;
         read::get(&self.0.writer.context, pin, key)
     }
@@ -184,7 +184,7 @@ impl Transaction {
         }
         let pin = self.with(|open| {
             for key in keys.iter().filter(|_| self.tracks()) {
-                if open.own_says(key)? != OwnSays::All {
+                if open.own_says(key)? != OwnWriteAnswer::All {
                     open.reads.key(key);
                 }
             }
@@ -379,9 +379,9 @@ impl TransactionState {
 
 impl OpenTransaction {
     /// What the transaction's own writes say about a key.
-    fn own_says(&mut self, key: &[u8]) -> Result<OwnSays> {
+    fn own_says(&mut self, key: &[u8]) -> Result<OwnWriteAnswer> {
         if self.batch.is_empty() {
-            return Ok(OwnSays::Nothing);
+            return Ok(OwnWriteAnswer::Nothing);
         }
         match own::of_few(&self.batch, key)? {
             Some(says) => Ok(says),

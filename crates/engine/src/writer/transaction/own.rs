@@ -13,7 +13,7 @@ const FEW: u32 = 16;
 
 /// What own writes say about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnSays {
+pub(super) enum OwnWriteAnswer {
     /// Nothing.
     Nothing,
     /// Something is to be folded onto what was there.
@@ -23,17 +23,19 @@ pub(super) enum OwnSays {
 }
 
 /// What few operations say about `key`; `None` where they are too many to be looked through.
-pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnSays>> {
+pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnWriteAnswer>> {
     if batch.ops() > FEW {
         return Ok(None);
     }
-    let mut says = OwnSays::Nothing;
+    let mut says = OwnWriteAnswer::Nothing;
     for op in BatchOps::new(batch.as_bytes()) {
         let op = op?;
         says = match op.kind {
-            Kind::RangeDelete if op.key <= key && key < op.value => OwnSays::All,
-            Kind::Put | Kind::Delete if op.key == key => OwnSays::All,
-            Kind::Merge if op.key == key && says == OwnSays::Nothing => OwnSays::Something,
+            Kind::RangeDelete if op.key <= key && key < op.value => OwnWriteAnswer::All,
+            Kind::Put | Kind::Delete if op.key == key => OwnWriteAnswer::All,
+            Kind::Merge if op.key == key && says == OwnWriteAnswer::Nothing => {
+                OwnWriteAnswer::Something
+            }
             _ => says,
         };
     }
@@ -74,16 +76,16 @@ impl OwnWrites {
     }
 
     /// What they say about `key`.
-    pub(super) fn says(&self, key: &[u8]) -> OwnSays {
+    pub(super) fn says(&self, key: &[u8]) -> OwnWriteAnswer {
         if !self.memtable.deleted_at(key, Seq::MAX).is_none() {
-            return OwnSays::All;
+            return OwnWriteAnswer::All;
         }
-        let mut says = OwnSays::Nothing;
+        let mut says = OwnWriteAnswer::Nothing;
         for version in self.memtable.versions(key, key_hash(key), Seq::MAX) {
             if version.entry().kind != Kind::Merge {
-                return OwnSays::All;
+                return OwnWriteAnswer::All;
             }
-            says = OwnSays::Something;
+            says = OwnWriteAnswer::Something;
         }
         says
     }

@@ -24,7 +24,9 @@ fn tree(above: u64) -> Manifest {
 #[test]
 fn what_lies_above_slows_writers_down() {
     let above = |state: &Manifest| LazyLeveled::default().above(state);
-    let of = |bytes, coming, slow_from, most| Some(Above { bytes, coming, slow_from, most });
+    let of = |bytes, coming, slow_from, most| {
+        Some(SpaceAmplification { bytes, coming, slow_from, most })
+    };
     assert_eq!(above(&tree(18)), of(54, 18, 75, 90));
     assert_eq!(above(&tree(100)), of(300, 100, 200, 240));
     // Nothing comes that one would know of; and there is nothing.

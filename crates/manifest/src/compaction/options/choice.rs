@@ -1,10 +1,10 @@
-//! The scheduler that the options choose.
+//! The scheduler that the options select.
 
 use super::CompactionOptions;
 use crate::compaction::{CompactionScheduler, LazyLeveled, Tiered, TimeWindow, WindowBy};
 use siltstone_base::Result;
 
-/// Which scheduler.
+/// The name of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulerName {
     /// [`Tiered`].
@@ -17,11 +17,11 @@ pub enum SchedulerName {
 }
 
 impl SchedulerName {
-    /// Every scheduler.
+    /// All schedulers.
     pub const ALL: [SchedulerName; 3] =
         [SchedulerName::Tiered, SchedulerName::LazyLeveled, SchedulerName::TimeWindow];
 
-    /// As it is chosen.
+    /// The name in the options.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl SchedulerName {
 }
 
 impl CompactionOptions {
-    /// The scheduler that they choose, for tables of `l0_sst_size_bytes` in L0.
+    /// The scheduler that the options select, for tables of `l0_sst_size_bytes` in L0.
     ///
     /// # Errors
     /// As [`CompactionOptions::check`].

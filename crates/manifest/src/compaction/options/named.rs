@@ -1,4 +1,4 @@
-//! Setting and reading an option by its name.
+//! Setting and reading an option by name.
 
 use super::value::{number, wrong};
 use super::{CompactionOptions, OptionKind, OptionLine, OptionValue, SchedulerName};
@@ -8,8 +8,8 @@ impl CompactionOptions {
     /// Sets one option by name.
     ///
     /// # Errors
-    /// Invalid for an unknown name, a wrong kind of value, or one out of range; the text names the
-    /// option and the range.
+    /// Invalid for an unknown name, a value of the wrong kind, or a value out of range; the message
+    /// contains the name and the range.
     pub fn set(&mut self, name: &str, value: &OptionValue) -> Result<()> {
         let line = CompactionOptions::line(name)?;
         if line.kind == OptionKind::Name {

@@ -1,42 +1,42 @@
-//! The table of compaction's options: one line tells name, kind, range and meaning, and serves
-//! every language.
+//! The table of compaction options: each line has name, kind, range and meaning of one option, and
+//! is used by all languages.
 //!
-//! Names are flat, SlateDB's where it has one; its dotted ones
-//! (`compaction_scheduler_tiered.level_max_runs`) are understood too. Those of a group begin with
-//! the group's name and a dot.
+//! Names are flat and equal to SlateDB's where SlateDB has the option; SlateDB's dotted names
+//! (`compaction_scheduler_tiered.level_max_runs`) are accepted too. The names of options in a group
+//! begin with the name of the group and a dot.
 
 use super::{CompactionOptions, SchedulerName};
 use siltstone_base::{Error, Result};
 
-/// What kind of value an option takes.
+/// The kind of value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
     /// A number without unit.
     Count,
     /// A ratio.
     Ratio,
-    /// Seconds.
+    /// A number of seconds.
     Duration,
-    /// A name out of a list.
+    /// A name from a list.
     Name,
 }
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionLine {
-    /// Its name, behind that of its group where it is in one.
+    /// Its name, with the name of its group and a dot if it is in one.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of its value.
     pub kind: OptionKind,
-    /// Smallest value, in the kind's unit.
+    /// Smallest value, in the unit of the kind.
     pub min: f64,
     /// Largest value.
     pub max: f64,
-    /// Whether "none" is a value.
+    /// Whether "none" is allowed.
     pub optional: bool,
-    /// Meaning, and what a larger or smaller value costs.
+    /// Meaning, and the cost of a larger or smaller value.
     pub doc: &'static str,
 }
 
@@ -70,7 +70,7 @@ const fn line(
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl CompactionOptions {
-    /// Every option.
+    /// All options.
     pub const TABLE: &'static [OptionLine] = &[
         line(
             ("compaction_scheduler", OptionKind::Name),
@@ -208,11 +208,11 @@ impl CompactionOptions {
         ),
     ];
 
-    /// The line of the table for `name`, SlateDB's dotted ones included.
+    /// The line of the table for `name`; accepts SlateDB's dotted names too.
     ///
     /// # Errors
-    /// Invalid for names nobody knows, with those there are, and for one that moved, with its
-    /// place.
+    /// Invalid for an unknown name, with the known names, and for a renamed option, with its new
+    /// name.
     pub fn line(name: &str) -> Result<&'static OptionLine> {
         let flat = flat(name);
         if let Some(line) = CompactionOptions::TABLE.iter().find(|line| line.name == flat) {
@@ -227,14 +227,15 @@ impl CompactionOptions {
             .with("known options", known.join(", ")))
     }
 
-    /// Where the option is that once had this name: its group, a dot, its name there.
+    /// The present name of an option that had the name `name` before: its group, a dot, its name
+    /// there.
     #[must_use]
     pub fn place_of(name: &str) -> Option<&'static str> {
         MOVED.iter().find(|(before, _)| *before == flat(name)).map(|(_, place)| *place)
     }
 }
 
-/// The name behind SlateDB's prefix.
+/// The name without SlateDB's prefix.
 fn flat(name: &str) -> &str {
     let own = SchedulerName::ALL.iter().find_map(|scheduler| {
         let own = name.strip_prefix("compaction_scheduler_")?;
@@ -243,7 +244,7 @@ fn flat(name: &str) -> &str {
     own.unwrap_or(name)
 }
 
-/// Names that stood at the top before their group did.
+/// Options that had a name without a group before.
 const MOVED: [(&str, &str); 5] = [
     ("window", "windows.length"),
     ("window_by", "windows.by"),
@@ -252,7 +253,7 @@ const MOVED: [(&str, &str); 5] = [
     ("window_max_runs", "windows.max_runs"),
 ];
 
-/// The refusal of an option by the name that it had before it came into its group.
+/// The error for an option that was moved into a group.
 #[must_use]
 pub fn moved(name: &str, place: &str) -> Error {
     Error::invalid(format!("the option {name} has moved: it is {place} now"))

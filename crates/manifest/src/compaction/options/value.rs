@@ -1,18 +1,18 @@
-//! Values of options as callers give them: plain, or as text with a unit.
+//! Values of options as callers pass them: plain, or as text with a unit.
 
 use super::{OptionKind, OptionLine};
 use siltstone_base::{Error, Result};
 
-/// A value as a caller in another language gives it.
+/// A value as passed by a caller in another language.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OptionValue {
-    /// A count, or a number of bytes.
+    /// A count or a number of bytes.
     Int(u64),
-    /// Seconds, or a ratio.
+    /// A number of seconds or a ratio.
     Number(f64),
-    /// A name, or a number with its unit (`64MiB`, `12h`).
+    /// A name, or a number with a unit (`64MiB`, `12h`).
     Text(String),
-    /// "None": no limit, or the scheduler's own default.
+    /// "None": no limit, or the default of the scheduler.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn wrong(line: &OptionLine, value: &OptionValue) -> Error {
     Error::invalid(format!("{} takes {}", line.name, line.range())).with("given", given)
 }
 
-/// The value as a number in the kind's unit, within the range; `None` for "none".
+/// The value as a number in the unit of the kind, checked against the range; `None` for "none".
 pub(super) fn number(line: &OptionLine, value: &OptionValue) -> Result<Option<f64>> {
     let number = match value {
         OptionValue::Nothing if line.optional => return Ok(None),
@@ -45,7 +45,7 @@ pub(super) fn number(line: &OptionLine, value: &OptionValue) -> Result<Option<f6
     }
 }
 
-/// Units by kind, and what they come to.
+/// The units of each kind and their factors.
 const UNITS: [(OptionKind, &str, f64); 10] = [
     (OptionKind::Bytes, "B", 1.0),
     (OptionKind::Bytes, "KiB", 1024.0),
@@ -59,7 +59,8 @@ const UNITS: [(OptionKind, &str, f64); 10] = [
     (OptionKind::Count, "", 1.0),
 ];
 
-/// A number with one of its kind's units (`64MiB`, `12h`), or with none; `None` for another text.
+/// Parses a number with one of the units of its kind (`64MiB`, `12h`), or without a unit; `None`
+/// for other text.
 #[must_use]
 pub fn with_unit(kind: OptionKind, text: &str) -> Option<f64> {
     let text = text.trim();

@@ -1,20 +1,20 @@
-//! The group of options that only windows need.
+//! The options of time windows.
 
 use super::SchedulerName;
 use siltstone_base::{Error, Result};
 
-/// How [`TimeWindow`](crate::compaction::TimeWindow) keeps rows together.
+/// How [`TimeWindow`](crate::compaction::TimeWindow) assigns rows to windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// What tells a window: `true` for the key, `false` for the expiry.
+    /// Whether the key (`true`) or the expiry (`false`) determines the window of a row.
     pub by_key: bool,
-    /// Length of a window of expiry, in milliseconds.
+    /// Length of an expiry window, in milliseconds.
     pub length_millis: u64,
-    /// First bytes of the key that tell a window.
+    /// Number of first bytes of the key that determine the window.
     pub prefix_bytes: u64,
-    /// Windows that are kept; `None`: all.
+    /// Number of windows to keep; `None`: all.
     pub keep: Option<u64>,
-    /// Runs that the rows of one window may lie in.
+    /// Maximum number of runs for the rows of one window.
     pub max_runs: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Windows {
 }
 
 impl Windows {
-    /// Whether they fit each other and `scheduler`.
+    /// Checks that the options are consistent with each other and with `scheduler`.
     pub(super) fn check(&self, scheduler: SchedulerName) -> Result<()> {
         let by_key = self.by_key && scheduler == SchedulerName::TimeWindow;
         if by_key && self.prefix_bytes == 0 {

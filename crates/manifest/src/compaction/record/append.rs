@@ -1,5 +1,5 @@
-//! One change into the chain of records: the steps of a manifest's commit (rules M1 to M3), with
-//! one request less where a new number was just proven.
+//! Appends one change to the chain of job records: the steps of a manifest commit (rules M1 to M3),
+//! with one request less if a new number was just proven.
 //!
 //! ```text
 //! plan ─► create n + 1 ─Committed─► list ─ boundary below n + 1 ─► done
@@ -8,20 +8,21 @@
 //!  └─ read ◄─ list ◄───────────────────────────────────────────────────────────────┘
 //!  in effect, or refused ─► list ─► done, failed; or read on
 //! ```
-//! What was read is believed, for settling or refusing, only after a listing whose boundary lies
-//! below it; planning on less is harmless, since its create fails or lands below the boundary.
+//! A record that was read is trusted, to settle or refuse a change, only after a listing whose
+//! boundary is below it. Planning on an untrusted record is harmless, because its create fails or
+//! lands below the boundary.
 
 use super::{Change, ChangeRefusal, Compactions};
 use crate::rules::{Rule, Rules};
 use siltstone_base::{DatabaseId, PutOutcome};
 use std::sync::Arc;
 
-/// A request about records.
+/// A request for records of jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RecordRequest {
-    /// Create this record under its number if the name is free. While the same is asked for again
-    /// the driver sends the same bytes with the same attempt id, and an object that is there counts
-    /// as Committed when it carries that attempt.
+    /// Create this record under its number if the name is free. As long as the same record is
+    /// requested, the driver sends the same bytes with the same attempt id, and an existing object
+    /// with that attempt id counts as Committed.
     Create(Arc<Compactions>),
     /// List `compactions/`, boundaries included.
     List,
@@ -29,27 +30,27 @@ pub enum RecordRequest {
     Read(u64),
 }
 
-/// An answer to a [`RecordRequest`].
+/// The answer to a [`RecordRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RecordAnswer {
-    /// What became of a create.
+    /// The outcome of a create.
     Created(PutOutcome<()>),
-    /// What a listing showed.
+    /// The result of a listing.
     Listed(RecordListing),
-    /// What was read; `None`: there is no such object.
+    /// The record; `None`: the object does not exist.
     Read(Option<Arc<Compactions>>),
 }
 
-/// What a listing of `compactions/` showed.
+/// The result of a listing of `compactions/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordListing {
-    /// The largest number; 0 when there is no record.
+    /// The largest number of a record; 0 if there is no record.
     pub newest: u64,
-    /// The largest boundary; 0 when there is none.
+    /// The largest boundary; 0 if there is none.
     pub boundary: u64,
 }
 
-/// Brings one change into the chain, or finds the newest record.
+/// Appends one change to the chain, or finds the newest record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Append {
     change: Option<Arc<Change>>,
@@ -64,26 +65,27 @@ enum AppendPhase {
     CheckSlot(Arc<Compactions>),
     Find,
     Read(u64),
-    /// The base says: in effect (`None`), or refused.
+    /// In the base the change is in effect (`None`) or refused; it must be verified that the base
+    /// counts.
     Verify(Option<ChangeRefusal>),
     Done(Arc<Compactions>),
     Failed(ChangeRefusal),
 }
 
-/// What [`Append`] wants.
+/// The next step of [`Append`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AppendAction {
-    /// Do this.
+    /// Perform this request.
     Request(RecordRequest),
-    /// The change is in effect in this proven record; or this is the newest one.
+    /// The change is in effect in this proven record; or, for a look, this is the newest record.
     Done(Arc<Compactions>),
-    /// It is not, and will not be.
+    /// The change was refused, and will not take effect.
     Failed(ChangeRefusal),
 }
 
 impl RecordListing {
-    /// The same to a database whose records count from `first`: smaller numbers are those of one
-    /// that stood at the same place before (rule E1).
+    /// The listing for a database whose records count from `first`: smaller numbers belong to an
+    /// earlier database at the same location (rule E1).
     #[must_use]
     pub fn counting_from(self, first: u64) -> RecordListing {
         let counts = |number: u64| if number < first { 0 } else { number };
@@ -92,8 +94,8 @@ impl RecordListing {
 }
 
 impl Append {
-    /// Brings `change` in, planned on `newest`: the newest record the caller knows of. An old or
-    /// even a false one costs requests, never correctness.
+    /// Appends `change`, planned on `newest`: the newest record known to the caller. An outdated or
+    /// even wrong record costs requests, but does not affect correctness.
     #[must_use]
     pub fn new(change: Change, newest: Arc<Compactions>, rules: Rules) -> Append {
         let change = Some(Arc::new(change));
@@ -102,16 +104,16 @@ impl Append {
         append
     }
 
-    /// Finds the newest record and proves it: what a collector, a worker and a compactor that
-    /// starts begin with. Where there is none it ends with [`Compactions::none`].
+    /// Finds the newest record and proves it. Collectors, workers and starting compactors begin
+    /// with this. Without a record it ends with [`Compactions::none`].
     #[must_use]
     pub fn look(database: DatabaseId, rules: Rules) -> Append {
         let base = Arc::new(Compactions::none(database));
         Append { change: None, base, rules, phase: AppendPhase::Find }
     }
 
-    /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
-    /// jitter, and send the same bytes.
+    /// The next step. After NotApplied and Unknown the same create is requested again: the driver
+    /// waits, with jitter, and sends the same bytes.
     #[must_use]
     pub fn action(&self) -> AppendAction {
         AppendAction::Request(match &self.phase {
@@ -125,7 +127,7 @@ impl Append {
         })
     }
 
-    /// The answer. One to something that was not asked is ignored.
+    /// The answer to the request. An answer to another request is ignored.
     pub fn on_answer(&mut self, answer: RecordAnswer) {
         let phase = std::mem::replace(&mut self.phase, AppendPhase::Find);
         let answer = match answer {
@@ -158,7 +160,7 @@ impl Append {
             (AppendPhase::Verify(refusal), RecordAnswer::Listed(listing)) => {
                 self.verified(refusal, listing)
             }
-            // Freed since the listing: newer ones exist.
+            // The collector freed it since the listing, so newer records exist.
             (AppendPhase::Read(_), RecordAnswer::Read(None)) => AppendPhase::Find,
             (asked, _) => asked,
         };
@@ -169,8 +171,8 @@ impl Append {
         self.base.database.counts_from()
     }
 
-    /// Nothing there is a chain that was never begun, unless a boundary says that it was: then the
-    /// listing raced, and the next one shows more.
+    /// An empty listing means that the chain was never begun. If a boundary shows that it was
+    /// begun, the listing raced with a change, and the next listing shows more.
     fn find(&mut self, listing: RecordListing) -> AppendPhase {
         if listing.newest > listing.boundary {
             return AppendPhase::Read(listing.newest);
@@ -191,7 +193,7 @@ impl Append {
         };
         self.phase = match verdict {
             Ok(Some(next)) => AppendPhase::Create(Arc::new(next)),
-            // The record before the first needs no proof.
+            // The record before the first one needs no proof.
             Ok(None) if self.base.number < self.first() => AppendPhase::Done(self.base.clone()),
             Ok(None) => AppendPhase::Verify(None),
             Err(refusal) => AppendPhase::Verify(Some(refusal)),
@@ -204,8 +206,8 @@ impl Append {
         let anywhere = self.change.as_ref().is_none_or(|change| !change.shows_in_newest_only());
         match (refusal, real) {
             (_, false) => self.find(listing),
-            // In effect in a real record: it was made, whatever came after. A look wants no less
-            // than what was the newest when it was listed.
+            // The change is in effect in a real record, whatever was appended later. A look needs
+            // the newest record of the listing.
             (None, true) if anywhere || newest => AppendPhase::Done(self.base.clone()),
             (None, true) => AppendPhase::Read(listing.newest),
             (Some(refusal), true) if newest => AppendPhase::Failed(refusal),

@@ -1,4 +1,4 @@
-//! How one record becomes the next.
+//! The changes from one job record to the next.
 
 use super::{Claim, Compactions, FinishedUnit, Job, JobRange};
 use crate::rules::{Rule, Rules};
@@ -6,94 +6,97 @@ use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, SstDescriptor, S
 use std::collections::HashSet;
 use std::fmt;
 
-/// One change, made by whoever creates the next record.
+/// One change, made by the process that creates the next record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A new compactor takes the jobs over, once its epoch is in the manifest. Claims and the names
-    /// behind them end; finished tables stay.
+    /// A new compactor takes over the jobs after its epoch is in the manifest. All claims end and
+    /// reserved names become void; finished tables stay.
     TakeOver {
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The compactor starts a job, and may forget others with it.
+    /// The compactor starts a job, and may remove finished jobs.
     Start {
         /// Its epoch.
         epoch: Epoch,
-        /// The job; its own ranges may be claimed already.
+        /// The job; the compactor may have claimed ranges of it already.
         job: Box<Job>,
-        /// Jobs that the manifest knows as finished.
+        /// Jobs that are finished according to the manifest.
         forget: Vec<JobId>,
     },
-    /// A worker takes a range.
+    /// A worker claims a range.
     Claim {
         /// The job.
         job: JobId,
-        /// Place of the range.
+        /// Index of the range.
         range: usize,
         /// Identity of the claim, random.
         worker: AttemptId,
-        /// The claim that stands in the way and was seen to stand still; `None`: there was none.
+        /// The claim that it replaces, which has sent no heartbeat for too long; `None`: the range
+        /// was unclaimed.
         instead_of: Option<Claim>,
-        /// Names for the tables to come, fresh.
+        /// New names for tables that it will upload.
         names: Vec<SstId>,
     },
-    /// A worker says how far it is; with nothing new it is a sign of life.
+    /// A worker reports its progress; without progress the report is a heartbeat.
     Progress {
         /// The job.
         job: JobId,
-        /// Place of the range.
+        /// Index of the range.
         range: usize,
         /// Its claim.
         worker: AttemptId,
-        /// Tables that are finished and were not said before, key ascending.
+        /// Finished tables that were not reported before, in ascending key order.
         outputs: Vec<SstDescriptor>,
-        /// More names for tables to come, fresh.
+        /// More new names for tables that it will upload.
         names: Vec<SstId>,
         /// Whether the range is finished.
         done: bool,
     },
-    /// The compactor records what units made (RFC 0046), and takes every range that is not finished
-    /// as its own, in the place of whoever claimed it: with nothing to record it is a sign of life.
+    /// The compactor records the results of units (RFC 0046), and claims every unfinished range,
+    /// replacing other claims. Without results this is a heartbeat.
     Units {
         /// Its epoch.
         epoch: Epoch,
         /// The job.
         job: JobId,
-        /// Its claims.
+        /// The identity of its claims.
         worker: AttemptId,
-        /// What is finished.
+        /// The finished units.
         finished: Vec<FinishedUnit>,
     },
-    /// The compactor puts tables in the place of one that lies over another's keys (rule N3).
+    /// The compactor replaces an output that overlaps the keys of another table (rule N3).
     Recut {
         /// Its epoch.
         epoch: Epoch,
         /// The job.
         job: JobId,
-        /// The table that goes.
+        /// The table that is replaced.
         output: SstId,
-        /// Those that come, key ascending; their names were reserved by [`Change::Reserve`].
+        /// The new tables, in ascending key order; their names were reserved by
+        /// [`Change::Reserve`].
         parts: Vec<SstDescriptor>,
     },
-    /// The compactor reserves names in a range that is done, before a recut uploads under them.
+    /// The compactor reserves names in a finished range, before a recut uploads tables under them.
     Reserve {
         /// Its epoch.
         epoch: Epoch,
         /// The job.
         job: JobId,
-        /// The table that will be cut: its range takes the names.
+        /// The table that will be replaced: its range gets the names.
         output: SstId,
-        /// The names, fresh.
+        /// The new names.
         names: Vec<SstId>,
     },
-    /// The compactor wants a job to end without effect. Its workers find out by their next change.
+    /// The compactor cancels a job, which ends without effect. The workers notice it with their
+    /// next change.
     Cancel {
         /// Its epoch.
         epoch: Epoch,
         /// The job.
         job: JobId,
     },
-    /// The compactor takes out jobs that the manifest knows as finished.
+    /// The compactor removes jobs that are finished according to the manifest.
     Forget {
         /// Its epoch.
         epoch: Epoch,
@@ -102,7 +105,7 @@ pub enum Change {
     },
 }
 
-/// Why a change does not fit a record.
+/// The reason why a change does not fit a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeRefusal {
     /// A newer compactor has taken over.
@@ -110,21 +113,21 @@ pub enum ChangeRefusal {
         /// Its epoch.
         by: Epoch,
     },
-    /// The job has ended or is to end, or never was.
+    /// The job has ended, is cancelled, or never existed.
     NoSuchJob {
         /// The job.
         job: JobId,
     },
-    /// Somebody else works on the range, or it is finished.
+    /// Another worker has claimed the range, or the range is finished.
     Taken {
         /// The job.
         job: JobId,
-        /// Place of the range.
+        /// Index of the range.
         range: usize,
     },
-    /// The change itself is wrong.
+    /// The change itself is not valid.
     Invalid(&'static str),
-    /// The next record would break the invariant of this name.
+    /// The next record would break the named invariant.
     Broken(&'static str),
 }
 
@@ -159,7 +162,7 @@ impl Change {
     /// The record after this change.
     ///
     /// # Errors
-    /// Why it does not fit `base`. `Broken` means a bug of the caller.
+    /// The reason why it does not fit `base`. `Broken` means a bug in the caller.
     pub fn apply(&self, base: &Compactions) -> Result<Compactions, ChangeRefusal> {
         self.apply_with(base, Rules::ALL)
     }
@@ -238,7 +241,7 @@ impl Change {
         }
     }
 
-    /// The epoch that it carries, where only a compactor may make it.
+    /// The epoch in the change, if only a compactor may make it.
     fn epoch(&self) -> Option<Epoch> {
         match self {
             Change::TakeOver { epoch }
@@ -252,13 +255,13 @@ impl Change {
         }
     }
 
-    /// Whether only the newest record can show that it was made: one from before a job was started
-    /// lacks it as well.
+    /// Whether only the newest record can show that the change was made: a record from before a job
+    /// was started lacks the job too.
     pub(super) fn shows_in_newest_only(&self) -> bool {
         matches!(self, Change::Forget { .. })
     }
 
-    /// Whether `record` shows that this change was made: how an unknown outcome is settled.
+    /// Whether `record` shows that this change was made. Settles an unknown outcome.
     #[must_use]
     pub fn in_effect(&self, record: &Compactions) -> bool {
         let gone = |jobs: &[JobId]| jobs.iter().all(|job| record.job(*job).is_none());
@@ -276,12 +279,12 @@ impl Change {
                     let known = |name: &SstId| {
                         one.reserved.contains(name) || one.outputs.iter().any(|t| t.id == *name)
                     };
-                    // A bare sign of life may be given twice.
+                    // A heartbeat may be applied twice.
                     let says = !outputs.is_empty() || !names.is_empty() || *done;
                     let named = one.done || names.iter().all(known);
                     says && has(one, outputs) && named && (one.done || !*done)
                 }),
-            // A bare sign of life may be given twice.
+            // A heartbeat may be applied twice.
             Change::Units { job, finished, .. } => {
                 let recorded = |unit: &FinishedUnit| {
                     let one = range(*job, unit.range);
@@ -335,7 +338,7 @@ impl Compactions {
         job.ok_or(ChangeRefusal::NoSuchJob { job: id })
     }
 
-    /// A range of a job that is to go on.
+    /// A range of a job that was not cancelled.
     fn range(&mut self, id: JobId, range: usize) -> Result<&mut JobRange, ChangeRefusal> {
         let job = self.job_mut(id)?;
         if job.cancelled {
@@ -344,7 +347,7 @@ impl Compactions {
         job.ranges.get_mut(range).ok_or(ChangeRefusal::Invalid("the job has no such range"))
     }
 
-    /// The range that `output` was finished in.
+    /// The range that contains `output`.
     fn range_of(&mut self, id: JobId, output: SstId) -> Result<&mut JobRange, ChangeRefusal> {
         let mut ranges = self.job_mut(id)?.ranges.iter_mut();
         let range = ranges.find(|range| range.outputs.iter().any(|table| table.id == output));
@@ -362,7 +365,8 @@ impl Compactions {
             return Err(ChangeRefusal::Invalid("a claim needs an identity"));
         }
         let mine = self.range(job, range)?;
-        // The very claim that was seen: a heartbeat meanwhile shows that its worker lives.
+        // Compared with the claim that the worker observed: a heartbeat meanwhile shows that the
+        // other worker is alive.
         if mine.done || mine.claim != instead_of {
             return Err(ChangeRefusal::Taken { job, range });
         }
@@ -423,13 +427,13 @@ impl Compactions {
 }
 
 impl JobRange {
-    /// Nobody works on it any more; the names are void.
+    /// Removes the claim; its reserved names become void.
     fn release(&mut self) {
         self.claim = None;
         self.reserved.clear();
     }
 
-    /// Finished tables take their names out of the reserved ones (rule R1).
+    /// Removes the names of finished tables from the reserved names (rule R1).
     fn use_names(&mut self, tables: &[SstDescriptor], rules: Rules) -> Answer {
         let used: HashSet<SstId> = tables.iter().map(|table| table.id).collect();
         let before = self.reserved.len();

@@ -1,10 +1,10 @@
-//! From bytes to the record.
+//! Decoding of job records.
 
 use super::{Claim, Compactions, Job, JobFacts, JobRange};
 use crate::codec::decode::{bits, byte_list, limits, list, names, table};
 use crate::codec::unknown::{KnownFields, any, known};
 use crate::codec::unseal;
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::compaction::work::KeyRange;
 use crate::features::Carried;
 use crate::layer::Layer;
@@ -17,11 +17,11 @@ use siltstone_base::{
 use siltstone_fbs::compactions as fb;
 
 impl Compactions {
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// Corruption for damaged bytes, and for a record that breaks an invariant (by its name);
-    /// Unsupported for what a newer version wrote.
+    /// Corruption for damaged bytes, and for a record that breaks an invariant (with its name);
+    /// Unsupported for data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<(Envelope, Compactions)> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
             return Err(Error::corruption("a record of jobs is larger than any can be")
@@ -65,7 +65,7 @@ known! {
     fb::Compactions up to VT_JOBS;
 }
 
-/// The name of a table of the schema in which a field stands that this version does not know.
+/// The name of a schema table with a field that this version does not know.
 fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
     let of_range = |range: fb::KeyRange<'_>| {
         range
@@ -83,7 +83,7 @@ fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
 }
 
 fn job(job: &fb::Job<'_>) -> Result<Job> {
-    let why = Why::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
+    let why = PlanReason::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
         Error::unsupported("a job has a reason that this version of Siltstone does not know")
             .with("reason", job.why())
     })?;

@@ -1,9 +1,9 @@
-//! From the record to its bytes: the frame of a manifest around a body of its own.
+//! Encoding of job records: the envelope of a manifest around a different body.
 
 use super::{Compactions, Job, JobFacts, JobRange};
 use crate::codec::encode::{Builder, Offset, byte_list, id128, list, names, table};
 use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, seal};
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::layer::Layer;
 use bytes::Bytes;
 use flatbuffers::WIPOffset;
@@ -14,12 +14,12 @@ use siltstone_base::{
 use siltstone_fbs::compactions as fb;
 
 impl Compactions {
-    /// The bytes of a record with the identity `object`, written by `attempt`. Equal arguments give
+    /// Encodes a record with the identity `object`, written by `attempt`. Equal arguments give
     /// equal bytes.
     ///
     /// # Errors
-    /// Invalid when the object could be larger than a manifest may be, which nobody would read;
-    /// Unsupported when something of a newer version would be lost.
+    /// Invalid if the object could exceed the size limit of a manifest, above which no process
+    /// reads it; Unsupported if data of a newer version would be lost.
     pub fn encode(&self, object: ObjectId, attempt: AttemptId) -> Result<Bytes> {
         self.carried.check_committable()?;
         let most = bytes_at_most(self).saturating_add(FRAME_BYTES);
@@ -35,7 +35,7 @@ impl Compactions {
     }
 }
 
-/// More than [`body`] will need.
+/// An upper bound for the size of [`body`].
 fn bytes_at_most(record: &Compactions) -> u64 {
     let ids = |ids: &[SstId]| 16 * ids.len() as u64;
     let output = |table: &SstDescriptor| {
@@ -74,7 +74,7 @@ fn body(record: &Compactions) -> Vec<u8> {
 }
 
 fn job(b: &mut Builder, job: &Job) -> Offset<fb::Job<'static>> {
-    // The lists are required: an empty one must be there.
+    // The schema requires the lists: an empty list must be written too.
     let inputs: Vec<_> = job.inputs.iter().map(|each| input(b, each)).collect();
     let inputs = WIPOffset::new(b.create_vector(&inputs).value());
     let args = fb::JobArgs {
@@ -93,9 +93,9 @@ fn job(b: &mut Builder, job: &Job) -> Offset<fb::Job<'static>> {
     fb::Job::create(b, &args)
 }
 
-/// Its place in [`Why::ALL`].
-fn number_of(why: Why) -> u8 {
-    Why::ALL.iter().position(|one| *one == why).unwrap_or_default() as u8
+/// Its place in [`PlanReason::ALL`].
+fn number_of(why: PlanReason) -> u8 {
+    PlanReason::ALL.iter().position(|one| *one == why).unwrap_or_default() as u8
 }
 
 fn input(

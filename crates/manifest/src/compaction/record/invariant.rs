@@ -1,5 +1,5 @@
-//! What every record satisfies, as named predicates: held before a record is created and after it
-//! was read.
+//! The invariants of a job record, as named predicates: checked before a record is created and
+//! after it was read.
 
 use super::{Compactions, Job, JobRange};
 use crate::layer::Layer;
@@ -25,7 +25,7 @@ const INVARIANTS: [Predicate; 6] = [
 ];
 
 impl Compactions {
-    /// The name of the first predicate that it breaks.
+    /// The name of the first predicate that the record breaks.
     #[must_use]
     pub fn broken(&self) -> Option<&'static str> {
         INVARIANTS.iter().find(|(_, holds)| !holds(self)).map(|(name, _)| *name)
@@ -41,7 +41,8 @@ fn inputs(job: &Job) -> bool {
     });
     let mut layers_of: HashMap<SstId, usize> = HashMap::new();
     job.input_ids().for_each(|id| *layers_of.entry(id).or_default() += 1);
-    // Drops and moves are inputs, each one or the other, and of one layer: no more is said of them.
+    // Drops and moves are inputs. Each is one or the other and occurs in one layer only, because
+    // they are recorded by id alone.
     let mut unread = job.drops.iter().chain(&job.moves);
     newest_first && sinks && once && unread.all(|id| layers_of.remove(id) == Some(1))
 }

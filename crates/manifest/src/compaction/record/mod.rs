@@ -1,10 +1,10 @@
-//! The record of compaction jobs: every job that has not ended, in one immutable object.
+//! The record of compaction jobs: all jobs that have not ended, in one immutable object.
 //!
-//! Version n + 1 is made from version n by a [`Change`] and created if absent under the next
-//! number. Whoever loses that race reads what is there and applies its change to it, so that all
-//! changes stand in one line. What jobs may do to the database hangs on the manifest alone; this
-//! record is where a job's progress outlives the process, where workers find work, and where the
-//! collector reads which names are reserved (rules R1, R2; RFC 0018).
+//! Version n + 1 is made from version n by a [`Change`] and created under the next number if that
+//! number is free. A process that loses this race reads the new record and applies its change to
+//! it, so all changes are serialised. The effect of jobs on the database depends on the manifest
+//! alone. The record preserves the progress of jobs when a process ends, offers work to workers,
+//! and tells the collector which names are reserved (rules R1, R2; RFC 0018).
 
 mod append;
 mod change;
@@ -17,9 +17,9 @@ mod watch;
 pub use append::{Append, AppendAction, RecordAnswer, RecordListing, RecordRequest};
 pub use change::{Change, ChangeRefusal};
 pub use unit::FinishedUnit;
-pub use watch::Watch;
+pub use watch::ClaimWatch;
 
-use super::plan::Why;
+use super::plan::PlanReason;
 use super::valid::Running;
 use super::work::{KeyRange, Work};
 use crate::edit::{Conflict, FinishCompaction, Refusal};
@@ -34,72 +34,73 @@ use siltstone_base::{
 };
 use std::collections::HashSet;
 
-/// Names that a compaction job's record reserves (rule R1).
+/// The names reserved by the record of a compaction job (rule R1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobReservation {
     /// The job.
     pub job: JobId,
-    /// Tables it has uploaded or may upload.
+    /// Tables that it has uploaded or may upload.
     pub outputs: Vec<SstId>,
 }
 
-/// Every job that has not ended, as one object holds it.
+/// All jobs that have not ended, as stored in one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Compactions {
     /// Its own number; counts from [`DatabaseId::counts_from`].
     pub number: u64,
     /// Identity of the database.
     pub database: DatabaseId,
-    /// What every change carries on.
+    /// Unknown data that every change preserves.
     pub carried: Carried,
-    /// The compactor epoch that it was written under.
+    /// The compactor epoch under which it was written.
     pub epoch: Epoch,
-    /// The jobs, the oldest first.
+    /// The jobs, oldest first.
     pub jobs: Vec<Job>,
 }
 
-/// A plan at work.
+/// A plan that is being executed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
     /// Its identity.
     pub id: JobId,
-    /// Why it was planned.
-    pub why: Why,
-    /// The manifest it was planned on.
+    /// The reason for the plan.
+    pub why: PlanReason,
+    /// The manifest on which it was planned.
     pub planned_on: ManifestId,
-    /// When it was started; for people.
+    /// When it was started; for information.
     pub started_at: UnixMillis,
-    /// What it takes, newest layer first. All other lists of inputs are parts of this. A table of a
-    /// layer means all its parts there; no other job may take one meanwhile (rule K6).
+    /// The input tables, newest layer first. All other lists of inputs are subsets of this one. A
+    /// table id in a layer means all parts of the table there; no other job may take one of them
+    /// meanwhile (rule K6).
     pub inputs: Vec<(Layer, Vec<SstId>)>,
-    /// The run that the result comes to.
+    /// The run that receives the result.
     pub destination: u32,
-    /// Inputs that go unread.
+    /// Inputs that are dropped unread.
     pub drops: Vec<SstId>,
-    /// Inputs that come to the destination as they are.
+    /// Inputs that are moved to the destination unchanged.
     pub moves: Vec<SstId>,
-    /// What a worker must know.
+    /// The parameters for the workers.
     pub facts: JobFacts,
-    /// Its parts, by key.
+    /// Its key ranges, in order.
     pub ranges: Vec<JobRange>,
-    /// Whether it is to end without effect.
+    /// Whether it was cancelled and ends without effect.
     pub cancelled: bool,
 }
 
-/// Everything that decides what the outputs of a job are, besides its inputs: fixed at its start,
-/// so that whoever goes on with it does what was begun.
+/// All parameters that determine the outputs of a job, besides its inputs. They are fixed at its
+/// start, so that another process can continue the job with the same result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobFacts {
-    /// What expires at or before this has expired.
+    /// Entries that expire at or before this time have expired.
     pub now: UnixMillis,
-    /// The oldest sequence number that somebody may read at.
+    /// The oldest sequence number at which a reader may read.
     pub floor: Seq,
-    /// Those that somebody reads at, ascending; `None`: every one from the floor on. The merge
-    /// takes one or the other: these as its snapshots and no floor, or the floor alone.
+    /// The sequence numbers at which snapshots read, ascending; `None`: every number from the floor
+    /// on. The merge uses either these as its snapshots without a floor, or the floor alone.
     pub snapshots: Option<Vec<Seq>>,
     /// Name of the block codec.
     pub codec: String,
-    /// Bits of filter a key.
+    /// Filter bits per key.
     pub filter_bits_per_key: u32,
     /// Size at which a block ends, in bytes.
     pub block_bytes: u64,
@@ -107,49 +108,49 @@ pub struct JobFacts {
     pub target_sst_bytes: u64,
     /// Whether values that every reader sees get sequence number 0 at the bottom.
     pub zero_seqs: bool,
-    /// A table ends where so many first bytes of the key change; 0: nowhere.
+    /// A table ends where the first so many bytes of the key change; 0: no such limit.
     pub cut_prefix_bytes: u16,
 }
 
-/// One part of a job's keys.
+/// One key range of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobRange {
-    /// Its keys.
+    /// The keys of the range.
     pub keys: KeyRange,
-    /// Who works on it.
+    /// The claim of the worker that merges it.
     pub claim: Option<Claim>,
-    /// Names that its worker may give to tables it will upload; void without a claim.
+    /// Names that its worker may give to tables that it will upload; void without a claim.
     pub reserved: Vec<SstId>,
-    /// Tables that are finished, key ascending.
+    /// Finished tables, in ascending key order.
     pub outputs: Vec<SstDescriptor>,
-    /// Whether it is finished.
+    /// Whether the range is finished.
     pub done: bool,
 }
 
-/// Who works on a range.
+/// The claim of a worker on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// Identity of the worker's claim, random.
+    /// Identity of the claim, random.
     pub worker: AttemptId,
-    /// Signs of life so far. An observer that sees the same number for longer than the workers'
-    /// time-out by its own clock may claim the range.
+    /// Number of heartbeats so far. An observer that sees the same number for longer than the
+    /// time-out of workers, by its own clock, may claim the range.
     pub heartbeats: u64,
 }
 
 impl JobRange {
-    /// A range nobody works on yet.
+    /// An unclaimed range.
     #[must_use]
     pub fn open(keys: KeyRange) -> JobRange {
         JobRange { keys, claim: None, reserved: Vec::new(), outputs: Vec::new(), done: false }
     }
 
-    /// Where a worker goes on: strictly behind this key; `None`: from the range's start.
+    /// A worker continues strictly after this key; `None`: from the start of the range.
     #[must_use]
     pub fn resume_after(&self) -> Option<&Bytes> {
         self.outputs.last().map(|table| &table.last_key)
     }
 
-    /// Whether every visible key of `table` belongs to it.
+    /// Whether all visible keys of `table` are in the range.
     fn holds(&self, table: &SstDescriptor) -> bool {
         let from = self.keys.start <= *table.first_visible();
         from && self.keys.end.as_ref().is_none_or(|end| table.ends_below(end))
@@ -157,16 +158,16 @@ impl JobRange {
 }
 
 impl Job {
-    /// The tables that are recorded.
+    /// All recorded output tables.
     pub fn outputs(&self) -> impl Iterator<Item = &SstDescriptor> {
         self.ranges.iter().flat_map(|range| &range.outputs)
     }
 
-    /// The job of a plan that was worked out on `state`, cut into `ranges`.
+    /// The job for the steps `work` of a plan on `state`, split into `ranges`.
     #[must_use]
     pub fn of(
         work: &Work,
-        (id, why, started_at): (JobId, Why, UnixMillis),
+        (id, why, started_at): (JobId, PlanReason, UnixMillis),
         state: &Manifest,
         facts: JobFacts,
         ranges: Vec<KeyRange>,
@@ -187,27 +188,27 @@ impl Job {
         }
     }
 
-    /// Whether nothing is left but the commit.
+    /// Whether only the commit is left.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.ranges.iter().all(|range| range.done)
     }
 
-    /// The job as other plans must mind it.
+    /// The job as it restricts other plans.
     #[must_use]
     pub fn running(&self) -> Running {
         Running { job: self.id, inputs: self.inputs.clone(), destination: self.destination }
     }
 
-    /// Every input, once a layer.
+    /// The ids of all inputs, once per layer.
     pub fn input_ids(&self) -> impl Iterator<Item = SstId> {
         self.inputs.iter().flat_map(|(_, tables)| tables.iter().copied())
     }
 
-    /// The inputs to merge, as `state` describes them, newest layer first: all but drops and moves.
+    /// The inputs to merge as described by `state`, newest layer first: all except drops and moves.
     ///
     /// # Errors
-    /// `TableGone` when one is not there any more; then the job is to be given up.
+    /// `TableGone` if one no longer exists; then the job must be cancelled.
     pub fn merged(&self, state: &Manifest) -> Result<Vec<Vec<SstDescriptor>>, Refusal> {
         let unread: HashSet<SstId> = self.drops.iter().chain(&self.moves).copied().collect();
         let mut layers = Vec::with_capacity(self.inputs.len());
@@ -221,11 +222,11 @@ impl Job {
         Ok(layers)
     }
 
-    /// The commit that ends it on `state` under compactor `epoch`: with its outputs when it is
-    /// done, without effect otherwise.
+    /// The commit that ends the job on `state` under compactor `epoch`: with its outputs if it is
+    /// done, otherwise without effect.
     ///
     /// # Errors
-    /// `TableGone` when a table that moves is not there any more.
+    /// `TableGone` if a table to be moved no longer exists.
     pub fn finish(
         &self,
         state: &Manifest,
@@ -253,7 +254,7 @@ impl Job {
             add.extend(parts_of(state, *layer, &moves)?.into_iter().cloned());
             match parts_of(state, *layer, names) {
                 Ok(parts) => remove.extend(parts.into_iter().map(SstDescriptor::part)),
-                // The edit says which is gone, once it has looked at the epoch.
+                // The edit reports which table is gone, after it has checked the epoch.
                 Err(_) => remove.extend(names.iter().copied().map(TablePart::from)),
             }
         }
@@ -262,9 +263,9 @@ impl Job {
         Ok(FinishCompaction { epoch, job, planned_on, remove, add, destination, retire })
     }
 
-    /// Outputs over which a table lies that came to the destination meanwhile, and the keys to cut
-    /// them at: rows below the key go to one table, rows from it on to another (rule N3). Nothing
-    /// has to be cut when the commit was not refused.
+    /// Outputs that overlap a table which was added to the destination meanwhile, and the keys at
+    /// which to split them: rows below the key go to one table, rows from it on to another (rule
+    /// N3). If the commit was not refused, no output needs to be split.
     #[must_use]
     pub fn recuts(&self, state: &Manifest) -> Vec<(SstId, Vec<Bytes>)> {
         let destination = Layer::Run(self.destination);
@@ -285,10 +286,10 @@ impl Job {
     }
 }
 
-/// All parts of the tables `names` in `layer`, key ascending.
+/// All parts of the tables `names` in `layer`, in ascending key order.
 ///
 /// # Errors
-/// `TableGone` where there is none of one.
+/// `TableGone` if a table has no part there.
 fn parts_of<'s>(
     state: &'s Manifest,
     layer: Layer,
@@ -313,7 +314,7 @@ fn parts_of<'s>(
 }
 
 impl Compactions {
-    /// The record before the first: nobody writes it.
+    /// The record before the first one; it is never written.
     #[must_use]
     pub fn none(database: DatabaseId) -> Compactions {
         let number = database.counts_from() - 1;
@@ -327,21 +328,21 @@ impl Compactions {
         self.jobs.iter().find(|job| job.id == id)
     }
 
-    /// All jobs as plans must mind them, but for those that `state` knows as finished.
+    /// All jobs as they restrict plans, except those that are finished according to `state`.
     #[must_use]
     pub fn running(&self, state: &Manifest) -> Vec<Running> {
         let finished = |job: &&Job| state.finished_jobs.iter().any(|done| done.job == job.id);
         self.jobs.iter().filter(|job| !finished(job)).map(Job::running).collect()
     }
 
-    /// Jobs that `state` knows as finished: to [`Change::Forget`].
+    /// Jobs that are finished according to `state`, for [`Change::Forget`].
     #[must_use]
     pub fn finished(&self, state: &Manifest) -> Vec<JobId> {
         let done = state.finished_jobs.iter().map(|done| done.job);
         done.filter(|job| self.job(*job).is_some()).collect()
     }
 
-    /// What the collector must take as alive (rule R1).
+    /// The names that the collector must treat as alive (rule R1).
     #[must_use]
     pub fn reservations(&self) -> Vec<JobReservation> {
         let outputs = |job: &Job| {
@@ -355,7 +356,7 @@ impl Compactions {
         self.jobs.iter().map(outputs).collect()
     }
 
-    /// Ranges that nobody works on: by job and place. Jobs over L0 come first, then the older.
+    /// Unclaimed ranges, by job and index. Jobs over L0 come first, then older jobs first.
     #[must_use]
     pub fn open_ranges(&self) -> Vec<(JobId, usize)> {
         let mut jobs: Vec<&Job> = self.jobs.iter().filter(|job| !job.cancelled).collect();
@@ -379,7 +380,7 @@ mod tests {
         let tables = vec![SstId(5)];
         Job {
             id: JobId(id),
-            why: Why::Manual,
+            why: PlanReason::Manual,
             planned_on: ManifestId(1),
             started_at: UnixMillis(1),
             inputs: vec![(Layer::Run(3), tables.clone())],

@@ -1,7 +1,7 @@
-//! What units of a job made (RFC 0046): how it travels, and where it fits.
+//! Results of the units of a job (RFC 0046): their encoding, and where they fit.
 
 use super::{Compactions, Job, JobFacts, JobRange};
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::compaction::work::KeyRange;
 use crate::layer::Layer;
 use bytes::Bytes;
@@ -11,27 +11,27 @@ use siltstone_base::{
 };
 use std::collections::HashSet;
 
-/// The rest of a range, finished by a unit.
+/// The rest of a range, merged by a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishedUnit {
-    /// Place of the range.
+    /// Index of the range.
     pub range: usize,
-    /// The last table that the range had when the unit began; `None`: it had none.
+    /// The last table of the range when the unit began; `None`: the range had no table.
     pub after: Option<SstId>,
-    /// Its tables, key ascending, in the folder of the job's units: that is what reserves their
-    /// names (rule U1).
+    /// Its tables, in ascending key order, in the folder of the units of the job: the folder
+    /// reserves their names (rule U1).
     pub tables: Vec<SstDescriptor>,
 }
 
 impl JobRange {
-    /// Whether it is as it was when the unit began, which goes on behind what there was then
-    /// (rule U2).
+    /// Whether the range is unchanged since the unit began: the unit continues after the tables of
+    /// that time (rule U2).
     #[must_use]
     pub fn stands_for(&self, unit: &FinishedUnit) -> bool {
         !self.done && self.last_output() == unit.after
     }
 
-    /// The last table that is finished: where a unit begins.
+    /// The last finished table, after which a unit begins.
     #[must_use]
     pub fn last_output(&self) -> Option<SstId> {
         self.outputs.last().map(|table| table.id)
@@ -39,8 +39,8 @@ impl JobRange {
 }
 
 impl Job {
-    /// Those of `units` that can be recorded, the first of each range: others are duplicates, or
-    /// too late.
+    /// The results among `units` that can be recorded, the first one of each range. The others are
+    /// duplicates or too late.
     #[must_use]
     pub fn fitting(&self, units: &[FinishedUnit]) -> Vec<FinishedUnit> {
         let mut ranges = HashSet::new();
@@ -53,20 +53,20 @@ impl Job {
 }
 
 impl FinishedUnit {
-    /// Its tables as they travel: a record of one job, whose only range has them. What a record
-    /// must satisfy, they satisfy.
+    /// Encodes the tables as a record with one job, whose only range contains them. They must
+    /// satisfy the invariants of a record.
     ///
     /// # Errors
-    /// Invalid where there are too many of them.
+    /// Invalid if there are too many tables.
     pub fn to_bytes(&self, job: JobId, database: DatabaseId) -> Result<Bytes> {
         let whole = KeyRange { start: Bytes::new(), end: None, bottom: false };
         let range = JobRange { outputs: self.tables.clone(), done: true, ..JobRange::open(whole) };
         let job = Job {
             id: job,
-            why: Why::Manual,
+            why: PlanReason::Manual,
             planned_on: ManifestId::NONE,
             started_at: UnixMillis(0),
-            // A job has inputs; which, its record says.
+            // The invariants require an input; the real inputs are in the record of the job.
             inputs: vec![(Layer::Run(0), vec![SstId(1)])],
             destination: 0,
             drops: Vec::new(),
@@ -80,10 +80,10 @@ impl FinishedUnit {
         record.encode(ObjectId(1), AttemptId(1))
     }
 
-    /// Tables that came from a unit of `job`.
+    /// Decodes the tables of a unit of `job`.
     ///
     /// # Errors
-    /// Corruption; Unsupported for what a newer version wrote; Invalid for those of another job.
+    /// Corruption; Unsupported for data of a newer version; Invalid for tables of another job.
     pub fn tables_of(bytes: &[u8], job: JobId) -> Result<Vec<SstDescriptor>> {
         let (_, record) = Compactions::decode(bytes)?;
         let range = record.job(job).and_then(|job| job.ranges.first());

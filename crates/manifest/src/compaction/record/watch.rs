@@ -1,21 +1,21 @@
-//! Which workers are stalled, as one observer sees it.
+//! Detection of stalled workers by one observer.
 
 use super::{Claim, Compactions, JobRange};
 use siltstone_base::JobId;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What an observer has seen of the claims, and since when by its own clock. That a claim stands
-/// still is a judgement that nothing hangs on: whoever is judged wrongly finds its claim gone.
+/// The claims that an observer has seen, and since when they are unchanged by its own clock. A
+/// wrong judgement is harmless: a worker that is judged stalled by mistake only loses its claim.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct ClaimWatch {
     seen: HashMap<(JobId, usize), (Claim, Duration)>,
 }
 
-impl Watch {
-    /// Looks at `record`, `now` by a clock that never goes back, and answers the claims that have
-    /// been the same in every look for `limit` or longer, by job and place. Claims that have ended
-    /// are forgotten.
+impl ClaimWatch {
+    /// Observes `record` at `now`, by a monotonic clock. Returns the claims that were the same in
+    /// every observation for `limit` or longer, by job and index of the range. Claims that have
+    /// ended are forgotten.
     pub fn look(
         &mut self,
         record: &Compactions,
@@ -61,7 +61,7 @@ mod tests {
         let limit = Duration::from_secs(30);
         let at = Duration::from_secs;
         let claim = |heartbeats| Claim { worker: AttemptId(9), heartbeats };
-        let mut watch = Watch::default();
+        let mut watch = ClaimWatch::default();
         // An observer that has just come knows nothing yet, however long the claim stands.
         assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
         assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);

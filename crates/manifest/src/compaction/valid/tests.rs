@@ -1,5 +1,5 @@
 use super::*;
-use crate::compaction::plan::Why;
+use crate::compaction::plan::PlanReason;
 use crate::edit::{Edit, Refusal};
 use crate::state::{L0Entry, SortedRun};
 use crate::testing::{empty, table};
@@ -29,7 +29,7 @@ fn nine_layers() -> Manifest {
 
 #[test]
 fn a_plan_takes_something() {
-    let none = Plan::whole([], 0, Why::Manual);
+    let none = Plan::whole([], 0, PlanReason::Manual);
     assert_eq!(validate(&nine_layers(), &[], &none), Err(PlanRefusal::Empty));
 }
 
@@ -77,7 +77,7 @@ proptest! {
         let mut picked = picked;
         picked.sort_unstable();
         let sources = picked.iter().map(|at| layers[*at]);
-        let plan = Plan::whole(sources, destination, Why::Manual);
+        let plan = Plan::whole(sources, destination, PlanReason::Manual);
         let answer = validate(&state, &[], &plan);
         prop_assert_eq!(answer.is_ok(), neighbours_permit(&state, &plan), "{} {:?}", plan, answer);
     }
@@ -100,7 +100,7 @@ proptest! {
         picked.sort_unstable();
         picked.dedup();
         let sources = picked.iter().map(|at| layers[*at]);
-        let plan = Plan::whole(sources, destination, Why::Manual);
+        let plan = Plan::whole(sources, destination, PlanReason::Manual);
         let names = |input: &Input| input.tables[0].id;
         let going: Vec<SstId> = match validate(&state, &[], &plan) {
             Ok(inputs) => inputs.iter().map(names).collect(),

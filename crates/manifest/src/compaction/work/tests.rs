@@ -26,7 +26,7 @@ fn work(state: &Manifest, plan: &str) -> Work {
 fn work_of(state: &Manifest, plan: &str, facts: &Facts, change: impl FnOnce(&mut Plan)) -> Work {
     let mut plan: Plan = plan.parse().unwrap();
     change(&mut plan);
-    let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 10 };
+    let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 10 };
     Work::of(state, &[], &plan, facts, shaping).unwrap()
 }
 
@@ -106,7 +106,7 @@ fn what_stays_below_a_dropped_table_moves_to_where_it_is() {
     let deleted = Cover::of(vec![RangeDelete::new(b"b", b"d", Seq(9))]);
     let facts = Facts { deleted, ..Facts::default() };
     let plan = "L0:2, 0 -> 0".parse().unwrap();
-    let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 10 };
+    let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 10 };
     let work = Work::of(&state, &[], &plan, &facts, shaping).unwrap();
     assert_eq!((work.drops.clone(), ids(&work.moves)), (vec![SstId(22)], vec![1]));
     assert!(work.is_metadata_only());

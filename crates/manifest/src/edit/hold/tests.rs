@@ -108,7 +108,7 @@ fn a_hold_moves_and_begins_in_the_history_of_its_state() {
         began_at: UnixMillis(1),
     };
     let restored = Manifest { timelines: vec![began], flushed_seq: Seq(90), ..held };
-    let undone = Undone { remains: Some(Seq(65)), at: restored.id };
+    let undone = HistoryUndone { remains: Some(Seq(65)), at: restored.id };
     let beyond = advance("a", 1, place(70, 7));
     assert_eq!(refused(&restored, beyond.clone()), HoldConflict::Undone(undone));
     assert_eq!(advanced(&restored, "a", 1, place(65, 7)).hold("a").unwrap().seq, Seq(65));
@@ -118,7 +118,7 @@ fn a_hold_moves_and_begins_in_the_history_of_its_state() {
     };
     assert_eq!(refused(&restored, at(90, None)), HoldConflict::Undone(undone));
     assert!(Edit::Hold(at(90, Some(TimelineId(7)))).apply(&restored).is_ok());
-    let left = HoldConflict::Undone(Undone { remains: None, at: restored.id });
+    let left = HoldConflict::Undone(HistoryUndone { remains: None, at: restored.id });
     assert_eq!(refused(&restored, at(95, Some(TimelineId(8)))), left);
     let without = Rules::ALL.without(Rule::HoldInHistory);
     assert!(Edit::Hold(beyond).apply_with(&restored, without).is_ok());
@@ -138,7 +138,7 @@ fn what_ends_a_hold_ends_its_consumer() {
     let release = Edit::Hold(HoldEdit::Release { name: "a".to_owned() });
     assert!(release.apply(&held).unwrap().holds.is_empty());
     // So does progress, over its bytes.
-    let overdrawn = Overdrawn { name: "a".to_owned(), generation: 1, wal_from: WalId(6) };
+    let overdrawn = HoldExcess { name: "a".to_owned(), generation: 1, wal_from: WalId(6) };
     let revoke = Edit::Hold(HoldEdit::Revoke(vec![overdrawn]));
     assert!(revoke.apply(&held).unwrap().holds.is_empty());
     let moved = advanced(&held, "a", 1, place(70, 7));

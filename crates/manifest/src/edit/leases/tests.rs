@@ -143,7 +143,7 @@ fn versions_are_bounded_and_renewals_are_not_refused() {
     assert!(cover(false, &[1, 2], 200, 200).apply(&state).is_ok());
 }
 
-/// L9: the smallest version that is covered never falls. Run 1 of RFC 0048: a reader that slept
+/// L9: the smallest version that is covered never falls. The run of RFC 0048: a reader that slept
 /// covers what was dropped and collected meanwhile.
 #[test]
 fn a_since_lease_begins_with_the_commit_that_makes_it() {

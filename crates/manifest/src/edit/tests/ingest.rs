@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingest::{JobApp, Standing, deadline, pending, standing, standing_as, standing_since};
+use crate::ingest::{JobApp, JobStatus, deadline, pending, standing, standing_as, standing_since};
 use crate::state::{
     IngestOutcome, L0Entry, MOST_PENDING, MOST_REMEMBERED, RememberedIngest, Timeline,
 };
@@ -80,7 +80,7 @@ fn a_request_waits_and_shows_whatever_becomes_of_it() {
     let edit = installing(&next, vec![install(one, 0, vec![staged(one, 90, b"a", b"b", 61)])], 61);
     let installed = edit.apply(&next).unwrap();
     assert!(edit.in_effect(&installed) && !edit.in_effect(&next));
-    assert_eq!(standing(&installed, one), Standing::Adopted(Seq(61)));
+    assert_eq!(standing(&installed, one), JobStatus::Adopted(Seq(61)));
     assert!(asked.in_effect(&installed) && installed.tables_since == installed.id);
     let again = asked.apply(&installed).unwrap();
     assert_eq!(again.pending_ingests, base.pending_ingests);
@@ -88,7 +88,7 @@ fn a_request_waits_and_shows_whatever_becomes_of_it() {
     let refuse = Edit::Ingest(IngestEdit::Refuse { epoch: Epoch(2), job: one, reason });
     let refused = refuse.apply(&next).unwrap();
     assert!(asked.in_effect(&refused) && refuse.in_effect(&refused));
-    assert_eq!(standing(&refused, one), Standing::Refused("a table is missing".to_owned()));
+    assert_eq!(standing(&refused, one), JobStatus::Refused("a table is missing".to_owned()));
     assert_eq!(asked.apply(&refused), no(IngestConflict::Ended));
 }
 
@@ -135,14 +135,14 @@ fn where_as_many_are_remembered_as_may_the_earliest_goes() {
     let tables = vec![staged(one, 90, b"a", b"b", 61)];
     let next = installing(&asked, vec![install(one, 0, tables)], 61).apply(&asked).unwrap();
     assert_eq!((next.remembered_ingests.len(), broken(&next)), (4_096, None));
-    assert_eq!(standing(&next, one), Standing::Adopted(Seq(61)));
+    assert_eq!(standing(&next, one), JobStatus::Adopted(Seq(61)));
     // Nobody asks for what was forgotten, nor for what was begun no later.
     let horizon = UnixMillis(1_001);
     for gone in [job(1_000, 7), job(1_000, 8), job(900, 1)] {
-        assert_eq!(standing(&next, gone), Standing::Forgotten);
+        assert_eq!(standing(&next, gone), JobStatus::Forgotten);
         assert_eq!(ask(&next, request(gone)), no(IngestConflict::Forgotten { horizon }));
     }
-    assert_eq!(standing(&next, job(1_001, 7)), Standing::Withdrawn);
+    assert_eq!(standing(&next, job(1_001, 7)), JobStatus::Withdrawn);
     assert!(ask(&next, request(job(1_001, 8))).is_ok());
     let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 2), app: None });
     let next = withdraw.apply(&next).unwrap();
@@ -187,13 +187,13 @@ fn versions_of_an_application_ascend() {
     let refuse = Edit::Ingest(IngestEdit::Refuse { epoch, job: first, reason });
     let refused = refuse.apply(&both).unwrap();
     assert!(
-        matches!(standing(&refused, second), Standing::Refused(why) if why.contains("earlier"))
+        matches!(standing(&refused, second), JobStatus::Refused(why) if why.contains("earlier"))
     );
     let edit =
         installing(&both, vec![install(first, 0, vec![staged(first, 90, b"a", b"b", 61)])], 61);
     let installed = edit.apply(&both).unwrap();
     assert_eq!(installed.ingest_apps[0].version, 7);
-    assert_eq!(standing(&installed, first), Standing::Adopted(Seq(61)));
+    assert_eq!(standing(&installed, first), JobStatus::Adopted(Seq(61)));
     assert!(installed.remembered_ingests.is_empty());
     assert_eq!(ask(&installed, of_app(third, 8)), no(IngestConflict::AppHas { job: second }));
     // For good: the horizon forgets jobs, not applications.
@@ -226,7 +226,7 @@ fn the_horizon_only_grows_and_forgets_below_it() {
     assert_eq!(next.remembered_ingests.len(), 1);
     assert_eq!(
         (standing(&next, old), standing(&next, young)),
-        (Standing::Forgotten, Standing::Withdrawn)
+        (JobStatus::Forgotten, JobStatus::Withdrawn)
     );
     assert_eq!(deadline(old), UnixMillis(100));
     let back = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(10) });
@@ -300,7 +300,7 @@ fn a_job_behind_is_installed_below_all_and_once() {
     let next = edit.apply(&base).unwrap();
     assert!(edit.in_effect(&next));
     let begins = crate::state::HISTORY_BEGINS;
-    assert_eq!(standing(&next, one), Standing::Adopted(begins.minus(1)));
+    assert_eq!(standing(&next, one), JobStatus::Adopted(begins.minus(1)));
     let placed: Vec<_> = next
         .runs
         .iter()
@@ -336,7 +336,7 @@ fn a_job_outlives_the_record_of_its_application() {
     let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     let forgotten = forget.apply(&installed).unwrap();
     assert!(forget.in_effect(&forgotten) && broken(&forgotten).is_none());
-    assert_eq!(standing(&forgotten, job), Standing::Adopted(Seq(61)));
+    assert_eq!(standing(&forgotten, job), JobStatus::Adopted(Seq(61)));
     let again = request.apply(&forgotten).unwrap();
     assert!(!again.pending_ingests.iter().any(|one| one.job == job), "{again:?}");
     // Another job may bring any version, if it begins now.
@@ -359,10 +359,13 @@ fn a_version_that_was_passed_is_no_open_job() {
         vec![install(first, 0, tables(first, 90, 61)), install(second, 0, tables(second, 91, 62))];
     let passed = installing(&both, jobs, 62).apply(&both).unwrap();
     let stands = |state: &Manifest| standing_as(state, first, app().as_ref());
-    assert_eq!((standing(&passed, first), stands(&passed)), (Standing::Open, Standing::Forgotten));
+    assert_eq!(
+        (standing(&passed, first), stands(&passed)),
+        (JobStatus::Open, JobStatus::Forgotten)
+    );
     // Whoever saw it asked for knows more: what was refused would be remembered.
     let since = |state: &Manifest| standing_since(state, (first, app().as_ref()), None);
-    assert_eq!(since(&passed), Standing::AdoptedBefore(Seq(62)));
+    assert_eq!(since(&passed), JobStatus::AdoptedBefore(Seq(62)));
     let restored = Timeline {
         id: TimelineId(4),
         cut: Seq(60),
@@ -371,7 +374,7 @@ fn a_version_that_was_passed_is_no_open_job() {
         began_at: UnixMillis(9),
     };
     let undone = Manifest { timelines: vec![restored], ..passed.clone() };
-    assert_eq!(since(&undone), Standing::Forgotten);
+    assert_eq!(since(&undone), JobStatus::Forgotten);
 
     let withdraw = |app| Edit::Ingest(IngestEdit::Withdraw { job: first, app });
     assert_eq!(withdraw(app()).apply(&passed), no(IngestConflict::Passed));
@@ -382,7 +385,7 @@ fn a_version_that_was_passed_is_no_open_job() {
     let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     let forgotten = forget.apply(&passed).unwrap();
     assert!(broken(&forgotten).is_none() && forgotten.features.names("ingest-apps"));
-    assert_eq!(stands(&forgotten), Standing::Forgotten);
+    assert_eq!(stands(&forgotten), JobStatus::Forgotten);
     assert_eq!(ask(&forgotten, asked.clone()), no(IngestConflict::AppForgotten));
     assert_eq!(withdraw(app()).apply(&forgotten), no(IngestConflict::Passed));
     let dropped = Rules::ALL.without(Rule::RefuseForgotten);

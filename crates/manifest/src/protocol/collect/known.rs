@@ -1,19 +1,19 @@
-//! What goes from one round to the next, and which manifests a listing stands for.
+//! The facts passed from one round to the next, and the manifests that a listing implies.
 
 use crate::gc::{ListedObject, PinnedName, PinnedNames};
 use crate::ingest::JobApp;
 use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Manifests that may come between a listing and the look for the newest; more are numbers that a
-/// database skips.
+/// Maximum number of manifests between a listing and the look for the newest; a larger difference
+/// means numbers that the database skipped.
 const MOST_UNLISTED: u64 = 1 << 16;
 
-/// What a round has proven about manifests, which never change.
+/// Facts about manifests that a round has proven; manifests never change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known {
+pub struct ProvenManifests {
     pub(super) database: DatabaseId,
-    /// Every manifest from the boundary up to here has been read.
+    /// Every manifest from the boundary up to this one was read.
     pub(super) through: ManifestId,
     /// As [`Evidence::named`](crate::gc::Evidence::named).
     pub(super) named: BTreeMap<ObjectName, ManifestId>,
@@ -21,14 +21,14 @@ pub struct Known {
     pub(super) named_ancestors: BTreeMap<u32, ManifestId>,
     /// As [`Evidence::kept`](crate::gc::Evidence::kept).
     pub(super) kept: BTreeMap<PinnedName, ManifestId>,
-    /// What manifests of checkpoints and leases name.
+    /// The names in manifests of checkpoints and leases.
     pub(super) pinned: PinnedNames,
-    /// Whose versions jobs are that were listed; `None`: no application's.
+    /// The applications of listed jobs; `None`: a job without an application.
     pub(super) apps: BTreeMap<JobId, Option<JobApp>>,
 }
 
-impl Known {
-    /// Whose versions those of `listed` jobs are that are known. Others are forgotten.
+impl ProvenManifests {
+    /// The applications of those `listed` jobs for which they are known. Other jobs are forgotten.
     pub(super) fn apps_among(&mut self, listed: &[ListedObject]) -> BTreeMap<JobId, JobApp> {
         let closed = listed.iter().filter_map(|object| match object.name {
             ObjectName::IngestManifest(job) => Some(job),
@@ -40,9 +40,9 @@ impl Known {
     }
 }
 
-/// Every manifest above `from` and below `newest`: from the smallest that was listed on, each
-/// number follows on the one before, but for those behind a database's first manifest, which may
-/// stand apart from it. `None` where that cannot be told.
+/// Every manifest above `from` and below `newest`. From the smallest listed one on, each number
+/// directly follows the previous one, except after the first manifest of a database, which may be
+/// separate. `None` if they cannot be determined.
 pub(super) fn between(
     listed: &[ListedObject],
     from: ManifestId,
@@ -56,7 +56,7 @@ pub(super) fn between(
     above.sort_unstable();
     let numbers = |first: u64| (first..newest.get()).map(ManifestId).collect::<Vec<_>>();
     match above.as_slice() {
-        // All of them came after the listing, or there are none.
+        // All of them were created after the listing, or there are none.
         [] if newest.get() - from.get() > MOST_UNLISTED => None,
         [] => Some(numbers(from.get() + 1)),
         [ManifestId::FIRST] if newest != ManifestId::FIRST.next() => None,

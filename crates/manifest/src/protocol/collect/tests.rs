@@ -1,6 +1,6 @@
 use super::*;
 use crate::compaction::record::{JobFacts, JobRange, RecordListing};
-use crate::compaction::{Compactions, Job, KeyRange, Why};
+use crate::compaction::{Compactions, Job, KeyRange, PlanReason};
 use crate::edit::{
     AdvanceHold, FinishCompaction, FlushL0, HoldFrom, InstallIngest, LogPlace, NewCheckpoint,
     RequestIngest, TakeHold,
@@ -45,7 +45,7 @@ impl World {
         };
         let job = Job {
             id: JobId(1),
-            why: Why::Manual,
+            why: PlanReason::Manual,
             planned_on: ManifestId(1),
             started_at: UnixMillis(1),
             inputs: vec![],
@@ -529,7 +529,7 @@ fn a_dry_round_tells_and_does_nothing() {
     let told: Vec<ObjectName> = dry
         .fates()
         .into_iter()
-        .filter(|(_, fate)| matches!(fate, Fate::Dead(_)))
+        .filter(|(_, fate)| matches!(fate, CollectDecision::Dead(_)))
         .map(|(object, _)| object.name)
         .collect();
     let mut real = world.collect(Rules::ALL);
@@ -604,7 +604,7 @@ fn what_closed_a_job_is_read_once_and_goes_last() {
     };
     world.store.commit(Edit::FlushL0(flush)).unwrap();
 
-    let mut known = Known::default();
+    let mut known = ProvenManifests::default();
     for (round, fails) in [(0, true), (1, false)] {
         let mut collect = world.collect(Rules::ALL).knowing(known);
         world.step_to(&mut collect, |action| matches!(action, CollectAction::ListObjects));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::edit::FlushL0;
 use crate::protocol::testing::{TinyStore, fence_object, ids, opener};
-use crate::protocol::{WalWindow, WindowEvent, Witness};
+use crate::protocol::{HoleProof, WalWindow, WindowEvent};
 use crate::state::WRITER_RECORDS;
 use siltstone_base::CheckpointId;
 
@@ -74,7 +74,7 @@ fn a_hole_that_the_claim_knows_of_is_no_end() {
     for id in [4, 5] {
         let mut store = known_up_to_5();
         store.wal.remove(&WalId(id));
-        let witness = Witness::Manifest { id: ManifestId(4), last_seen: WalId(5) };
+        let witness = HoleProof::Manifest { id: ManifestId(4), last_seen: WalId(5) };
         let hole = Failure::Hole(Hole { id: WalId(id), witness });
         assert_eq!(store.open(2, 2), Err(hole));
         let blind = without(Rule::HoleIsNoEnd).without(Rule::LaterProvesHole);
@@ -101,7 +101,7 @@ fn a_later_object_proves_a_hole() {
         assert_eq!(ids(&lost.replay), (3..missing).collect::<Vec<_>>());
         let ended = store.open(2, 2);
         if proven {
-            let witness = Witness::Object(WalId(7));
+            let witness = HoleProof::Object(WalId(7));
             assert_eq!(ended, Err(Failure::Hole(Hole { id: WalId(missing), witness })));
         } else {
             // 7 may have landed before 6: it was not acknowledged then.
@@ -119,7 +119,7 @@ fn a_later_fence_proves_a_hole() {
     let second = store.open(2, 4).unwrap();
     assert_eq!(second.fence.id, WalId(6));
     store.wal.remove(&WalId(5));
-    let hole = Hole { id: WalId(5), witness: Witness::Object(WalId(6)) };
+    let hole = Hole { id: WalId(5), witness: HoleProof::Object(WalId(6)) };
     assert_eq!(store.open(3, 4), Err(Failure::Hole(hole)));
 }
 

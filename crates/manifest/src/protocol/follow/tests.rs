@@ -1,5 +1,5 @@
 use super::*;
-use crate::protocol::Witness;
+use crate::protocol::HoleProof;
 use crate::protocol::testing::TinyStore;
 use siltstone_base::{Epoch, ManifestId};
 
@@ -238,7 +238,7 @@ fn a_hole_is_told_until_tables_cover_it() {
     (3..=5).for_each(|id| store.data(id, 1));
     store.flush_seen(&first, 4, 5);
     store.wal.remove(&WalId(5));
-    let witness = Witness::Manifest { id: ManifestId(3), last_seen: WalId(5) };
+    let witness = HoleProof::Manifest { id: ManifestId(3), last_seen: WalId(5) };
     let hole = Hole { id: WalId(5), witness };
     let mut fresh = Follow::new(100, Rules::ALL);
     for reader in [&mut follow, &mut fresh] {
@@ -268,7 +268,7 @@ fn a_later_object_tells_a_reader_of_a_hole() {
     let mut follow = reader(&mut store, 2);
     (3..=7).for_each(|id| store.data(id, 1));
     store.wal.remove(&WalId(4));
-    let hole = Failure::Hole(Hole { id: WalId(4), witness: Witness::Object(WalId(7)) });
+    let hole = Failure::Hole(Hole { id: WalId(4), witness: HoleProof::Object(WalId(7)) });
     assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3]);
     assert_eq!(follow.action(), FollowAction::Failed(hole));
 }
@@ -284,7 +284,7 @@ fn a_reader_before_a_hole_is_told_by_the_next_poll_that_lists() {
     assert_eq!(poll(&mut store, &mut follow), vec![]);
     assert_eq!(follow.action(), FollowAction::Idle);
     assert_eq!(poll(&mut store, &mut follow), vec![]);
-    let hole = Failure::Hole(Hole { id: WalId(3), witness: Witness::Object(WalId(7)) });
+    let hole = Failure::Hole(Hole { id: WalId(3), witness: HoleProof::Object(WalId(7)) });
     assert_eq!(follow.action(), FollowAction::Failed(hole));
     // Not once only.
     assert_eq!(poll(&mut store, &mut follow), vec![]);
@@ -303,7 +303,7 @@ fn a_reader_that_begins_before_a_hole_is_told() {
     store.flush_seen(&first, 4, 3);
     store.wal.remove(&WalId(4));
     let mut follow = reader(&mut store, 100);
-    let hole = Failure::Hole(Hole { id: WalId(4), witness: Witness::Object(WalId(7)) });
+    let hole = Failure::Hole(Hole { id: WalId(4), witness: HoleProof::Object(WalId(7)) });
     assert_eq!(follow.action(), FollowAction::Failed(hole));
     store.data(4, 1);
     assert_eq!(applied(&poll(&mut store, &mut follow)), vec![4, 5, 6, 7]);

@@ -15,7 +15,7 @@ use super::files::{Detail, Files};
 use super::map::Maps;
 use super::parts::{FolderParts, Part};
 use super::staging::{self, StagedFile};
-use crate::io::store::{Listed, PutAnswer, Swept, check_range, too_short};
+use crate::io::store::{Listed, PutAnswer, SweepReport, check_range, too_short};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use siltstone_base::{Error, JobId, ObjectName, Result, UnixMillis};
@@ -102,7 +102,7 @@ impl Folder {
 
     /// Removes what dead processes left behind, if it was last written at or before `cutoff`, and
     /// folders of jobs that are empty.
-    pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<Swept> {
+    pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<SweepReport> {
         if let Ok(Some(jobs)) = self.parts.find(staging::JOBS) {
             // What is left costs a listing a little.
             drop(staging::sweep_jobs(&*self.files, &jobs.folder, cutoff));
@@ -110,7 +110,7 @@ impl Folder {
         let part = self.parts.find(staging::FOLDER);
         let swept = part.and_then(|part| match part {
             Some(part) => staging::sweep(&*self.files, &part.folder, cutoff),
-            None => Ok(Swept::default()),
+            None => Ok(SweepReport::default()),
         });
         swept.map_err(|error| self.explain(error, None, staging::FOLDER))
     }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(super) const NAME: &str = ".writer";
 
 /// What came of an attempt to set the mark.
-pub(super) enum Marking {
+pub(super) enum MarkAttempt {
     /// It stands until this is dropped.
     Set(Mark),
     /// A writer lives.
@@ -65,12 +65,12 @@ impl Folder {
     ///
     /// # Errors
     /// Where the file system has no locks, or refuses: nothing can be known then.
-    pub(super) fn mark(&self, staged: &str, take_over: bool) -> Result<Marking> {
+    pub(super) fn mark(&self, staged: &str, take_over: bool) -> Result<MarkAttempt> {
         let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
         let (root, own) = (self.parts.made(ROOT).map_err(fail)?, Signature::own());
         let staging = self.parts.made_for_now(staging::FOLDER).map_err(fail)?;
         let Some(turn) = self.files.lock_folder(&staging.folder).map_err(fail)? else {
-            return Ok(Marking::Busy);
+            return Ok(MarkAttempt::Busy);
         };
         let marked = match self.files.locked(&root.folder, OsStr::new(NAME)) {
             Ok(Locked::Here(file)) => {
@@ -78,7 +78,7 @@ impl Folder {
                 written.is_ok().then(|| Arc::new(file))
             }
             Ok(Locked::By(text)) => match occupant(&text, &own) {
-                Some(occupant) if !take_over => return Ok(Marking::Occupied(occupant)),
+                Some(occupant) if !take_over => return Ok(MarkAttempt::Occupied(occupant)),
                 _ => None,
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -89,7 +89,7 @@ impl Folder {
             None => self.mark_anew(staged, &own)?,
         };
         let _ = turn.unlock();
-        Ok(Marking::Set(Mark { file, process: std::process::id() }))
+        Ok(MarkAttempt::Set(Mark { file, process: std::process::id() }))
     }
 
     /// A new file with the mark, in place of what has its name.

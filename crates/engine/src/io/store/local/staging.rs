@@ -6,7 +6,7 @@
 
 use super::around::Blocks;
 use super::files::{Detail, Files, OpenFolder, Staged};
-use crate::io::store::Swept;
+use crate::io::store::SweepReport;
 use siltstone_base::{JobId, UnixMillis};
 use std::ffi::OsStr;
 use std::io;
@@ -51,8 +51,8 @@ pub(super) fn sweep(
     files: &dyn Files,
     folder: &OpenFolder,
     cutoff: UnixMillis,
-) -> io::Result<Swept> {
-    let mut swept = Swept::default();
+) -> io::Result<SweepReport> {
+    let mut swept = SweepReport::default();
     for entry in files.list(folder, Detail::Stored)? {
         let Some(name) = &entry.name else { continue };
         let Some(begun) = begun(name).filter(|_| entry.modified <= cutoff) else { continue };
@@ -232,9 +232,9 @@ mod tests {
         let open = open(folder.path());
         let sweep = |cutoff| sweep(&SystemFiles, &open, UnixMillis(cutoff)).unwrap();
         // Its name may say what it will: when it was last written counts.
-        assert_eq!(sweep(1_800_000_000_000 - 1_000_000_000_000), Swept::default());
+        assert_eq!(sweep(1_800_000_000_000 - 1_000_000_000_000), SweepReport::default());
         assert!(folder.path().join(&ours).exists());
-        assert_eq!(sweep(u64::MAX), Swept { uploads: 1, bytes: 1 });
+        assert_eq!(sweep(u64::MAX), SweepReport { uploads: 1, bytes: 1 });
         assert!(!folder.path().join(ours).exists());
         for name in strangers {
             assert!(folder.path().join(name).exists(), "{name}");
@@ -267,12 +267,12 @@ mod tests {
         let name = new_name(UnixMillis(0), 1);
         let file = StagedFile::begin(&files, &open, &name).unwrap();
         let sweep = || sweep(&*files, &open, UnixMillis(u64::MAX)).unwrap();
-        assert_eq!(sweep(), Swept::default());
+        assert_eq!(sweep(), SweepReport::default());
         file.link(&open, OsStr::new("name")).unwrap();
         // As a killed process leaves it: unlocked, with its staging name.
         let again = folder.path().join(new_name(UnixMillis(0), 2));
         write(&again);
-        assert_eq!(sweep(), Swept { uploads: 1, bytes: 1 });
+        assert_eq!(sweep(), SweepReport { uploads: 1, bytes: 1 });
         assert!(folder.path().join(name).exists() && !again.exists());
     }
 }

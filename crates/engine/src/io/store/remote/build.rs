@@ -1,5 +1,6 @@
 //! Clients from options and environment.
 
+use super::aws_profile;
 use super::limits::LimitedConnector;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -101,6 +102,9 @@ impl<K: FromStr + PartialEq> Settings<K> {
             let lower = name.to_ascii_lowercase();
             if lower == CA_BUNDLE {
                 bundle = Some((name, value));
+                continue;
+            }
+            if provider == Provider::S3 && lower == aws_profile::PROFILE {
                 continue;
             }
             if lower == "wal_url" {
@@ -377,7 +381,7 @@ fn finish<S: ObjectStore>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::clients::testing::Still;
+    use super::super::clients::testing::FrozenClock;
     use super::super::pace::StorePace;
     use super::*;
     use crate::io::env::Clock;
@@ -392,7 +396,7 @@ mod tests {
         environment: &[(&str, &str)],
     ) -> Result<Clients> {
         let options = pairs(options).into_iter().collect();
-        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let clock: Arc<dyn Clock> = Arc::new(FrozenClock);
         let pace = Arc::new(StorePace::new(Arc::clone(&clock)));
         let limits = LimitedConnector::new(clock, pace);
         clients(provider, "quarry", &options, &pairs(environment), limits)

@@ -1,11 +1,13 @@
 //! The clients of one store, made anew when its credentials are renewed.
 //!
-//! Store options may come from a function ([`OptionsSource`]). It is asked again before the
-//! credentials expire, where the options say when (`expires_at`), and when the store refuses a
-//! request. A refusal is reported as one that passes for [`REFUSED_FOR`]: whoever repeats the
-//! request meets the new credentials. After that it is final.
+//! Store options may come from a function ([`OptionsSource`]), and credentials from a profile of
+//! AWS ([`aws_profile`]). Both are read again before the credentials expire, where the options
+//! (`expires_at`) or the profile's process say when, and when the store refuses a request. A
+//! refusal counts as temporary for [`REFUSED_FOR`]: a repetition of the request is signed with the
+//! new credentials. After that it is final.
 
 use super::Provider;
+use super::aws_profile::{self, AwsProfile};
 use super::build;
 use super::limits::LimitedConnector;
 use super::pace::StorePace;
@@ -38,18 +40,58 @@ pub(super) struct ClientSettings {
     pub(super) pace: Arc<StorePace>,
 }
 
+/// The variables that give credentials. A profile with credentials replaces all of them: a key of
+/// one place with the session token of another is refused by every store.
+const CREDENTIAL_VARIABLES: [&str; 5] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+];
+
+/// Clients, and how long their credentials are good.
+struct BuiltClients {
+    clients: build::Clients,
+    expires_at: Option<UnixMillis>,
+    /// Whether a second build may give other credentials although the options are the same.
+    is_renewable: bool,
+}
+
 impl ClientSettings {
+    /// Makes no request; may read the shared files of AWS and run a profile's process.
+    ///
     /// # Errors
-    /// As [`build::clients`].
-    fn build(&self, options: &StoreOptions) -> Result<build::Clients> {
+    /// As [`build::clients`] and [`aws_profile::read`].
+    fn build(&self, options: &StoreOptions) -> Result<BuiltClients> {
+        let profile = match self.provider {
+            Provider::S3 => aws_profile::read(options, &self.environment)?,
+            Provider::Gcs | Provider::Azure => AwsProfile::default(),
+        };
+        let replaced = |name: &str| profile.has_credentials && CREDENTIAL_VARIABLES.contains(&name);
+        let kept = self.environment.iter().filter(|(name, _)| !replaced(name)).cloned();
+        let environment: Vec<_> = kept.chain(profile.variables).collect();
         let limits = LimitedConnector::new(Arc::clone(&self.clock), Arc::clone(&self.pace));
-        build::clients(self.provider, &self.bucket, options, &self.environment, limits)
+        Ok(BuiltClients {
+            clients: build::clients(self.provider, &self.bucket, options, &environment, limits)?,
+            expires_at: options.expires_at()?.or(profile.expires_at),
+            is_renewable: profile.has_credentials,
+        })
+    }
+}
+
+/// Options that stay; the credentials of their profile may change in its files.
+struct ProfileOptions(StoreOptions);
+
+impl OptionsSource for ProfileOptions {
+    fn store_options(&self) -> Result<StoreOptions> {
+        Ok(self.0.clone())
     }
 }
 
 /// The clients as they are now.
 pub(super) struct RemoteClients {
-    settings: ClientSettings,
+    settings: Arc<ClientSettings>,
     pair: RwLock<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)>,
     redactor: RwLock<Redactor>,
     renewal: Option<Renewal>,
@@ -80,21 +122,25 @@ impl RemoteClients {
     /// # Errors
     /// As [`build::clients`].
     pub(super) fn new(settings: ClientSettings, options: &StoreOptions) -> Result<RemoteClients> {
-        let clients = settings.build(options)?;
+        let built = settings.build(options)?;
         let (now, wall) = (settings.clock.monotonic(), settings.clock.now());
         let state = RenewalState {
             called: now,
-            due: due(options.expires_at()?, wall),
+            due: due(built.expires_at, wall),
             refused: None,
             is_stale: false,
         };
-        let renewal = options.source().map(|source| Renewal {
+        let profile = || -> Option<Arc<dyn OptionsSource>> {
+            built.is_renewable.then(|| Arc::new(ProfileOptions(options.clone())) as _)
+        };
+        let renewal = options.source().or_else(profile).map(|source| Renewal {
             source,
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(state),
         });
+        let clients = built.clients;
         Ok(RemoteClients {
-            settings,
+            settings: Arc::new(settings),
             pair: RwLock::new((clients.repeating, clients.once)),
             redactor: RwLock::new(clients.redactor),
             renewal,
@@ -128,14 +174,13 @@ impl RemoteClients {
         if !renewal.is_due(&*effects.clock) {
             return;
         }
-        let source = Arc::clone(&renewal.source);
-        let options = effects.blocking("store options", move || source.store_options()).await;
-        let renewed = options.flatten().and_then(|options| {
-            let expires_at = options.expires_at()?;
-            let clients = self.settings.build(&options)?;
-            self.redactor.write().extend(clients.redactor);
-            *self.pair.write() = (clients.repeating, clients.once);
-            Ok(expires_at)
+        let (source, settings) = (Arc::clone(&renewal.source), Arc::clone(&self.settings));
+        let build = move || settings.build(&source.store_options()?);
+        let built = effects.blocking("store options", build).await;
+        let renewed = built.flatten().map(|built| {
+            self.redactor.write().extend(built.clients.redactor);
+            *self.pair.write() = (built.clients.repeating, built.clients.once);
+            built.expires_at
         });
         let mut state = renewal.state.lock();
         (state.called, state.is_stale) = (effects.clock.monotonic(), false);
@@ -200,9 +245,9 @@ pub(super) mod testing {
     use futures::future::BoxFuture;
 
     /// Nobody looks: no request is made.
-    pub(in crate::io::store::remote) struct Still;
+    pub(in crate::io::store::remote) struct FrozenClock;
 
-    impl Clock for Still {
+    impl Clock for FrozenClock {
         fn now(&self) -> UnixMillis {
             UnixMillis(0)
         }
@@ -218,7 +263,7 @@ pub(super) mod testing {
 
     /// Clients of S3 that make no request.
     pub(in crate::io::store::remote) fn clients(options: &[(&str, &str)]) -> Arc<RemoteClients> {
-        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let clock: Arc<dyn Clock> = Arc::new(FrozenClock);
         let settings = ClientSettings {
             provider: Provider::S3,
             bucket: "quarry".to_owned(),

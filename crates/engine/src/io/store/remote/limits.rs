@@ -12,7 +12,7 @@
 //! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
 //! trouble of the connection like every other: it is sent again.
 
-use super::pace::{LEAST_PATIENCE, StorePace, UnderWay};
+use super::pace::{InFlightRequest, LEAST_PATIENCE, StorePace};
 use crate::io::env::Clock;
 use crate::io::store::retry::limit_of;
 use crate::io::store::sent::{SentKind, SentOutcome};
@@ -172,7 +172,7 @@ struct LimitedBody {
     last: Duration,
     /// How long it may stand still between two pieces.
     stall: Duration,
-    under_way: UnderWay,
+    under_way: InFlightRequest,
     /// Never locked: behind a lock, what can be sent to another thread can be shared too, which a
     /// body has to be.
     until: Mutex<BoxFuture<'static, ()>>,
@@ -221,19 +221,19 @@ impl Body for LimitedBody {
 
 /// What a request ends with that took too long.
 #[derive(Debug)]
-struct TooLong(Duration);
+struct RequestTooLong(Duration);
 
-impl fmt::Display for TooLong {
+impl fmt::Display for RequestTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
         write!(f, "no answer came within {seconds:.1} s; the store option `timeout` is the most")
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for RequestTooLong {}
 
 fn too_long(limit: Duration) -> HttpError {
-    HttpError::new(HttpErrorKind::Timeout, TooLong(limit))
+    HttpError::new(HttpErrorKind::Timeout, RequestTooLong(limit))
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl fmt::Debug for StorePace {
 }
 
 /// A request under way.
-pub(super) struct UnderWay {
+pub(super) struct InFlightRequest {
     pace: Arc<StorePace>,
     number: u64,
     since: Duration,
@@ -91,13 +91,13 @@ impl StorePace {
     }
 
     /// Begins a request: `what` names it in words for a person.
-    pub(super) fn begin(self: &Arc<Self>, what: String, patience: Duration) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>, what: String, patience: Duration) -> InFlightRequest {
         let since = self.clock.monotonic();
         let mut known = self.known.lock();
         known.begun += 1;
         let number = known.begun;
         known.waiting.insert(number, (what, since));
-        UnderWay { pace: Arc::clone(self), number, since, patience }
+        InFlightRequest { pace: Arc::clone(self), number, since, patience }
     }
 
     /// The unanswered request: the oldest one that waits, or else the last one that was given up,
@@ -120,7 +120,7 @@ impl StorePace {
     }
 }
 
-impl UnderWay {
+impl InFlightRequest {
     /// A piece of its answer came.
     pub(super) fn comes(&self, bytes: u64) {
         self.pace.sent.comes(bytes);
@@ -157,7 +157,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.pace.known.lock().waiting.remove(&self.number);
     }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(seconds(&pace), 2.0);
         let together: Vec<_> =
             (0..9).map(|_| pace.begin("GET x".into(), pace.patience(MOST))).collect();
-        together.iter().for_each(UnderWay::gave_up);
+        together.iter().for_each(InFlightRequest::gave_up);
         assert_eq!(seconds(&pace), 4.0);
         pace.begin("GET x".into(), pace.patience(MOST)).gave_up();
         let slow = pace.begin("GET x".into(), pace.patience(MOST));

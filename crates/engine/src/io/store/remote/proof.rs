@@ -20,7 +20,7 @@ use siltstone_base::{
 const TRIES: u32 = 3;
 
 /// Why nothing is proven.
-pub(super) enum Unproven {
+pub(super) enum ProofMissing {
     /// The record may not be written. A role may be limited to other names.
     Denied,
     /// The store ignores conditions, or did not answer.
@@ -38,12 +38,12 @@ impl RemoteShared {
             return Ok(());
         }
         match self.proven.get_or_try_init(|| self.prove_conditions()).await {
-            Ok(()) | Err(Unproven::Denied) => Ok(()),
-            Err(Unproven::Failed(error)) => Err(error),
+            Ok(()) | Err(ProofMissing::Denied) => Ok(()),
+            Err(ProofMissing::Failed(error)) => Err(error),
         }
     }
 
-    async fn prove_conditions(&self) -> Result<(), Unproven> {
+    async fn prove_conditions(&self) -> Result<(), ProofMissing> {
         let random = || {
             let random = &self.effects.random;
             u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
@@ -56,10 +56,10 @@ impl RemoteShared {
                 PutAnswer::Exists => return Ok(()),
                 PutAnswer::Created => {}
                 PutAnswer::Refused(error) if error.kind() == ErrorKind::Denied => {
-                    return Err(Unproven::Denied);
+                    return Err(ProofMissing::Denied);
                 }
                 PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
-                    return Err(Unproven::Failed(error));
+                    return Err(ProofMissing::Failed(error));
                 }
             }
         }
@@ -70,6 +70,6 @@ impl RemoteShared {
         let text = "the store ignores the condition of a create (If-None-Match): it overwrites \
                     objects that exist, so processes would overwrite each other's commits; use a \
                     store, or a version of it, that honours conditional writes";
-        Err(Unproven::Failed(Error::unsupported(text).with("bucket", self.explainer.place())))
+        Err(ProofMissing::Failed(Error::unsupported(text).with("bucket", self.explainer.place())))
     }
 }

@@ -143,8 +143,15 @@ impl RemoteUpload {
             let Err(error) = parts.complete().await else { return Ok(()) };
             let settled = shared.settle(&path, &head, bytes, &error).await;
             if settled.is_err() {
-                // What was sent would stay, and nobody knows of it: as far as the store lets one.
-                let _ = parts.abort().await;
+                // Parts that were sent would remain, unreferenced, until a lifecycle rule aborts
+                // the upload.
+                if let Err(error) = parts.abort().await {
+                    let error = shared.explainer.explain(&error).to_string();
+                    log::warn!(
+                        target: "siltstone.store",
+                        "event=upload_abort_fails error={error:?}"
+                    );
+                }
             }
             settled
         };

@@ -36,10 +36,10 @@ impl Numbers {
         }
     }
 
-    fn above(&mut self) -> Above {
+    fn above(&mut self) -> SpaceAmplification {
         let (coming, slow_from) = (1 + self.next(1 << 27), self.next(1 << 32));
         let most = slow_from + self.next(1 << 30);
-        Above { bytes: self.next(1 << 33), coming, slow_from, most }
+        SpaceAmplification { bytes: self.next(1 << 33), coming, slow_from, most }
     }
 }
 
@@ -54,9 +54,10 @@ fn more_of_anything_is_never_less_pressure() {
             unflushed: load.unflushed + numbers.next(1 << 26) as usize,
             l0: load.l0 + numbers.next(3),
             pending: load.pending + numbers.next(1 << 38),
-            above: load
-                .above
-                .map(|above| Above { bytes: above.bytes + numbers.next(1 << 28), ..above }),
+            above: load.above.map(|above| SpaceAmplification {
+                bytes: above.bytes + numbers.next(1 << 28),
+                ..above
+            }),
         };
         let (before, after) = (limits.pressure(&load).0, limits.pressure(&more).0);
         assert!((0.0..=1.0).contains(&before) && before <= after, "{options:?} {load:?} {more:?}");
@@ -92,7 +93,8 @@ fn the_defaults_slow_down_where_the_rfc_says() {
 fn what_lies_above_slows_down_and_never_stops() {
     let limits = StallLimits::of(&Options::default());
     let load = |bytes, unflushed| {
-        let above = Above { bytes, coming: 50 << 20, slow_from: 250 << 20, most: 300 << 20 };
+        let above =
+            SpaceAmplification { bytes, coming: 50 << 20, slow_from: 250 << 20, most: 300 << 20 };
         Load { unflushed, above: Some(above), ..Load::default() }
     };
     let pressure = |bytes: u64, unflushed| limits.pressure(&load(bytes << 20, unflushed));
@@ -111,7 +113,7 @@ fn the_larger_of_two_measures_is_named() {
     options.compaction.max_pending_compaction_bytes = Some(100);
     let limits = StallLimits::of(&options);
     let load = |pending, bytes| {
-        let above = Above { bytes, coming: 1, slow_from: 200, most: 300 };
+        let above = SpaceAmplification { bytes, coming: 1, slow_from: 200, most: 300 };
         Load { pending, above: Some(above), ..Load::default() }
     };
     // Half of the way each; more of the one, more of the other; nothing above at all.

@@ -68,8 +68,8 @@ impl World {
                     if self.window.is_on() {
                         let (start, end) = (key(*one), end.map(key));
                         let touched = match &end {
-                            Some(end) => Touched::Span(&start, end),
-                            None => Touched::Key(&start),
+                            Some(end) => CommitFootprint::Span(&start, end),
+                            None => CommitFootprint::Key(&start),
                         };
                         self.window.note(self.newest, touched);
                     }
@@ -148,7 +148,7 @@ fn with_nobody_open_nothing_is_held() {
     window.register(Seq(5));
     window.register(Seq(5));
     for seq in 6..100 {
-        window.note(Seq(seq), Touched::Key(&key(1)));
+        window.note(Seq(seq), CommitFootprint::Key(&key(1)));
     }
     window.let_go(Seq(5));
     assert!(window.is_on() && !window.is_empty());
@@ -164,7 +164,7 @@ fn what_nobody_needs_goes() {
     let mut window = CommitWindow::new(usize::MAX);
     window.register(Seq(5));
     for seq in 6..100 {
-        window.note(Seq(seq), Touched::Key(&key(1)));
+        window.note(Seq(seq), CommitFootprint::Key(&key(1)));
     }
     let all = window.bytes;
     window.register(Seq(99));
@@ -179,7 +179,7 @@ fn over_its_bytes_the_oldest_go_and_who_needs_them_is_told() {
     window.register(Seq(5));
     window.register(Seq(50));
     for seq in 51..100 {
-        window.note(Seq(seq), Touched::Key(&key(1)));
+        window.note(Seq(seq), CommitFootprint::Key(&key(1)));
     }
     let error = window.check(Seq(5), &Footprint::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);

@@ -37,7 +37,7 @@ proptest! {
         let footprint = Footprint::new(&keys.iter().collect(), ranges.clone());
         let is_key = keys.contains(&touched_key);
         let in_range = ranges.iter().any(|range| inside(range, &touched_key));
-        let clash = footprint.clash(Touched::Key(&touched_key));
+        let clash = footprint.clash(CommitFootprint::Key(&touched_key));
         prop_assert_eq!(clash.is_some(), is_key || in_range);
         if let Some(clash) = clash {
             prop_assert_eq!((&clash.key, clash.in_range), (&touched_key, !is_key));
@@ -47,7 +47,7 @@ proptest! {
         if start < end {
             let some_key = keys.iter().any(|key| start <= key.as_slice() && key.as_slice() < end);
             let some_range = ranges.iter().any(|range| share(range, start, end));
-            let clash = footprint.clash(Touched::Span(start, end));
+            let clash = footprint.clash(CommitFootprint::Span(start, end));
             prop_assert_eq!(clash.is_some(), some_key || some_range);
             if let Some(clash) = clash {
                 // The key that is named lies in both.
@@ -84,16 +84,16 @@ fn writes_are_keys_and_ranges() {
     batch.delete_range(b"r", b"s").unwrap();
     let footprint = Footprint::of_writes(&batch).unwrap();
     for key in [b"p", b"m", b"d"] {
-        assert!(footprint.clash(Touched::Key(key)).is_some_and(|clash| !clash.in_range));
+        assert!(footprint.clash(CommitFootprint::Key(key)).is_some_and(|clash| !clash.in_range));
     }
-    assert!(footprint.clash(Touched::Key(b"ra")).is_some_and(|clash| clash.in_range));
-    assert_eq!(footprint.clash(Touched::Key(b"s")), None);
+    assert!(footprint.clash(CommitFootprint::Key(b"ra")).is_some_and(|clash| clash.in_range));
+    assert_eq!(footprint.clash(CommitFootprint::Key(b"s")), None);
 }
 
 #[test]
 fn a_conflict_names_the_key() {
     let footprint = Footprint::of_key(b"a\xff'");
-    let error = Error::from(footprint.clash(Touched::Key(b"a\xff'")).unwrap());
+    let error = Error::from(footprint.clash(CommitFootprint::Key(b"a\xff'")).unwrap());
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(error.context(), [("key", r"a\xff\'".to_owned())]);
 }

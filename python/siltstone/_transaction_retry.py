@@ -1,0 +1,70 @@
+"""`retry`: runs a transaction again after a conflict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from siltstone.exceptions import Conflict, Invalid
+
+if TYPE_CHECKING:
+    from siltstone._native import Database, Transaction
+
+__all__ = ["retry"]
+
+_T = TypeVar("_T")
+
+# A conflict means that another transaction has committed, so an immediate retry loses no overall
+# progress. A transaction that conflicts repeatedly pauses for a random time.
+_AT_ONCE = 2
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.05
+
+
+def retry(
+    db: Database,
+    function: Callable[[Transaction], _T],
+    attempts: int = 10,
+    *,
+    isolation: Literal["serializable", "snapshot"] = "serializable",
+) -> _T:
+    """Runs `function` with a transaction and commits it. After a Conflict it runs `function` again
+    with a new transaction. Returns the result of the function.
+
+    The function may run several times, and so do its side effects outside of the transaction. Any
+    other exception rolls back and is raised.
+
+    :param attempts: maximum number of attempts.
+    :param isolation: as for `Database.transaction`.
+    :raises Conflict: if the last attempt conflicts too.
+    :raises Invalid: if `attempts` is below 1.
+    """
+    for pause in pauses(attempts):
+        if pause:
+            time.sleep(pause)
+        try:
+            with db.transaction(isolation) as transaction:
+                return function(transaction)
+        except Conflict as conflict:
+            last = conflict
+    last.add_note(f"overtaken in each of {attempts} attempts")
+    raise last
+
+
+def pauses(attempts: int) -> list[float]:
+    """Returns the pause in seconds before each attempt.
+
+    :raises Invalid: if `attempts` is below 1.
+    """
+    if attempts < 1:
+        raise Invalid(f"attempts must be 1 or more, not {attempts}")
+
+    def pause(attempt: int) -> float:
+        if attempt <= _AT_ONCE:
+            return 0.0
+        most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - _AT_ONCE))
+        return random.uniform(0.0, most)  # noqa: S311 (spreads attempts, keeps no secret)
+
+    return [pause(attempt) for attempt in range(attempts)]

@@ -1,0 +1,235 @@
+"""Parameter types, options and output that the commands share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Progress = Callable[[int, int], None]
+
+# Error texts of the library name Python's functions and parameters. Each pattern is replaced, in
+# this order, by the command or option to use. A test finds every pattern in the sources of the
+# library, and finds no Python name in the output of the commands.
+_REMEDIES = (
+    (
+        r"check the path(, or open it with create)?",
+        "check the path, or make one with `siltstone --path URL create`",
+    ),
+    (r"open with take_over to end it", "if no other writer is alive, give --take-over"),
+    (r"(by opening with )?\btake_over\b(=True)?", "with --take-over"),
+    (r"\bopen_reader\b", "`siltstone get`"),
+    (r"\bmerge_operator\b", "--merge-operator"),
+    (r"open the database with its merge operator", "name it with --merge-operator"),
+)
+_LINE_INTERVAL_SECONDS = 10.0
+
+
+class Place(Protocol):
+    """The database of a command, and the means to reach it."""
+
+    @property
+    def url(self) -> str:
+        """URL or path of the database."""
+
+    @property
+    def given_url(self) -> str | None:
+        """The value of `--path`, or None if it is missing. Some commands take URLs as arguments."""
+
+    @property
+    def store_options(self) -> dict[str, str]:
+        """Options of the object store."""
+
+    @property
+    def merge_operator(self) -> str | None:
+        """Name of the merge operator, or None."""
+
+
+_UNITS = {
+    "": 1,
+    "s": 1,
+    "sec": 1,
+    "min": 60,
+    "h": 3600,
+    "hours": 3600,
+    "days": 86400,
+    "d": 86400,
+    "years": 31_557_600,
+}
+
+
+class Span(click.ParamType[float]):
+    """A duration: seconds, or text such as `7days 30min 10s`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Converts the text to seconds."""
+        if isinstance(value, float):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
+        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
+        if not parts or not whole or None in units:
+            self.fail(
+                f"{value!r} is not a duration; write seconds, or text such as 7days 30min 10s",
+                param,
+                ctx,
+            )
+        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
+
+
+_SIZE_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
+
+
+class Size(click.ParamType[int]):
+    """An amount of memory: bytes, or text such as `512MiB`."""
+
+    name = "size"
+
+    def __init__(self, least: int) -> None:
+        """Accepts `least` bytes or more."""
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Converts the text to bytes."""
+        parsed = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
+        shift = _SIZE_UNITS.get(parsed[2].upper()) if parsed else None
+        if parsed is None or shift is None:
+            self.fail(
+                f"{value!r} is not a size; write bytes, or text such as 512MiB or 2GiB", param, ctx
+            )
+        size = int(parsed[1]) << shift
+        if size < self.least:
+            self.fail(f"{value} is too small: the minimum is {self.least >> 20}MiB", param, ctx)
+        return size
+
+
+def _pairs(
+    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Parses store options, each NAME=VALUE."""
+    options = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter("a store option has the form NAME=VALUE")
+        options[name] = value
+    return options
+
+
+def _as_json(command: _F) -> _F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain))
+
+
+def _plain(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _example(*lines: str) -> str:
+    """The examples at the end of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  siltstone --path {line}" for line in lines)
+
+
+def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
+    """Prints a table on a terminal, and ``name<TAB>value`` lines elsewhere.
+
+    :param rows: pairs of a name and a value. A pair whose value is None is a heading on a terminal,
+        and is left out elsewhere.
+    """
+    if not sys.stdout.isatty():
+        for name, value in rows:
+            if value is not None:
+                click.echo(f"{name}\t{value}")
+        return
+    # Imported here because most commands draw no table, and start faster without it.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title=title)
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    for name, value in rows:
+        if value is None:
+            table.add_section()
+            table.add_row(Text(name, style="bold"), "")
+        else:
+            table.add_row(name, Text(str(value)))
+    Console().print(table)
+
+
+def _told(error: BaseException) -> str:
+    """An error of the library in one line, with the remedy that the command line offers."""
+    # The user knows which command failed, so the name of the library's operation is left out.
+    what = str(error).removeprefix(f"{getattr(error, 'operation', None)}: ")
+    line = " ".join(f"{type(error).__name__}: {what}".split())
+    for text, remedy in _REMEDIES:
+        line = re.sub(text, remedy, line)
+    return line
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[None]:
+    """Runs the block until Ctrl-C or SIGTERM, which end it in order, with status 0."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        # Stopping is the normal end: no traceback.
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _progress(doing: str, unit: str) -> Iterator[_Progress]:
+    """Shows the progress of long work on standard error: a bar on a terminal, elsewhere a line
+    every ten seconds.
+
+    :param doing: the label of the bar or the line.
+    :param unit: the unit of the counts: `bytes`, or the name of the counted things.
+    """
+    if not sys.stderr.isatty():
+        yield _lines_of(doing, unit)
+        return
+    # Imported here for the same reason as for tables.
+    from rich import progress as bars  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    counter = bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn()
+    columns = bars.TextColumn(doing), bars.BarColumn(), counter
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def drawn(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=max(done, total) or None)
+
+        yield drawn
+
+
+def _lines_of(doing: str, unit: str) -> _Progress:
+    last = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last < _LINE_INTERVAL_SECONDS:
+            return
+        last = time.monotonic()
+        counts = f"{done / 1e6:.1f} of {max(done, total) / 1e6:.1f} MB"
+        if unit != "bytes":
+            counts = f"{done} of {total} {unit}"
+        click.echo(f"{doing}: {counts}", err=True)
+
+    return line

@@ -1,0 +1,303 @@
+"""Commands that ingest files, and that list, withdraw and inspect ingest jobs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import siltstone
+from siltstone.cli._common import (
+    Place,
+    Size,
+    Span,
+    _as_json,
+    _example,
+    _print_json,
+    _print_table,
+    _progress,
+)
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_PACKED = {".bz2", ".gz", ".zst"}
+_DAY_SECONDS = 86400.0
+_WAIT_SECONDS = 600.0
+_LEAST_MEMORY_BYTES = 64 << 20
+
+
+def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] and suffixes[-1] in _PACKED and suffixes[-2:-1] == [".csv"]:
+        # pyarrow decompresses files with these suffixes.
+        return "csv"
+    found = _FORMATS.get(path.suffix.lower())
+    if found is None:
+        known = ", ".join(_FORMATS)
+        raise click.UsageError(
+            f"{path}: unknown format; give --format, or a file name that ends in {known}"
+        )
+    return found
+
+
+def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
+    """Yields the record batches of a file, read by pyarrow."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if form == "parquet":
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with parquet.ParquetFile(path) as source:
+            _check(path, source.schema_arrow, columns)
+            yield from source.iter_batches(columns=columns)
+    elif form == "csv":
+        from pyarrow import csv  # noqa: PLC0415
+
+        # Every column is read as text, so a number stays as the file writes it.
+        kinds = dict.fromkeys(columns, pa.binary())
+        convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+        with csv.open_csv(path, convert_options=convert) as source:
+            _check(path, source.schema, columns)
+            yield from source
+    else:
+        with pa.memory_map(str(path)) as mapped:
+            try:
+                source = pa.ipc.open_file(mapped)
+            except pa.ArrowInvalid:
+                mapped.seek(0)
+                source = pa.ipc.open_stream(mapped)
+                _check(path, source.schema, columns)
+                yield from source
+            else:
+                _check(path, source.schema, columns)
+                yield from (source.get_batch(n) for n in range(source.num_record_batches))
+
+
+def _check(path: Path, schema: Any, columns: list[str]) -> None:
+    """Checks that the columns exist and hold binary data or text.
+
+    :raises Invalid: if a column is missing or has another type.
+    """
+    for name in columns:
+        if name not in schema.names:
+            known = ", ".join(schema.names)
+            text = f"{path}: the column {name} is missing; the columns are: {known}"
+            raise siltstone.Invalid(text)
+        kind = str(schema.field(name).type)
+        if not any(word in kind for word in ("binary", "string")):
+            text = f"{path}: the column {name} holds {kind}; keys and values are binary or text"
+            raise siltstone.Invalid(text)
+
+
+def _plain(column: Any) -> Any:
+    """Decodes a dictionary column to its strings; pandas writes categories as dictionaries."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> Iterator[Any]:
+    """Yields pairs of a key column and a value column, file after file.
+
+    :raises Invalid: if a file cannot be read.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = [key] if key == value else [key, value]
+    for path in files:
+        try:
+            for batch in _batches(path, form or _format_of(path), columns):
+                yield tuple(_plain(batch.column(name)) for name in (key, value))
+        except (pa.ArrowException, OSError) as error:
+            raise siltstone.Invalid(f"{path}: {error}") from error
+
+
+def _list(session: Place, as_json: bool) -> None:
+    """Prints the jobs that have staged data."""
+    jobs = siltstone.ingest.jobs(session.url, store_options=session.store_options)
+    if as_json:
+        _print_json([job.to_dict() for job in jobs])
+        return
+    for job in jobs:
+        until = job.deadline.strftime("%Y-%m-%d %H:%M UTC")
+        told = (job.id, job.status.state, f"{job.bytes} bytes", f"until {until}")
+        click.echo("\t".join(told))
+
+
+def _withdraw(session: Place, job: str, as_json: bool) -> None:
+    """Withdraws a job.
+
+    :raises ClickException: if the job cannot be withdrawn.
+    """
+    stands = siltstone.ingest.withdraw(session.url, job, store_options=session.store_options)
+    if as_json:
+        _print_json({"job": job, **stands.to_dict()})
+    else:
+        click.echo(stands.state)
+    if stands.state not in ("aborted", "refused", "forgotten"):
+        raise click.ClickException(f"the job is {stands.state} and cannot be withdrawn")
+
+
+@click.command(
+    epilog=_example(
+        "example.db ingest rows.parquet --key id --value body",
+        "s3://bucket/db ingest 2025.arrow 2026.arrow --sorted --duplicates last",
+        "s3://bucket/db ingest --list",
+    )
+)
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE…",
+)
+@click.option(
+    "--list",
+    "lists",
+    is_flag=True,
+    help="List the jobs that have staged data, with their states; ingest nothing.",
+)
+@click.option(
+    "--withdraw",
+    metavar="JOB",
+    help="Withdraw a job that was not submitted, such as one of a killed process; ingest nothing.",
+)
+@click.option("--key", default="key", show_default=True, help="Column of the keys.")
+@click.option("--value", default="value", show_default=True, help="Column of the values.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "csv", "arrow"]),
+    help="Format of the files. Default: by the file name.",
+)
+@click.option(
+    "--sorted", "in_order", is_flag=True, help="The rows are in ascending order of their keys."
+)
+@click.option(
+    "--duplicates",
+    type=click.Choice(["error", "last"]),
+    default="error",
+    show_default=True,
+    help="Fail on rows with equal keys (error), or keep the last of them (last).",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(_LEAST_MEMORY_BYTES),
+    help="Memory for sorting, such as 2GiB; at least 64MiB. More data is sorted through files.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder for temporary sort files. Default: the temporary folder of the system.",
+)
+@click.option(
+    "--behind",
+    is_flag=True,
+    help="Insert the rows as older than all existing rows. See `create --allow-ingest-behind`.",
+)
+@click.option(
+    "--timeout",
+    type=Span(),
+    default=_WAIT_SECONDS,
+    help="Maximum wait for the writer: seconds, or text such as 5min. Default: 10min.",
+)
+@click.option("--take-over", is_flag=True, help="Fence a writer that did not close cleanly.")
+@_as_json
+@click.pass_obj
+def ingest(
+    session: Place,
+    files: tuple[Path, ...],
+    lists: bool,
+    withdraw: str | None,
+    key: str,
+    value: str,
+    form: str | None,
+    in_order: bool,
+    duplicates: str,
+    memory_bytes: int | None,
+    scratch: Path | None,
+    behind: bool,
+    timeout: float,
+    take_over: bool,
+    as_json: bool,
+) -> None:
+    """Ingest Parquet, CSV or Arrow files.
+
+    All rows become visible in one atomic commit. pyarrow reads the files (`pip install pyarrow`).
+    The command sorts the rows, builds tables, and submits them as an ingest job. An open writer
+    adopts the job, usually within ten seconds. If no writer is open, the command opens one for the
+    time of the commit. A submitted job remains submitted after the timeout: `ingest-status` prints
+    its state.
+    """
+    if lists or withdraw is not None:
+        if files or (lists and withdraw is not None):
+            raise click.UsageError("--list and --withdraw exclude each other, and take no files")
+        _list(session, as_json) if withdraw is None else _withdraw(session, withdraw, as_json)
+        return
+    if not files:
+        raise click.UsageError("Missing argument 'FILE…'.")
+    if importlib.util.find_spec("pyarrow") is None:
+        text = "pyarrow reads the files, and is not installed: pip install pyarrow"
+        raise click.ClickException(text)
+    options = session.store_options
+    job = siltstone.ingest.Job(
+        session.url, lifetime=_DAY_SECONDS, behind=behind, store_options=options
+    )
+    for path in files:
+        if form is None:
+            _format_of(path)
+    with _progress("ingesting", "bytes") as on_progress:
+        part = job.load(
+            "files",
+            _rows(files, form, key, value),
+            sorted=in_order,
+            duplicates="last" if duplicates == "last" else "error",
+            memory_bytes=memory_bytes,
+            scratch=scratch,
+            on_progress=on_progress,
+        )
+    told: dict[str, Any] = {"rows": part.rows, "bytes": part.bytes, "ssts": part.tables}
+    if part.tables:
+        request = job.commit([part])
+        stands = siltstone.ingest.submit(
+            request, take_over=take_over or None, timeout=timeout, store_options=options
+        )
+        told |= {"job": job.id, **stands.to_dict()}
+    if as_json:
+        _print_json(told)
+    else:
+        _print_table("ingest", ((name, said) for name, said in told.items() if said is not None))
+    if told.get("state") == "refused":
+        raise click.exceptions.Exit(1)
+
+
+@click.command(
+    "ingest-status",
+    epilog=_example("example.db ingest-status 01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+)
+@click.argument("job")
+@_as_json
+@click.pass_obj
+def ingest_status(session: Place, job: str, as_json: bool) -> None:
+    """Print the state of an ingest job.
+
+    JOB is the id of the job (`Job.id`). The states are open, pending, adopted, refused, aborted and
+    forgotten. The sequence number of an adopted job and the reason of a
+    refused job follow the state.
+    """
+    stands = siltstone.ingest.status(session.url, job, store_options=session.store_options)
+    if as_json:
+        _print_json({"job": job, **stands.to_dict()})
+        return
+    told = [stands.state, stands.seq, stands.reason]
+    click.echo("\t".join(str(one) for one in told if one is not None))

@@ -1,0 +1,523 @@
+"""The program `siltstone`: its options, and the commands that read and write rows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+import siltstone
+from siltstone.cli._checkpoints import (
+    create_checkpoint,
+    delete_checkpoint,
+    list_checkpoints,
+    refresh_checkpoint,
+)
+from siltstone.cli._clones import clone, release_clone
+from siltstone.cli._common import Span, _as_json, _example, _pairs, _print_json, _print_table, _told
+from siltstone.cli._compaction import _options, _options_as, compact, run_compactor
+from siltstone.cli._consumers import consumers, forget_consumer
+from siltstone.cli._export import export, import_, promote
+from siltstone.cli._ingest import ingest, ingest_status
+from siltstone.cli._lifecycle import destroy, restore, versions
+from siltstone.cli._maintenance import gc, run_gc, verify
+from siltstone.cli._repair import repair
+
+ABSENT = 3
+"""Exit status when the requested key is absent."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Session:
+    """The options of the program, which all commands share."""
+
+    def __init__(
+        self, url: str | None, store_options: dict[str, str], merge_operator: str | None = None
+    ) -> None:
+        self.given_url = url
+        self.store_options = store_options
+        self.merge_operator = merge_operator
+
+    @property
+    def url(self) -> str:
+        """URL or path of the database.
+
+        :raises UsageError: if `--path` is missing.
+        """
+        if self.given_url is None:
+            text = "Missing option '--path'. Give it before the command: siltstone --path URL …"
+            raise click.UsageError(text)
+        return self.given_url
+
+    def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
+        """Opens a reader.
+
+        :param lasting: take a lease, for a read that may run for long. A short read takes none, so
+            that it needs no write permission and writes no object.
+        """
+        options = {**named, "reader_lease": lasting}
+        return siltstone.open_reader(
+            self.url,
+            options=options,
+            store_options=self.store_options,
+            merge_operator=self.merge_operator,
+        )
+
+    def writer(
+        self,
+        *,
+        take_over: bool,
+        create: bool = False,
+        allow_ingest_behind: bool = False,
+        **named: Any,
+    ) -> siltstone.Database:
+        """Opens the writer. By default it neither creates a database nor fences another writer."""
+        return siltstone.open(
+            self.url,
+            create=create,
+            take_over=take_over,
+            allow_ingest_behind=allow_ingest_behind,
+            options=named,
+            store_options=self.store_options,
+            merge_operator=self.merge_operator,
+        )
+
+
+class Commands(click.Group):
+    """A group of commands that prints an error of the library in one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command.
+
+        :raises ClickException: for an error of the library.
+        """
+        try:
+            return super().invoke(ctx)
+        except siltstone.Error as error:
+            raise click.ClickException(_told(error)) from error
+        except click.NoSuchOption as error:
+            if error.option_name in (option for one in self.params for option in one.opts):
+                text = f"{error.message} Give it before the command: siltstone --path URL …"
+                raise click.UsageError(text, error.ctx) from error
+            raise
+
+
+def _in_form(command: _F) -> _F:
+    text = "Read and print keys and values in hexadecimal."
+    command = click.option("--hex", "form", flag_value="hex", help=text)(command)
+    text = "Read and print keys and values in base64."
+    return click.option("--base64", "form", flag_value="base64", help=text)(command)
+
+
+def _take_over(command: _F) -> _F:
+    text = "Fence a writer that did not close cleanly."
+    return click.option("--take-over", is_flag=True, help=text)(command)
+
+
+def _decode(text: str, form: str | None) -> bytes:
+    try:
+        if form == "hex":
+            return bytes.fromhex(text)
+        if form == "base64":
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        kind = "hexadecimal" if form == "hex" else "base64"
+        raise click.BadParameter(f"{text!r} is not {kind}") from error
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _encode(data: bytes, form: str | None) -> str:
+    """Decodes UTF-8; bytes that are not UTF-8 become ``\\xNN``."""
+    if form == "hex":
+        return data.hex()
+    if form == "base64":
+        return base64.b64encode(data).decode("ascii")
+    return data.decode("utf-8", "backslashreplace")
+
+
+_IN_A_LINE = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+_IN_A_LINE |= {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+
+
+def _in_a_line(data: bytes, form: str | None) -> str:
+    """As `_encode`; control characters, which break a line or steer a terminal, are escaped."""
+    if form is not None:
+        return _encode(data, form)
+    text = data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE)
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_example(
+        "example.db create",
+        "example.db put colour grey",
+        "s3://bucket/db scan --limit 10",
+        "example.db stats --json",
+    ),
+)
+@click.option("--path", "url", metavar="URL", help="URL or path of the database.")
+@click.option(
+    "--store-option",
+    "store_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="Set an option of the object store, such as region. Pass credentials by the environment.",
+)
+@click.option(
+    "--merge-operator",
+    metavar="NAME",
+    help="Merge operator, as module:function. Built-in operators are found by name.",
+)
+@click.version_option(siltstone.__version__, package_name="siltstone")
+@click.pass_context
+def main(
+    context: click.Context,
+    url: str | None,
+    store_options: dict[str, str],
+    merge_operator: str | None,
+) -> None:
+    """Inspect and change a Siltstone database."""
+    context.obj = Session(url, store_options, merge_operator)
+
+
+@main.command(
+    epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
+)
+@click.option(
+    "--allow-ingest-behind",
+    is_flag=True,
+    help="Allow ingest jobs behind the existing rows. Compaction then keeps all tombstones.",
+)
+@_options_as("Set an option of the database, such as compression=zstd.")
+@_as_json
+@click.pass_obj
+def create(
+    session: Session, allow_ingest_behind: bool, options: dict[str, Any], as_json: bool
+) -> None:
+    """Create a database.
+
+    The command fails with Conflict if a database exists.
+
+    Three settings are permanent: the codec of the tables (--option compression=zstd), the merge
+    operator, and --allow-ingest-behind.
+    """
+    there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
+    with contextlib.suppress(siltstone.NotFound):
+        siltstone.admin.manifest(session.url, store_options=session.store_options)
+        raise siltstone.Conflict(there)
+    # Another process may create the database after the check. Then `open` fails with Conflict, or
+    # the epoch is not the first.
+    try:
+        with session.writer(
+            take_over=False, create=True, allow_ingest_behind=allow_ingest_behind, **options
+        ) as db:
+            first = db.stats().epoch == 1
+    except siltstone.Conflict as conflict:
+        raise siltstone.Conflict(there) from conflict
+    if not first:
+        raise siltstone.Conflict(there)
+    if as_json:
+        made = siltstone.admin.manifest(session.url, store_options=session.store_options)
+        _print_json({"url": session.url, "database": made["database"]})
+
+
+@main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
+@click.argument("key")
+@_in_form
+@_as_json
+@click.pass_obj
+def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
+    """Print the value of KEY.
+
+    The command exits with status 3 if the key is absent.
+    """
+    with session.reader() as reader:
+        value = reader.get(_decode(key, form))
+    if as_json:
+        shown = None if value is None else _encode(value, form)
+        _print_json({"key": key, "value": shown})
+    elif value is not None:
+        click.echo(_encode(value, form))
+    else:
+        click.echo(f"Error: the key {key!r} is absent", err=True)
+    if value is None:
+        raise SystemExit(ABSENT)
+
+
+@main.command(
+    epilog=_example(
+        "example.db put colour grey",
+        "example.db put --ttl 60 session 42",
+        "new.db put --create colour grey",
+    )
+)
+@click.argument("key")
+@click.argument("value")
+@click.option("--ttl", type=Span(), help="Time to live: seconds, or text such as 2h.")
+@click.option("--create", is_flag=True, help="Create the database if it does not exist.")
+@_take_over
+@_in_form
+@_as_json
+@click.pass_obj
+def put(
+    session: Session,
+    key: str,
+    value: str,
+    ttl: float | None,
+    create: bool,
+    take_over: bool,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Set KEY to VALUE, and wait until the write is durable."""
+    name, data = _decode(key, form), _decode(value, form)
+    with session.writer(take_over=take_over, create=create) as db:
+        commit = db.put(name, data, ttl=ttl)
+        commit.wait()
+    if as_json:
+        _print_json({"key": key, "seq": commit.seq})
+
+
+@main.command(epilog=_example("example.db delete colour", "example.db delete layer/ --end layer0"))
+@click.argument("key")
+@click.option("--end", help="Delete the range of keys from KEY up to this key, exclusive.")
+@_take_over
+@_in_form
+@_as_json
+@click.pass_obj
+def delete(
+    session: Session,
+    key: str,
+    end: str | None,
+    take_over: bool,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Delete KEY or a range of keys.
+
+    The command returns when the delete is durable. Deleting an absent key succeeds.
+    """
+    name = _decode(key, form)
+    last = None if end is None else _decode(end, form)
+    with session.writer(take_over=take_over) as db:
+        commit = db.delete(name) if last is None else db.delete_range(name, last)
+        commit.wait()
+    if as_json:
+        _print_json({"key": key, "seq": commit.seq})
+
+
+@main.command(
+    epilog=_example(
+        "example.db scan --prefix layer/ --limit 10", "example.db scan --json | jq .key"
+    )
+)
+@click.option("--start", help="First key, inclusive.")
+@click.option("--end", help="End key, exclusive.")
+@click.option("--prefix", help="Print only keys that start with this prefix.")
+@click.option("--reverse", is_flag=True, help="Scan from the greatest key to the smallest.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@_in_form
+@_as_json
+@click.pass_obj
+def scan(
+    session: Session,
+    start: str | None,
+    end: str | None,
+    prefix: str | None,
+    reverse: bool,
+    limit: int | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Print keys and values, one row per line.
+
+    A line has the key, a tab and the value. Tabs, line ends, backslashes and other control
+    characters in text are escaped as in Python. With --json each line is one JSON object.
+    """
+
+    def bound(text: str | None) -> bytes | None:
+        return None if text is None else _decode(text, form)
+
+    with (
+        session.reader(lasting=True) as reader,
+        reader.scan(
+            bound(start), bound(end), prefix=bound(prefix), reverse=reverse, limit=limit
+        ) as rows,
+    ):
+        for key, value in rows:
+            if as_json:
+                _print_json({"key": _encode(key, form), "value": _encode(value, form)})
+            else:
+                click.echo(f"{_in_a_line(key, form)}\t{_in_a_line(value, form)}")
+
+
+@main.command(
+    epilog=_example(
+        "example.db changes --since oldest --limit 10",
+        "example.db changes --since c1-… --json",
+        "example.db changes --consumer index --since oldest --acknowledge",
+    )
+)
+@click.option(
+    "--since",
+    help="Start: a token, oldest, latest or snapshot. Default: the position of --consumer.",
+)
+@click.option(
+    "--until", metavar="TOKEN", help="End at this token. Default: the last durable commit."
+)
+@click.option("--consumer", metavar="NAME", help="Retain unacknowledged changes under this name.")
+@click.option("--acknowledge", is_flag=True, help="Acknowledge the printed changes.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="End after the commit that reaches this number of rows.",
+)
+@_in_form
+@_as_json
+@click.pass_obj
+def changes(
+    session: Session,
+    since: str | None,
+    until: str | None,
+    consumer: str | None,
+    acknowledge: bool,
+    limit: int | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Print the change feed, in commit order.
+
+    A line has the sequence number, time, kind, key and value, separated by tabs. The last line has
+    a token; --since TOKEN continues there.
+    """
+    feed = siltstone.changes.begin(
+        session.url,
+        since=since,
+        until=until,
+        consumer=consumer,
+        store_options=session.store_options,
+    )
+    printed = 0
+    while limit is None or printed < limit:
+        rows = feed.rows(1000 if limit is None else min(1000, limit - printed))
+        if rows is None:
+            break
+        printed += len(rows)
+        for row in rows:
+            value = b"" if row.value is None else row.value
+            if as_json:
+                told = {"seq": row.seq, "time": row.time, "kind": row.kind}
+                has = {} if row.value is None else {"value": _encode(value, form)}
+                _print_json({**told, "key": _encode(row.key, form), **has})
+            else:
+                shown = [_in_a_line(row.key, form), _in_a_line(value, form)]
+                click.echo("\t".join([str(row.seq), row.time.isoformat(), row.kind, *shown]))
+    if acknowledge:
+        feed.acknowledge()
+    if as_json:
+        _print_json({"token": feed.token})
+    else:
+        click.echo(f"token\t{feed.token}")
+
+
+@main.command(
+    epilog=_example(
+        "example.db stats",
+        "example.db stats --json | jq .table_bytes",
+        "example.db stats --option l0_compaction_threshold_ssts=4",
+    )
+)
+@click.option("--prometheus", is_flag=True, help="Print in the text format of Prometheus.")
+@_options
+@_as_json
+@click.pass_obj
+def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: bool) -> None:
+    """Print the statistics of the database.
+
+    The figures are those that a reader sees. The command opens no writer and disturbs none. Sizes
+    come from the newest manifest. Rows in memory are the rows of the WAL that are not in tables
+    yet. Request counts are those of this command.
+
+    The database does not record its compaction options. Figures about pending compaction follow
+    the options given here: give those of the writer or the compactor.
+    """
+    with session.reader(**options) as reader:
+        figures = reader.stats()
+    if prometheus:
+        click.echo(figures.to_prometheus(), nl=False)
+        return
+    if as_json:
+        _print_json({figure.name: figure.value for figure in figures})
+        return
+    if not sys.stdout.isatty():
+        _print_table("stats", ((figure.name, figure.value) for figure in figures))
+        return
+    rows: list[tuple[str, Any]] = []
+    group = ""
+    for figure in figures:
+        if figure.group != group:
+            group = figure.group
+            rows.append((group, None))
+        rows.append((figure.name, figure.shown()))
+    _print_table("stats", rows)
+
+
+@main.command(epilog=_example("example.db manifest", "example.db manifest --id 3 --json | jq .l0"))
+@click.option(
+    "--id",
+    "manifest_id",
+    type=click.IntRange(min=1),
+    help="Number of the manifest. Default: the newest.",
+)
+@_as_json
+@click.pass_obj
+def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
+    """Print the newest manifest, or the manifest with --id."""
+    state = siltstone.admin.manifest(session.url, manifest_id, store_options=session.store_options)
+    if as_json:
+        _print_json(state)
+        return
+    rows = {}
+    for name, value in state.items():
+        if isinstance(value, dict):
+            rows.update({f"{name}.{inner}": text for inner, text in value.items()})
+        else:
+            rows[name] = len(value) if isinstance(value, list) else value
+    shown = ((name, "none" if value is None else value) for name, value in rows.items())
+    _print_table(f"manifest {state['id']}", shown)
+
+
+for _command in (
+    verify,
+    compact,
+    run_compactor,
+    gc,
+    run_gc,
+    create_checkpoint,
+    refresh_checkpoint,
+    delete_checkpoint,
+    list_checkpoints,
+    clone,
+    release_clone,
+    destroy,
+    restore,
+    repair,
+    versions,
+    export,
+    import_,
+    promote,
+    ingest,
+    ingest_status,
+    consumers,
+    forget_consumer,
+):
+    main.add_command(_command)

@@ -1,0 +1,120 @@
+//! Words of prose. The style guide (`docs/contributing/style.md`) asks for sentences with an actor;
+//! this check finds pronouns and constructions that hide it, in comments, docstrings, texts and
+//! Markdown. It must never accept a new one in a folder that is clean.
+
+use crate::house::{Broken, Source};
+use crate::rules::prose;
+
+/// Pronouns that are no subject of a technical sentence.
+const PRONOUNS: [&str; 6] = ["whoever", "whomever", "whatever", "nobody", "somebody", "someone"];
+/// Phrases that a stranger cannot read.
+const PHRASES: [&str; 4] =
+    ["as their texts say", "as its text says", "nothing names it", "needs no leave"];
+/// Words that begin a sentence without its actor; a question may begin so.
+const BEGINNINGS: [&str; 4] = [". What ", ". Who ", ". Whose ", ". Of "];
+/// Words that begin a heading for which no reader searches.
+const HEADINGS: [&str; 5] = ["What ", "Who ", "Whose ", "Of ", "Going "];
+
+/// These files show what not to write.
+const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"];
+
+/// How many findings are left in folders that are not rewritten yet. A number only falls: lower it
+/// when the check asks for that. All other files have none.
+const LEFT: [(&str, usize); 11] = [
+    ("CHANGELOG.md", 17),
+    ("benches/", 17),
+    ("crates/engine/src/compact/", 74),
+    ("crates/engine/src/io/", 90),
+    ("crates/engine/src/repair/", 16),
+    ("crates/engine/src/tables/", 22),
+    ("crates/engine/src/verify/", 30),
+    ("crates/engine/src/writer/", 58),
+    ("crates/manifest/", 126),
+    ("rfcs/", 343),
+    ("tests/", 383),
+];
+
+pub(crate) fn plain(sources: &[Source]) -> Vec<Broken> {
+    within(sources, &LEFT)
+}
+
+fn within(sources: &[Source], left: &[(&str, usize)]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    let mut counts = vec![0; left.len()];
+    for source in sources.iter().filter(|source| is_read(source)) {
+        let found = findings(source);
+        match left.iter().position(|(folder, _)| source.path.starts_with(folder)) {
+            Some(at) => counts.iter_mut().skip(at).take(1).for_each(|count| *count += found.len()),
+            None => broken.extend(found),
+        }
+    }
+    for ((folder, most), count) in left.iter().zip(counts) {
+        if count != *most {
+            let todo = if count < *most { "lower the number" } else { "rewrite the new ones" };
+            let text =
+                format!("{count} findings in place of {most}: {todo} in tests/tidy/words.rs");
+            broken.push(Broken { path: (*folder).to_owned(), line: 1, text });
+        }
+    }
+    broken
+}
+
+fn is_read(source: &Source) -> bool {
+    let ends = [".rs", ".md", ".py", ".pyi"];
+    ends.iter().any(|end| source.path.ends_with(end))
+        && !source.is_generated()
+        && !EXAMPLES.contains(&source.path.as_str())
+        // Made from docstrings, which are checked where they stand.
+        && !source.path.starts_with("docs/reference/")
+}
+
+fn findings(source: &Source) -> Vec<Broken> {
+    let mut found = Vec::new();
+    for (at, line) in prose(source).lines().enumerate() {
+        let lower = line.to_lowercase();
+        let words = lower.split(|each: char| !each.is_alphanumeric() && each != '_');
+        let pronouns = words.filter(|word| PRONOUNS.contains(word)).map(str::to_owned);
+        let phrases = PHRASES.iter().filter(|phrase| lower.contains(*phrase));
+        let begins = BEGINNINGS.iter().filter(|begin| line.contains(*begin) && !line.contains('?'));
+        let title = line.trim_start_matches('#').trim_start();
+        let is_heading = source.path.ends_with(".md") && line.starts_with('#');
+        let heads = HEADINGS.iter().filter(|word| is_heading && title.starts_with(*word));
+        let others = phrases.chain(begins).chain(heads).map(|text| text.trim().to_owned());
+        for text in pronouns.chain(others) {
+            let text = format!("`{text}`: name the actor (docs/contributing/style.md)");
+            found.push(Broken::new(source, at + 1, text));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        findings(&Source::new(path, text)).len()
+    }
+
+    #[test]
+    fn hidden_actors_are_found() {
+        assert_eq!(found("crates/x/src/a.rs", "/// Whoever reads it waits.\nfn nobody() {}\n"), 1);
+        assert_eq!(
+            found("crates/x/src/a.rs", "fn a() -> &'static str {\n\"somebody has it\"\n}\n"),
+            1
+        );
+        assert_eq!(found("docs/a.md", "# What is kept\nText. Of these, two stay. What now?\n"), 1);
+        assert_eq!(found("docs/a.md", "It is kept. Of these, two stay.\n"), 1);
+        assert_eq!(found("docs/a.md", "```\nnobody\n```\n"), 0);
+        assert_eq!(found("python/a.py", "\"\"\"Raises as their texts say.\"\"\"\n"), 1);
+    }
+
+    #[test]
+    fn a_number_only_falls() {
+        let sources = [Source::new("rfcs/1.md", "nobody\n")];
+        assert_eq!(within(&sources, &[("rfcs/", 1)]), []);
+        assert_eq!(within(&sources, &[("rfcs/", 2)]).len(), 1);
+        assert_eq!(within(&sources, &[("rfcs/", 0)]).len(), 1);
+        assert_eq!(within(&sources, &[]).len(), 1);
+    }
+}
