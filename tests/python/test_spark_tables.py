@@ -369,7 +369,7 @@ def test_parts_of_a_table(spark, flights) -> None:
     refused = {
         "no column 'nights'": {"columns": ["nights"]},
         "each once": {"columns": ["day", "day"]},
-        "prefix is of keys that are bytes": {"prefix": b"DE"},
+        "prefix is for keys that are bytes": {"prefix": b"DE"},
         "first columns": {"where": {"day": DAYS[0]}},
     }
     for text, how in refused.items():
@@ -455,7 +455,7 @@ def test_the_format_has_the_columns(spark, closed) -> None:
     for text, how in {
         "the column of the table is of type bigint": {"schema": "visits int"},
         "no column 'nights'": {"schema": "nights int"},
-        "prefix is of keys that are bytes": {"prefix": "DE"},
+        "prefix is for keys that are bytes": {"prefix": "DE"},
     }.items():
         with pytest.raises(Exception, match=text):
             spark.read.load(url, format="siltstone", **how).count()

@@ -144,12 +144,12 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
         "there is no column 'value'": lambda: kv.bulk_load(frame.select("key"), url, key="key"),
         "of type bigint": lambda: kv.bulk_load(wide, url, key="id"),
         "layout is 'rang'": lambda: kv.bulk_load(frame, url, key="key", layout="rang"),
-        "mode is 'ignore'": lambda: kv.bulk_load(frame, url, key="key", mode="ignore"),
+        "mode is 'merge'": lambda: kv.bulk_load(frame, url, key="key", mode="merge"),
         "duplicates is 'first'": lambda: kv.bulk_load(frame, url, key="key", duplicates="first"),
-        "none of which sees": lambda: kv.bulk_load(
+        "layout 'runs' cannot apply it": lambda: kv.bulk_load(
             frame, url, key="key", layout="runs", duplicates="error"
         ),
-        "in one task alone": lambda: kv.bulk_load(frame, url, key="key", layout="presorted"),
+        "in one task only": lambda: kv.bulk_load(frame, url, key="key", layout="presorted"),
         "a null is no value": lambda: kv.bulk_load(wide, url, key="key"),
         "a null is no key": lambda: kv.bulk_load(wide, url, key="value", value="key"),
         "at least one task": lambda: kv.bulk_load(frame, url, key="key", partitions=0),

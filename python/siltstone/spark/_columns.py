@@ -139,8 +139,8 @@ def explained_absence() -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        # The other reason for NotFound is a manifest that is not kept.
-        if "manifest" not in (getattr(error, "context", None) or {}):
+        # NotFound for a version that is not kept has other facts.
+        if "store" in error.context and "manifest" not in error.context:
             error.args = (f"{error}. {ABSENT}",)
         raise
 

@@ -201,10 +201,10 @@ def _byte_fields(select: Selected, there: Sequence[str]) -> tuple[pa.Schema, lis
     names = dict(select) if isinstance(select, Mapping) else {name: name for name in select}
     found = [match(name, there) for name in names]
     if isinstance(select, str) or None in found or not found or len(set(found)) < len(found):
-        example = ", ".join(f"'{name}'" for name in there)
+        has = "one column, value" if len(there) == 1 else "the columns key and value"
         raise Invalid(
-            f"select is {select!r}, and a database without a schema has {' and '.join(there)}: "
-            f"[{example}], or {{'value': 'another name'}}"
+            f"select is {select!r}, and a database without a schema has {has}: {list(there)!r}, or "
+            "{'value': 'another name'}"
         )
     fields = pa.schema([pa.field(str(name), pa.binary()) for name in found])
     return fields, list(names.values())

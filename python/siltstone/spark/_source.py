@@ -27,6 +27,7 @@ from siltstone.spark._columns import (
     explained_absence,
     like_sparks,
     match,
+    schema_text,
     spark_type,
     struct_of,
     text_of,
@@ -186,9 +187,23 @@ class RangeReader(DataSourceReader):
 def planned_if_there(options: Mapping[str, str]) -> Planned | None:
     """As `planned`. None also if there is no database: the first write may create it, and a reader
     raises NotFound."""
-    with suppress(NotFound):
+    try:
         return planned(options)
-    return None
+    except NotFound:
+        # A version or a moment that is not kept is an error at once.
+        if _has_database(options):
+            raise
+        return None
+
+
+def _has_database(options: Mapping[str, str]) -> bool:
+    """Whether there is a database at the path of the options."""
+    given = understood(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
+    try:
+        schema_text(given["path"], given.get("storeOptions"))
+    except NotFound:
+        return False
+    return True
 
 
 def planned(options: Mapping[str, str]) -> Planned | None:
