@@ -138,7 +138,7 @@ def failures(spark):
     if version() >= (4, 0):
         source = spark.read.format("siltstone")
         calls += [
-            (Exception, lambda: source.load(URL + "none")),
+            (Exception, lambda: source.load(URL + "none").collect()),
             (Exception, lambda: writing.write.format("siltstone").mode("append").save("s3://no/b")),
         ]
     for kind, call in calls:
