@@ -185,9 +185,7 @@ def test_what_is_not_understood_is_refused(spark, written) -> None:
         "is of type bigint": lambda: kv.lookup(frame, url, key="id"),
         "a column 'value' already": lambda: kv.lookup(keyed, url, key="key"),
         "how is 'outer'": lambda: kv.lookup(keyed.select("key"), url, key="key", how="outer"),
-        "a database without a schema has value": lambda: kv.lookup(
-            keyed, url, key="key", select=["price"]
-        ),
+        "has one column, value": lambda: kv.lookup(keyed, url, key="key", select=["price"]),
         "Spark's workers are others": lambda: kv.scan(spark, "memory://here"),
     }
     for text, call in refused.items():
