@@ -320,18 +320,22 @@ Given = TypeVar("Given")
 def hidden(options: Given) -> Given:
     """The same options, such that frames of Siltstone do not show their values. Functions and names
     of functions stay as they are."""
-    return cast("Given", _Hidden(options)) if isinstance(options, Mapping) else options
+    if isinstance(options, _Hidden) or not isinstance(options, Mapping):
+        return options
+    return cast("Given", _Hidden(options))
 
 
 def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
     options = hidden(options)
     if options is None:
         return {}
-    given = hidden(options if isinstance(options, Mapping) else called(options))
+    if isinstance(options, _Hidden):
+        return options
+    given = hidden(called(options))
     if not isinstance(given, Mapping):
         taken = "a dict, or a function that gives one"
         raise TypeError(f"store_options takes {taken}, not {type(given).__name__}")
-    return _Hidden(given) if isinstance(options, Mapping) else _Renewable(given, options)
+    return _Renewable(given, options)
 
 
 class _Renewable(_Hidden):
@@ -343,7 +347,7 @@ class _Renewable(_Hidden):
 
     def renewed(self) -> dict[str, Any]:
         """Calls the provider again."""
-        return _Hidden(_store(self._source))
+        return _store(self._source)
 
 
 _hooked_workers: set[int] = set()

@@ -16,6 +16,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 import siltstone
 from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
@@ -102,13 +104,11 @@ class Submission:
         return submitted(job, request, *given)
 
 
-def load(
-    frame: Callable[[], DataFrame], staging: Callable[..., Staging], submission: Submission
-) -> LoadResult:
-    """Stages the rows of a frame and submits the job, unless the database has the version already.
+def load(tasks: Callable[[ingest.Job], Sequence[Staged]], submission: Submission) -> LoadResult:
+    """Stages rows and submits their job, unless the database has the version already.
 
-    :param frame: makes the frame. It is called only if the rows are needed.
-    :param staging: makes the description of the task from the job.
+    :param tasks: runs the tasks that stage the rows of a job. It is called only if the rows are
+        needed.
     """
     seconds: dict[str, float] = {}
     if (known := repetition(submission)) is not None:
@@ -116,7 +116,7 @@ def load(
     job = submission.new_job()
     with abandoned(job):
         with _timed(seconds, "stage"):
-            found = run(frame(), staging(job=job))
+            found = tasks(job)
         with _timed(seconds, "commit"):
             request = closed(job, found, submission.layout, submission.mode)
     if request is None:
@@ -238,9 +238,11 @@ def abandoned(job: ingest.Job) -> Iterator[None]:
         raise
 
 
-def run(frame: DataFrame, staging: Staging) -> list[Staged]:
+def run(
+    frame: DataFrame, staging: Staging, task: Callable[..., Iterator[pa.RecordBatch]] = stage
+) -> list[Staged]:
     """Runs the tasks that stage the rows of a frame; returns one result for each task."""
-    answers = frame.mapInArrow(partial(stage, staging=staging), MESSAGE).collect()
+    answers = frame.mapInArrow(partial(task, staging=staging), MESSAGE).collect()
     return received(answers)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import siltstone
+from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
@@ -22,10 +23,10 @@ from siltstone.spark._commit import (
     Submission,
     Txn,
     check_mode,
-    closed,
     duplicates_of,
     load,
     repetition,
+    run,
 )
 from siltstone.spark._matching import (
     Duplicates,
@@ -39,7 +40,7 @@ from siltstone.spark._matching import (
     table_or_create,
 )
 from siltstone.spark._ranges import Range
-from siltstone.spark._staging import Staging
+from siltstone.spark._staging import Staged, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -133,9 +134,13 @@ def bulk_load(
     with resolving_as(df.sparkSession):
         rows = rows_for(df, url, (key, value, op), chosen, as_bytes, store_options)
         tables = {"table_bytes": target_sst_bytes, "options": named_options(options)}
-        staging = partial(staging_of, rows, chosen, **tables)
         submission = plan(_replaced(rows.schema, replace), *more)
-        return load(partial(rows.arranged, layout, partitions), staging, submission)
+
+        def tasks(job: ingest.Job) -> list[Staged]:
+            staging = staging_of(rows, chosen, job=job, **tables)
+            return run(rows.arranged(layout, partitions), staging)
+
+        return load(tasks, submission)
 
 
 def _result_of_existing(submission: Submission) -> LoadResult | None:
@@ -248,9 +253,12 @@ def delete(
             rows = prepared_bytes(df, {"key": _one(key)}, "any")
         else:
             rows = prepared_keys(df, text, key)
-        staging = partial(staging_of, rows, "any", deletes=True)
         submission = Submission(url, "runs", "append", None, *more)
-        return load(lambda: rows.frame, staging, submission)
+
+        def tasks(job: ingest.Job) -> list[Staged]:
+            return run(rows.frame, staging_of(rows, "any", job=job, deletes=True))
+
+        return load(tasks, submission)
 
 
 def _delete_range(
@@ -267,14 +275,8 @@ def _delete_range(
         )
     table = table_at(url, None, as_bytes, more[-1])
     replaced: Range = key_range(table, **bounds)
-    submission = Submission(url, "runs", "replace_range", replaced, *more)
-    if (known := repetition(submission)) is not None:
-        return known
-    job = submission.new_job()
-    request = closed(job, [], submission.layout, submission.mode)
-    if request is None:
-        raise siltstone.Internal("the delete of a range has no request")
-    return submission.submit(job, request)
+    # No task: a job without rows deletes the range that it replaces.
+    return load(lambda _: [], Submission(url, "runs", "replace_range", replaced, *more))
 
 
 def _one(key: str | Sequence[str] | None) -> str:

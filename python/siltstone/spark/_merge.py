@@ -7,7 +7,7 @@ one ingest job. It must never read a second state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import siltstone
+from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
 from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
-from siltstone.spark._commit import (
-    PATIENCE,
-    LoadResult,
-    Submission,
-    Txn,
-    abandoned,
-    closed,
-    received,
-    repetition,
-)
+from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._load import rows_for, staging_of
 from siltstone.spark._matching import Key, PreparedFrame, table_at
 from siltstone.spark._pins import reading
-from siltstone.spark._staging import MESSAGE, Staging, stage
+from siltstone.spark._staging import Staged, Staging, stage
 from siltstone.spark._tasks import as_binary, reader_of
 
 if TYPE_CHECKING:
@@ -58,8 +50,6 @@ class _Merging:
     """Whether rows that match are deleted."""
     inserts: bool
     """Whether rows without a match are inserted."""
-    op: str
-    """The name of the column of operations."""
 
 
 def merge(
@@ -111,27 +101,18 @@ def merge(
             table_at(url, None, as_bytes, store_options)
         rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options)
         updated = _updated(rows, when_matched)
-        if (known := repetition(submission)) is not None:
-            return known
-        with reading(url, None, options, store_options) as (_, held):
-            merging = _Merging(
-                held.reader,
-                rows.schema,
-                updated,
-                when_matched == "delete",
-                when_not_matched == "insert",
-                _free_name(rows),
-            )
-        job = submission.new_job()
-        with abandoned(job):
+
+        def tasks(job: ingest.Job) -> list[Staged]:
+            with reading(url, None, options, store_options) as (_, held):
+                state = held.reader
+            deletes, inserts = when_matched == "delete", when_not_matched == "insert"
+            merging = _Merging(state, rows.schema, updated, deletes, inserts)
             staging = staging_of(rows, "error", job=job)
-            task = partial(stage_merged, merging=merging, staging=staging)
-            frame = rows.arranged("range", partitions)
-            found = received(frame.mapInArrow(task, MESSAGE).collect())
-            request = closed(job, found, submission.layout, submission.mode)
-    if request is None:
-        return LoadResult(0, 0, 0, None, None)
-    return submission.submit(job, request)
+            named = replace(staging, names={**staging.names, "op": _free_name(rows)})
+            arranged = rows.arranged("range", partitions)
+            return run(arranged, named, partial(stage_merged, merging=merging))
+
+        return load(tasks, submission)
 
 
 def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
@@ -185,22 +166,22 @@ def stage_merged(
     batches: Iterator[pa.RecordBatch], merging: _Merging, staging: Staging
 ) -> Iterator[pa.RecordBatch]:
     """Stages the merged rows of a task: a function for `mapInArrow`."""
-    names = {**staging.names, "op": merging.op}
-    described = Staging(staging.job, staging.duplicates, names=names, schema=staging.schema)
-    yield from stage(merged(batches, merging), described)
+    yield from stage(merged(batches, merging, staging.names["op"]), staging)
     # After an error in the rows some batches are left. A worker that leaves some is not reused.
     for _ in batches:
         pass
 
 
-def merged(batches: Iterator[pa.RecordBatch], merging: _Merging) -> Iterator[pa.RecordBatch]:
-    """The rows to write, with a column of operations."""
+def merged(
+    batches: Iterator[pa.RecordBatch], merging: _Merging, op: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows to write, with a column of operations of that name."""
     for batch in batches:
         if batch.num_rows:
-            yield _merged(batch, merging)
+            yield _merged(batch, merging, op)
 
 
-def _merged(batch: pa.RecordBatch, merging: _Merging) -> pa.RecordBatch:
+def _merged(batch: pa.RecordBatch, merging: _Merging, op: str) -> pa.RecordBatch:
     columns, there = _current(batch, merging)
     arrays = {}
     updated = merging.updated or ()
@@ -213,7 +194,7 @@ def _merged(batch: pa.RecordBatch, merging: _Merging) -> pa.RecordBatch:
         else:
             arrays[name] = pc.if_else(there, ours, theirs)
     operation = "delete" if merging.deletes else "put"
-    arrays[merging.op] = pc.if_else(there, operation, "put")
+    arrays[op] = pc.if_else(there, operation, "put")
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if merging.updated is None and not merging.deletes:
         rows, there = rows.filter(pc.invert(there)), there.filter(pc.invert(there))
