@@ -158,26 +158,21 @@ test: tools java laws types ## Everything: the laws, Rust tests, Python tests, t
 	@# The environment comes first on the PATH: some Rust tests start a Python of their own.
 	PATH="$(BIN):$$PATH" SILTSTONE_REQUIRE_MOTO=1 \
 		$(CARGO) test --release --locked --workspace --exclude siltstone-python 2>&1 \
-		| $(BIN)/python tests/matrix/slowest.py
+		| $(BIN)/python tests/slowest.py
 	$(BIN)/python -m pytest --durations=10 --durations-min=1 tests/python
 
 # Tests that start no server, no Spark and no other process.
 FAST_TESTS := $(addprefix tests/python/,test_api.py test_arrow.py test_keys.py test_mapping.py \
 	test_model.py test_seek.py test_table.py test_transactions.py test_ttl.py)
 
-$(VENV)/.quick-tools: $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		'arro3-core>=0.6' 'hypothesis>=6.100' 'polars>=1' 'pyarrow>=15' 'pytest>=8' \
-		'pytest-benchmark>=5' 'click>=8.1' 'rich>=13'
-	@touch $@
-
 # The profile `quick` compiles incrementally, with light optimisation. It installs the package by a
 # link to the sources, so the wheel is installed again by the next target that needs it.
 .PHONY: quick
-quick: tools $(VENV)/.quick-tools ## Unit tests of the engine and fast Python tests, within a minute of an edit
+quick: tools $(VENV)/.made ## Unit tests of the engine and fast Python tests, within a minute of an edit
 	$(CARGO) test --profile quick --locked -p siltstone --lib
 	@rm -f $(VENV)/.installed
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --profile quick --locked --quiet
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --profile quick --locked --quiet \
+		--extras test
 	$(BIN)/python -m pytest -q -m 'not slow' $(FAST_TESTS)
 
 # --- Checks and long runs ------------------------------------------------------------------------

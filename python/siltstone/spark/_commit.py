@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -243,11 +243,6 @@ def run(
 ) -> list[Staged]:
     """Runs the tasks that stage the rows of a frame; returns one result for each task."""
     answers = frame.mapInArrow(partial(task, staging=staging), MESSAGE).collect()
-    return received(answers)
-
-
-def received(answers: Sequence[Mapping[str, Any]] | Sequence[Any]) -> list[Staged]:
-    """The results that tasks sent as messages."""
     return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks
 
 

@@ -1,8 +1,8 @@
-//! What the writer reads, and the checkpoints that keep it alive (rule C1; RFC 0017).
+//! The writer's checkpoints, which keep the versions that it reads (rule C1; RFC 0017).
 //!
-//! The writer's tree is the version that its newest checkpoint names. A flush swaps the checkpoint
-//! in its own commit. What is left for a commit of its own: taking up what a compaction made, and
-//! letting go of a version whose last scan has ended, when no flush comes by to do it.
+//! The writer's tree is the version that its newest checkpoint names. A flush replaces the
+//! checkpoint in its own commit. Without a flush two steps take a commit of their own: moving to
+//! the tables of a compaction, and dropping a version whose last scan has ended.
 
 use super::life::Phase;
 use super::state::Writer;

@@ -172,12 +172,7 @@ impl Writer {
     pub(super) async fn wait_for_room(&self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
         let mut awaits = None;
         loop {
-            // Not the nudge of the task: who writes a large batch waits here too, and would take
-            // it.
-            let mut changed = pin!(self.life.changed.notified());
-            changed.as_mut().enable();
-            let mut relief = pin!(self.pressure.relief.notified());
-            relief.as_mut().enable();
+            let change = self.next_change();
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
@@ -187,7 +182,19 @@ impl Writer {
             // What is queued makes room once a manifest has it.
             awaits.get_or_insert_with(|| self.flushes.await_room());
             self.nudges.flush.notify_one();
-            select(changed, relief).await;
+            change.await;
+        }
+    }
+
+    /// Ends at the next change of the handle's phase, of the queue, or of the newest known
+    /// manifest. Make it before the state is read, so that no change in between is missed. It
+    /// leaves the notifications of the ingest task alone, since writers of large batches wait here,
+    /// too.
+    fn next_change(&self) -> impl Future<Output = ()> + Send {
+        let (life, relief) = (self.life.changed.notified(), self.pressure.relief.notified());
+        let newer = self.pressure.newer.notified();
+        async move {
+            select(pin!(life), select(pin!(relief), pin!(newer))).await;
         }
     }
 
@@ -216,8 +223,7 @@ impl Writer {
     fn pending_bytes_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> u64 {
         let (newest, now) = (self.manifests.newest_known(), self.env.clock.now());
         let queued = tree.queued().iter().rev().flat_map(|one| &one.layers);
-        let state = with_layers(&with_layers(&newest, queued), layers);
-        pending_bytes(&state, &self.options, now)
+        pending_bytes(&with_layers(&newest, queued.chain(layers)), &self.options, now)
     }
 
     /// Gives a job its numbers and its place in the log, above all that was accepted before.
@@ -277,10 +283,7 @@ impl Writer {
         let full = Refusal::Conflict(Conflict::Ingest(IngestConflict::Full));
         let mut awaits = None;
         loop {
-            let mut changed = pin!(self.life.changed.notified());
-            changed.as_mut().enable();
-            let mut relief = pin!(self.pressure.relief.notified());
-            relief.as_mut().enable();
+            let change = self.next_change();
             let answer = self.try_commit_apart(edit.clone()).await?;
             if answer.as_ref().err() != Some(&full) || !self.is_open() {
                 return Ok(answer);
@@ -288,7 +291,7 @@ impl Writer {
             awaits.get_or_insert_with(|| self.flushes.await_room());
             self.nudges.ingest.notify_one();
             self.nudges.flush.notify_one();
-            select(changed, relief).await;
+            change.await;
         }
     }
 

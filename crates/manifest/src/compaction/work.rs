@@ -316,9 +316,9 @@ impl Work {
 /// The tables among `candidates` that can be dropped unread: every reader sees none of their
 /// entries, and no table below that stays may hold their keys, so no older entry becomes visible.
 /// Either all entries of the table have expired, or it contains only tombstones, or all its keys
-/// are below the retained keys. A table hidden by a range delete can be dropped whatever is below
-/// it: older entries are hidden by the same range delete, which stays where it is, or is dropped
-/// when nothing older is left. If older rows may still arrive (rule P6), expired entries and
+/// are below the retained keys. A table hidden by a range delete can always be dropped: the
+/// same range delete hides older entries below it, and stays where it is until nothing older is
+/// left. If older rows may still arrive (rule P6), expired entries and
 /// tombstones are kept.
 #[must_use]
 pub fn droppable(

@@ -6,13 +6,13 @@ use super::presence::Presence;
 use super::profile::Profile;
 use super::retry::limit_of;
 use super::sent::{SentKind, SentRequests, SentTotals};
-use super::troubles::{Area, Troubles, Verb, explained};
+use super::troubles::{Area, Troubles, Verb, explained, log_failed_abort};
 use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::{Clock, Env};
 use crate::io::latency::Latency;
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
+use futures::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
@@ -540,19 +540,7 @@ impl Upload for CountingUpload {
         self.requests.noting(self.asked, self.upload.finish())
     }
 
-    /// A failed abort is logged here, since most callers report the error that made them abort.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        let log = |answer: &Result<()>| {
-            if let Err(error) = answer {
-                let kind = error.kind().name();
-                let advice = "parts of the upload may remain until a lifecycle rule aborts it";
-                log::warn!(
-                    target: "siltstone.store",
-                    "event=upload_abort_fails kind={kind} error={:?} advice={advice:?}",
-                    error.to_string()
-                );
-            }
-        };
-        self.upload.abort().inspect(log).boxed()
+        self.upload.abort().inspect_err(log_failed_abort).boxed()
     }
 }

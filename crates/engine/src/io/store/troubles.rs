@@ -55,6 +55,16 @@ impl Area {
     }
 }
 
+/// Logs that an upload could not be aborted. Callers report the error that made them abort.
+pub(super) fn log_failed_abort(error: &Error) {
+    let (kind, text) = (error.kind().name(), error.to_string());
+    let advice = "parts of the upload may remain until a lifecycle rule aborts it";
+    log::warn!(
+        target: TARGET,
+        "event=upload_abort_fails kind={kind} error={text:?} advice={advice:?}"
+    );
+}
+
 /// The troubles of one handle with its store.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {

@@ -194,8 +194,9 @@ pub(crate) struct Pressure {
     calm_below: AtomicUsize,
     /// Heard by those who wait: a stall may be over, or the handle has ended.
     pub(crate) relief: Notify,
-    /// The commit that last changed a table, as of the newest known manifest.
-    tables_since: AtomicU64,
+    /// Notified of every newer manifest. Ingest jobs wait for it: a compaction may make room for
+    /// them without relief, and leave L0 as high as it was.
+    pub(crate) newer: Notify,
     /// Heard by the task that watches: somebody is stopped, or the handle ends.
     pub(crate) watch: Notify,
     waited: [StallTime; 3],
@@ -217,7 +218,7 @@ impl Pressure {
             above: Mutex::default(),
             calm_below: AtomicUsize::new(limits.calm_below(&Load::default())),
             relief: Notify::new(),
-            tables_since: AtomicU64::new(0),
+            newer: Notify::new(),
             watch: Notify::new(),
             waited: Default::default(),
             slowed: AtomicU64::new(0),
@@ -253,12 +254,10 @@ impl Pressure {
             (before, now) => before.is_some() && now.is_none(),
         };
         let told = !cfg!(mutation = "stall_end_is_told_to_nobody");
-        // An ingest job waits for a compaction, which may end without a layer less in L0.
-        let tables = manifest.tables_since.0;
-        let changed = self.tables_since.swap(tables, Ordering::AcqRel) != tables;
-        if told && (l0 < l0_before || pending < pending_before || relieved || changed) {
+        if told && (l0 < l0_before || pending < pending_before || relieved) {
             self.relief.notify_waiters();
         }
+        self.newer.notify_waiters();
     }
 
     /// The figures, with so many bytes unflushed.

@@ -206,8 +206,8 @@ impl Append {
         let anywhere = self.change.as_ref().is_none_or(|change| !change.shows_in_newest_only());
         match (refusal, real) {
             (_, false) => self.find(listing),
-            // The change is in effect in a real record, whatever was appended later. A look needs
-            // the newest record of the listing.
+            // The change is in effect in a real record, also if others were appended later. A look
+            // needs the newest record of the listing.
             (None, true) if anywhere || newest => AppendPhase::Done(self.base.clone()),
             (None, true) => AppendPhase::Read(listing.newest),
             (Some(refusal), true) if newest => AppendPhase::Failed(refusal),

@@ -7,6 +7,7 @@
 
 use super::RemoteShared;
 use crate::io::store::Upload;
+use crate::io::store::troubles::log_failed_abort;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -146,11 +147,7 @@ impl RemoteUpload {
                 // Parts that were sent would remain, unreferenced, until a lifecycle rule aborts
                 // the upload.
                 if let Err(error) = parts.abort().await {
-                    let error = shared.explainer.explain(&error).to_string();
-                    log::warn!(
-                        target: "siltstone.store",
-                        "event=upload_abort_fails error={error:?}"
-                    );
+                    log_failed_abort(&shared.explainer.explain(&error));
                 }
             }
             settled
