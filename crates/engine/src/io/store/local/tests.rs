@@ -121,6 +121,14 @@ impl Files for Recorder {
         self.record_in("create", folder, OsStr::new(name))?;
         SystemFiles.create_new(folder, name)
     }
+    fn create_filled(&self, folder: &OpenFolder, name: &str, bytes: usize) -> io::Result<()> {
+        self.record_in("fill", folder, OsStr::new(name))?;
+        SystemFiles.create_filled(folder, name, bytes)
+    }
+    fn take_over(&self, folder: &Arc<OpenFolder>, from: &str, name: &str) -> io::Result<Staged> {
+        self.record_in("take", folder, OsStr::new(from))?;
+        SystemFiles.take_over(folder, from, name)
+    }
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
         self.record_staged("write", staged)?;
         SystemFiles.write(staged, bytes)
