@@ -23,7 +23,7 @@ const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"
 const LEFT: [(&str, usize); 9] = [
     ("CHANGELOG.md", 17),
     ("benches/", 17),
-    ("crates/engine/src/io/", 90),
+    ("crates/engine/src/io/", 14),
     ("crates/engine/src/repair/", 16),
     ("crates/engine/src/tables/", 22),
     ("crates/engine/src/verify/", 30),
