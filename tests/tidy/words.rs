@@ -20,12 +20,11 @@ const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"
 
 /// How many findings are left in folders that are not rewritten yet. A number only falls: lower it
 /// when the check asks for that. All other files have none.
-const LEFT: [(&str, usize); 9] = [
+const LEFT: [(&str, usize); 8] = [
     ("CHANGELOG.md", 17),
     ("benches/", 17),
     ("crates/engine/src/io/", 14),
     ("crates/engine/src/repair/", 16),
-    ("crates/engine/src/tables/", 22),
     ("crates/engine/src/verify/", 30),
     ("crates/manifest/", 124),
     ("rfcs/", 343),

@@ -34,7 +34,8 @@ pub(super) fn parallelism(host: &dyn Host) -> usize {
 /// largest input, or than the size from which tables are moved instead of merged, so that a table
 /// per range is worth its cost. For units of other processes: ranges of about `unit_bytes` each.
 ///
-/// # Errors Errors of the store; Corruption.
+/// # Errors
+/// Errors of the store; Corruption.
 pub(super) async fn ranges(
     host: &dyn Host,
     work: &Work,

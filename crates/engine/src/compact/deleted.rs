@@ -10,7 +10,8 @@ use siltstone_manifest::compaction::Facts;
 /// that is still read: what the others cover is hidden from all readers. Costs one request for each
 /// table with range deletes whose metadata is not in memory, and none if no table has any.
 ///
-/// # Errors Errors of the store; Corruption.
+/// # Errors
+/// Errors of the store; Corruption.
 pub(super) async fn with_deleted(
     host: &dyn Host,
     facts: &Facts,

@@ -64,7 +64,8 @@ pub(crate) trait Host: Send + Sync {
     fn parts(&self) -> HostParts<'_>;
     /// Checks that the compactor may go on. A compaction stops between two slices if not.
     ///
-    /// # Errors Closed; Fenced and other errors that ended the handle.
+    /// # Errors
+    /// Closed; Fenced and other errors that ended the handle.
     fn check_open(&self) -> Result<()>;
     /// What retention keeps in a job that starts now on `state`: the floor, and the sequence
     /// numbers at which readers read. `None` stands for every number from the floor on.

@@ -60,7 +60,8 @@ pub(super) enum JobEnd {
 impl JobEnd {
     /// The result for the caller that requested the job: a job without effect is a failure.
     ///
-    /// # Errors Why it was given up: Conflict.
+    /// # Errors
+    /// Why it was given up: Conflict.
     pub(super) fn committed(self) -> Result<()> {
         match self {
             JobEnd::Committed => Ok(()),
@@ -82,7 +83,8 @@ enum JobEvent {
 impl JobWork<'_> {
     /// Merges the rest of the job and commits it, or gives it up if the tree has changed.
     ///
-    /// # Errors Fenced; Closed; Corruption; errors of the store.
+    /// # Errors
+    /// Fenced; Closed; Corruption; errors of the store.
     pub(super) async fn work(&self) -> Result<JobEnd> {
         let started = self.job().await?;
         // Earlier runs of the job have counted their tables.

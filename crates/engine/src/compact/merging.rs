@@ -101,7 +101,8 @@ impl Merging {
     /// Adds range deletes to the table that ends here: if another table follows, all up to the last
     /// key, cut directly behind it; otherwise all that are left. Returns the end of the last range.
     ///
-    /// # Errors As [`TableBuilder::add_range_deletes`].
+    /// # Errors
+    /// As [`TableBuilder::add_range_deletes`].
     pub(super) fn end_table(
         &mut self,
         builder: &mut TableBuilder,
@@ -131,7 +132,8 @@ impl Merging {
     /// Advances to the first entry, or to the end. Called before the first table, so that no empty
     /// table is begun.
     ///
-    /// # Errors As [`Merging::slice`], except those of the store.
+    /// # Errors
+    /// As [`Merging::slice`], except those of the store.
     pub(super) fn place(&mut self) -> Result<Step> {
         if self.rows.stands() { Ok(Step::Ready) } else { self.rows.advance() }
     }
@@ -139,7 +141,8 @@ impl Merging {
     /// Runs until there is a reason to return. With an `upload` that accepts chunks immediately, it
     /// continues while `go_on` agrees; `go_on` gets the number of bytes written.
     ///
-    /// # Errors As [`Merging::chunk`], and those of the store.
+    /// # Errors
+    /// As [`Merging::chunk`], and those of the store.
     pub(super) fn slice(
         &mut self,
         builder: &mut TableBuilder,
@@ -164,7 +167,8 @@ impl Merging {
 
     /// Runs until there is a reason to return.
     ///
-    /// # Errors Corruption; errors of the merge operator. The merge is over then.
+    /// # Errors
+    /// Corruption; errors of the merge operator. The merge is over then.
     fn chunk(&mut self, builder: &mut TableBuilder) -> Result<MergeStop> {
         let Merging { rows, ends, full, prefix, chunks, ranges } = self;
         let mut chunk = None;

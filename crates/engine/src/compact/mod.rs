@@ -215,7 +215,8 @@ impl Compactor {
     /// taken over, this one stays stopped, unless it is embedded and the other has released the
     /// epoch. Jobs of the old epoch must end first: their error would otherwise end the new epoch.
     ///
-    /// # Errors Fenced; errors of the store.
+    /// # Errors
+    /// Fenced; errors of the store.
     async fn claimed(&self, host: &dyn Host) -> Result<Epoch> {
         let fenced = self.held.lock().fenced.clone();
         if let Some(fenced) = fenced {
@@ -297,9 +298,10 @@ fn fenced(by: Epoch) -> Error {
 /// half-done work. Jobs that an earlier process left come first. Returns `false` if there is
 /// nothing to gain.
 ///
-/// # Errors Conflict if the plan may not run, or if the tree has changed so that it no longer
-/// applies; Fenced once another compactor has taken over; Closed; Corruption; errors of the store.
-/// The next compactor continues after the recorded progress.
+/// # Errors
+/// Conflict if the plan may not run, or if the tree has changed so that it no longer applies;
+/// Fenced once another compactor has taken over; Closed; Corruption; errors of the store. The next
+/// compactor continues after the recorded progress.
 pub(crate) async fn compact(host: Arc<dyn Host>, wanted: CompactionRequest) -> Result<bool> {
     let (answer, answered) = futures::channel::oneshot::channel();
     let spawn = Arc::clone(&host.env().spawn);

@@ -20,7 +20,8 @@ const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
 /// Opens the merge over the rest of the range. Reads metadata of the inputs without adding it to
 /// the caches, but uses what they have.
 ///
-/// # Errors Errors of the store; Corruption.
+/// # Errors
+/// Errors of the store; Corruption.
 pub(super) async fn open(
     host: &dyn Host,
     job: &Job,

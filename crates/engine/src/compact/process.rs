@@ -121,8 +121,9 @@ impl CompactorProcess {
     /// Finds the database without writing anything. `listener` is called for every event, on any
     /// thread, and must not block.
     ///
-    /// # Errors NotFound if there is no database; Invalid for invalid options or an unsuitable
-    /// merge operator; Denied, Unavailable, Timeout, Corruption, Unsupported.
+    /// # Errors
+    /// NotFound if there is no database; Invalid for invalid options or an unsuitable merge
+    /// operator; Denied, Unavailable, Timeout, Corruption, Unsupported.
     pub async fn open(
         env: Env,
         how: CompactorOptions,
@@ -168,9 +169,10 @@ impl CompactorProcess {
     /// Compacts as the scheduler decides, until [`CompactorProcess::stop`]. The next compactor
     /// continues after the recorded progress.
     ///
-    /// # Errors Fenced once another compactor has taken over; NotFound if the database was
-    /// destroyed; Denied, or Timeout after `deadline`, if the store accepts nothing from the
-    /// beginning. Later errors are reported as events and retried.
+    /// # Errors
+    /// Fenced once another compactor has taken over; NotFound if the database was destroyed;
+    /// Denied, or Timeout after `deadline`, if the store accepts nothing from the beginning. Later
+    /// errors are reported as events and retried.
     pub fn run(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
@@ -186,7 +188,8 @@ impl CompactorProcess {
     /// this one stopped continues after its next flush. Returns `false` if there is nothing to
     /// gain.
     ///
-    /// # Errors As [`crate::Database::compact`].
+    /// # Errors
+    /// As [`crate::Database::compact`].
     pub fn compact(&self) -> BoxFuture<'_, Result<bool>> {
         async move { self.carry_out(CompactionRequest::Major).await }.boxed()
     }
@@ -201,7 +204,8 @@ impl CompactorProcess {
 
     /// Carries out a plan of the caller, as [`crate::Database::submit`], and releases the epoch.
     ///
-    /// # Errors As [`crate::Database::submit`].
+    /// # Errors
+    /// As [`crate::Database::submit`].
     pub fn submit<'a>(&'a self, plan: &'a str) -> BoxFuture<'a, Result<bool>> {
         async move { self.carry_out(CompactionRequest::Plan(plan.parse()?)).await }.boxed()
     }
@@ -215,9 +219,10 @@ impl CompactorProcess {
     /// Merges ranges of jobs that a compactor elsewhere has started, until
     /// [`CompactorProcess::stop`].
     ///
-    /// # Errors NotFound if the database was destroyed; Unsupported for a record that this version
-    /// cannot read; Denied, or Timeout after `deadline`, if the store accepts nothing of the first
-    /// range. Later errors are reported as events and retried.
+    /// # Errors
+    /// NotFound if the database was destroyed; Unsupported for a record that this version cannot
+    /// read; Denied, or Timeout after `deadline`, if the store accepts nothing of the first range.
+    /// Later errors are reported as events and retried.
     pub fn work(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
@@ -261,8 +266,9 @@ impl Process {
 
     /// Looks for a newer manifest. Returns whether there was one.
     ///
-    /// # Errors Errors of the store; NotFound if the database was destroyed; Invalid if the
-    /// database now has a merge operator that this process lacks.
+    /// # Errors
+    /// Errors of the store; NotFound if the database was destroyed; Invalid if the database now has
+    /// a merge operator that this process lacks.
     pub(super) async fn look(&self) -> Result<bool> {
         let thorough = {
             let mut pace = self.pace.lock();

@@ -124,8 +124,9 @@ impl RangeWorker {
     /// Merges the rest of `range` into tables of the unit's folder. Each table has a name that no
     /// other worker uses (rule U1). Returns all of them in key order, once they are durable.
     ///
-    /// # Errors Errors of the store; Corruption; Closed once the process is stopped. Uploaded
-    /// tables are garbage then.
+    /// # Errors
+    /// Errors of the store; Corruption; Closed once the process is stopped. Uploaded tables are
+    /// garbage then.
     pub(super) async fn make(
         &self,
         job: &Job,
@@ -166,8 +167,9 @@ impl RangeWorker {
     /// unless it is claimed already. The task is separate because a range that holds the turn of
     /// the record must make progress even if its job waits for something else.
     ///
-    /// # Errors Errors of the store; Corruption; Closed once the handle closes; Fenced. The next
-    /// worker continues after the recorded progress.
+    /// # Errors
+    /// Errors of the store; Corruption; Closed once the handle closes; Fenced. The next worker
+    /// continues after the recorded progress.
     pub(super) async fn work(
         self,
         layers: Layers,
@@ -485,7 +487,8 @@ impl RangeWorker {
 /// Runs work on a range as a separate task. The caller may wait for something else first, even for
 /// the turn that the work holds.
 ///
-/// # Errors Errors of `work`; Internal if it panics.
+/// # Errors
+/// Errors of `work`; Internal if it panics.
 pub(super) async fn apart<T: Send + 'static>(
     spawn: &dyn Spawn,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -44,7 +44,8 @@ impl Chain {
         DrainWaiter(&self.leaving)
     }
 
-    /// # Errors Closed if a caller waits for the end of all jobs.
+    /// # Errors
+    /// Closed if a caller waits for the end of all jobs.
     fn check_patience(&self) -> Result<()> {
         if self.leaving.load(Ordering::Relaxed) > 0 { Err(closed()) } else { Ok(()) }
     }
@@ -56,7 +57,8 @@ impl Chain {
 
     /// As [`Chain::known`], but looks for the record if none is known.
     ///
-    /// # Errors Errors of the store; Corruption and Unsupported for a record that was read.
+    /// # Errors
+    /// Errors of the store; Corruption and Unsupported for a record that was read.
     pub(super) async fn newest(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
         if let Some(known) = self.known() {
             return Ok(known);
@@ -67,7 +69,8 @@ impl Chain {
 
     /// Looks for changes of other processes. Costs one read if there are none.
     ///
-    /// # Errors As [`Chain::newest`].
+    /// # Errors
+    /// As [`Chain::newest`].
     pub(super) async fn look(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
         let mut turn = self.turn.lock().await;
         turn.looks += 1;
@@ -84,7 +87,8 @@ impl Chain {
 
     /// As [`Chain::look`], with a listing.
     ///
-    /// # Errors As [`Chain::newest`].
+    /// # Errors
+    /// As [`Chain::newest`].
     pub(super) async fn list(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
         let mut turn = self.turn.lock().await;
         turn.looks = 0;
@@ -94,8 +98,9 @@ impl Chain {
 
     /// Appends `change` to the chain.
     ///
-    /// # Errors Errors of the store; Corruption and Unsupported for a record that was read: the
-    /// outcome is unknown then. The inner result tells why the change is refused.
+    /// # Errors
+    /// Errors of the store; Corruption and Unsupported for a record that was read: the outcome is
+    /// unknown then. The inner result tells why the change is refused.
     pub(super) async fn append(
         &self,
         manifests: &ManifestClient,
@@ -114,7 +119,8 @@ impl Chain {
 
     /// A job of the newest record.
     ///
-    /// # Errors As [`Chain::newest`].
+    /// # Errors
+    /// As [`Chain::newest`].
     pub(super) async fn job(&self, manifests: &ManifestClient, id: JobId) -> Result<Option<Job>> {
         Ok(self.newest(manifests).await?.job(id).cloned())
     }

@@ -19,9 +19,9 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs until its process stops it or, in its own process, another compactor has taken over.
 ///
-/// # Errors In its own process: Fenced, NotFound, Invalid, Unsupported; and errors of a store that
-/// accepts nothing from the beginning, after the deadline, or immediately if a permission is
-/// missing.
+/// # Errors
+/// In its own process: Fenced, NotFound, Invalid, Unsupported; and errors of a store that accepts
+/// nothing from the beginning, after the deadline, or immediately if a permission is missing.
 pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
     let mut trial = StartupTrial::default();

@@ -68,8 +68,8 @@ impl Sender {
 
     /// Hands over a chunk. Waits while too many are on their way.
     ///
-    /// # Errors Errors of the store; Closed if the upload has failed: [`Sender::give_up`] returns
-    /// why.
+    /// # Errors
+    /// Errors of the store; Closed if the upload has failed: [`Sender::give_up`] returns why.
     pub(super) async fn send(&mut self, chunk: Bytes) -> Result<()> {
         match &mut self.way {
             UploadRoute::Beside { chunks, .. } => {
@@ -97,7 +97,8 @@ impl Sender {
     /// Gives up the table. The sent bytes are freed, as far as the store allows, before this
     /// returns.
     ///
-    /// # Errors Why the upload had failed before.
+    /// # Errors
+    /// Why the upload had failed before.
     pub(super) async fn give_up(self) -> Result<()> {
         match self.way {
             UploadRoute::Beside { chunks, sent } => {
@@ -136,7 +137,8 @@ impl UploadResult {
     /// Waits for the end of the upload. The object is durable if this succeeds and all chunks were
     /// sent.
     ///
-    /// # Errors Errors of the store.
+    /// # Errors
+    /// Errors of the store.
     pub(super) async fn done(self) -> Result<()> {
         let gone = || Error::internal("an upload of a compaction was dropped before its end");
         self.0.await.unwrap_or_else(|_| Err(gone()))

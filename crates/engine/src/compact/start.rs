@@ -26,7 +26,8 @@ pub(super) struct DuePlans {
 impl DuePlans {
     /// Plans next to the jobs of `record`.
     ///
-    /// # Errors Invalid for invalid scheduler options.
+    /// # Errors
+    /// Invalid for invalid scheduler options.
     pub(super) fn of(
         host: &dyn Host,
         wanted: &CompactionRequest,
@@ -81,7 +82,8 @@ impl<'h> Starter<'h> {
 
     /// Starts `plan`, one of `wishes`, next to the plans that were started before it.
     ///
-    /// # Errors Conflict for a plan that may not run; Fenced; Corruption; errors of the store.
+    /// # Errors
+    /// Conflict for a plan that may not run; Fenced; Corruption; errors of the store.
     pub(super) async fn start(&self, wishes: &mut DuePlans, plan: &Plan) -> Result<PlanStart> {
         match self.begin(wishes, plan).await {
             Err(error)
@@ -98,7 +100,8 @@ impl<'h> Starter<'h> {
 
     /// Starts the most urgent plan of the request, as of now.
     ///
-    /// # Errors As [`Starter::start`]; Invalid for invalid scheduler options.
+    /// # Errors
+    /// As [`Starter::start`]; Invalid for invalid scheduler options.
     pub(super) async fn first_of(&self, wanted: &CompactionRequest) -> Result<PlanStart> {
         loop {
             let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
@@ -186,7 +189,8 @@ impl<'h> Starter<'h> {
 
     /// The record of jobs, taken over from an earlier compactor if necessary.
     ///
-    /// # Errors Fenced; errors of the store.
+    /// # Errors
+    /// Fenced; errors of the store.
     pub(super) async fn take_over(&self) -> Result<Arc<Compactions>> {
         let (chain, manifests) = (&self.host.compactor().chain, self.host.manifests());
         let record = chain.newest(manifests).await?;
@@ -205,7 +209,8 @@ pub(super) fn retire(record: &Compactions, state: &Manifest) -> Vec<JobId> {
 
 /// Commits the end of a job.
 ///
-/// # Errors Errors of the store. The inner result tells why it is refused.
+/// # Errors
+/// Errors of the store. The inner result tells why it is refused.
 pub(super) async fn commit(host: &dyn Host, edit: FinishCompaction) -> Result<Result<(), Refusal>> {
     let committed = host.manifests().try_commit(Edit::FinishCompaction(edit)).await?;
     Ok(committed.map(|_| ()))

@@ -57,7 +57,8 @@ impl UnitResult {
 
     /// Encodes the tables for transport; `None` if the unit is no longer needed.
     ///
-    /// # Errors Invalid if there are too many tables.
+    /// # Errors
+    /// Invalid if there are too many tables.
     pub fn to_bytes(&self) -> Result<Option<Bytes>> {
         let bytes = self.finished.as_ref().map(|unit| unit.to_bytes(self.job, self.database));
         bytes.transpose()
@@ -65,8 +66,8 @@ impl UnitResult {
 
     /// Decodes the result of `unit` from the bytes of [`UnitResult::to_bytes`].
     ///
-    /// # Errors Corruption; Unsupported if a newer version wrote it; Invalid if it belongs to
-    /// another job.
+    /// # Errors
+    /// Corruption; Unsupported if a newer version wrote it; Invalid if it belongs to another job.
     pub fn from_bytes(unit: &CompactionUnit, bytes: Option<&[u8]>) -> Result<UnitResult> {
         let tables = bytes.map(|bytes| FinishedUnit::tables_of(bytes, unit.job)).transpose()?;
         Ok(UnitResult::of(unit, DatabaseId::NONE, tables))
@@ -87,9 +88,10 @@ impl CompactorProcess {
     /// Merges a unit of a plan, which any process may have made. A unit that runs twice uploads
     /// twice, and the plan records one of the two results.
     ///
-    /// # Errors Denied, Unavailable, Timeout, Corruption; Unsupported for a job that a newer
-    /// version has begun; Closed once the process is stopped. The collector deletes uploads that
-    /// are not recorded.
+    /// # Errors
+    /// Denied, Unavailable, Timeout, Corruption; Unsupported for a job that a newer version has
+    /// begun; Closed once the process is stopped. The collector deletes uploads that are not
+    /// recorded.
     pub fn run_unit<'a>(&'a self, unit: &'a CompactionUnit) -> BoxFuture<'a, Result<UnitResult>> {
         async move {
             let made = make(&self.process, unit).await;

@@ -77,7 +77,8 @@ impl CompactorProcess {
     /// immediately; a larger one becomes the plan. This process has the compactor's epoch until
     /// [`CompactionPlan::close`].
     ///
-    /// # Errors As [`CompactorProcess::compact`].
+    /// # Errors
+    /// As [`CompactorProcess::compact`].
     pub fn plan(&self, unit_bytes: u64) -> BoxFuture<'_, Result<CompactionPlan>> {
         async move {
             let (answer, answered) = oneshot::channel();
@@ -321,7 +322,8 @@ impl CompactionPlan {
     /// The units that are left to merge, by the record as this process knows it. Empty once the
     /// plan is carried out, or if there is nothing to gain.
     ///
-    /// # Errors Errors of the store.
+    /// # Errors
+    /// Errors of the store.
     pub fn units(&self) -> BoxFuture<'_, Result<Vec<CompactionUnit>>> {
         async move {
             let Some(work) = &self.work else { return Ok(Vec::new()) };
@@ -352,7 +354,8 @@ impl CompactionPlan {
     /// Records results of units, in any order and any number of times. The last one commits the
     /// compaction. Returns whether it is committed. Results that are not needed are ignored.
     ///
-    /// # Errors Fenced: another compactor has taken over and continues after the recorded progress.
+    /// # Errors
+    /// Fenced: another compactor has taken over and continues after the recorded progress.
     /// Conflict: a restore has changed the database, and the plan ends without effect. Timeout:
     /// nothing was recorded for ten times `worker_timeout`, and the plan rests; plan again, and
     /// pass the results to that plan. Closed, and errors of the store: try again.

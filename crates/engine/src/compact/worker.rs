@@ -24,8 +24,9 @@ type WorkerRanges = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<
 
 /// Runs until the process is stopped.
 ///
-/// # Errors NotFound if the database was destroyed; Unsupported; errors of a store that accepts
-/// nothing from the beginning, after the deadline, or immediately if a permission is missing.
+/// # Errors
+/// NotFound if the database was destroyed; Unsupported; errors of a store that accepts nothing from
+/// the beginning, after the deadline, or immediately if a permission is missing.
 pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut working = WorkerRanges::new();

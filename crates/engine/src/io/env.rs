@@ -74,7 +74,8 @@ impl Effects {
     /// Runs `work` on a blocking thread and waits for its result. `work` runs to its end even if
     /// the future is dropped.
     ///
-    /// # Errors Internal if `work` panicked, or if the runtime ended before it began.
+    /// # Errors
+    /// Internal if `work` panicked, or if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -149,7 +150,8 @@ impl Env {
 
     /// Runs `work` on a blocking thread and waits for its result.
     ///
-    /// # Errors Internal if `work` panicked, or if the runtime ended before it began.
+    /// # Errors
+    /// Internal if `work` panicked, or if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -160,7 +162,8 @@ impl Env {
 
     /// The output of `work`, or Timeout after `limit`. The work is dropped then.
     ///
-    /// # Errors Errors of `work`; Timeout.
+    /// # Errors
+    /// Errors of `work`; Timeout.
     pub async fn deadline<T>(
         &self,
         limit: Duration,

@@ -32,7 +32,8 @@ pub(crate) fn closed() -> Error {
 
 /// The output of `work`.
 ///
-/// # Errors Internal if it panics, with the message of the panic.
+/// # Errors
+/// Internal if it panics, with the message of the panic.
 pub(crate) async fn caught<T>(name: &'static str, work: impl Future<Output = T>) -> Result<T> {
     let ended = AssertUnwindSafe(work).catch_unwind().await;
     ended.map_err(|panic| panicked(name, &*panic))
@@ -40,7 +41,8 @@ pub(crate) async fn caught<T>(name: &'static str, work: impl Future<Output = T>)
 
 /// As [`caught`], for synchronous work.
 ///
-/// # Errors As [`caught`].
+/// # Errors
+/// As [`caught`].
 pub(crate) fn caught_now<T>(name: &'static str, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panicked(name, &*panic))
 }

@@ -54,7 +54,8 @@ impl BehindKeys {
     /// Checks that no job that came behind since `read` touches `footprint`. `read` and `now` are
     /// the behind-counts of the tables that the transaction read and of the current tables.
     ///
-    /// # Errors Conflict, with the key.
+    /// # Errors
+    /// Conflict, with the key.
     fn check(&self, read: Option<u64>, now: Option<u64>, footprint: &Footprint) -> Result<()> {
         let Some(read) = read.filter(|_| read != now) else { return Ok(()) };
         let jobs = self.0.lock();
@@ -128,7 +129,8 @@ impl Writer {
     /// Checks that no job that came behind since the tables `read` were read touches `footprint`.
     /// Called under the commit lock.
     ///
-    /// # Errors Conflict, with the key.
+    /// # Errors
+    /// Conflict, with the key.
     pub(super) fn check_behind(&self, read: &Levels, footprint: &Footprint) -> Result<()> {
         self.came_behind.check(read.behind, self.tree().below().behind, footprint)
     }

@@ -94,12 +94,12 @@ impl Commit {
     /// `None` waits for up to the deadline of the handle. Cancelling the wait does not cancel the
     /// write.
     ///
-    /// # Errors Timeout: the write continues and may still become durable; the last refusal of the
-    /// store is the cause. Fenced, Closed, and Internal if a task of the handle died: the write
-    /// will not be acknowledged, though a newer writer may have recovered it. Denied: the store
-    /// refuses the credentials; the write stays queued and is retried. Invalid, NotFound,
-    /// Unsupported, Corruption, Internal: the store refuses the write for good, and the handle has
-    /// ended.
+    /// # Errors
+    /// Timeout: the write continues and may still become durable; the last refusal of the store is
+    /// the cause. Fenced, Closed, and Internal if a task of the handle died: the write will not be
+    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
+    /// credentials; the write stays queued and is retried. Invalid, NotFound, Unsupported,
+    /// Corruption, Internal: the store refuses the write for good, and the handle has ended.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
         if self.awaiting.durability.want(self.seq) {

@@ -246,10 +246,11 @@ impl Flusher {
 
     /// Plans a table for each frozen memtable without a plan, as far as reserved names suffice.
     ///
-    /// # Errors Fenced if the newest known manifest belongs to a newer writer, because its reserved
-    /// names are that writer's. *The run that breaks without it:* this writer learns of its
-    /// successor's claim. Before the handle ends, the next flush uploads under a name that the
-    /// successor uploads under too.
+    /// # Errors
+    /// Fenced if the newest known manifest belongs to a newer writer, because its reserved names
+    /// are that writer's. *The run that breaks without it:* this writer learns of its successor's
+    /// claim. Before the handle ends, the next flush uploads under a name that the successor
+    /// uploads under too.
     fn plan(&mut self) -> Result<()> {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();

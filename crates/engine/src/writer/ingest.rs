@@ -112,7 +112,8 @@ fn next_asked(
 impl Writer {
     /// Adopts a job, or refuses it with a reason.
     ///
-    /// # Errors An error that may pass: the request stays pending. Any other error ends the handle.
+    /// # Errors
+    /// An error that may pass: the request stays pending. Any other error ends the handle.
     async fn adopt(self: &Arc<Self>, asked: &PendingIngest) -> Result<()> {
         let closed = match self.brought(asked).await? {
             Ok(closed) => closed,
@@ -297,8 +298,9 @@ impl Writer {
 
     /// Requests a job and waits until it is adopted. The job is visible then, and durable later.
     ///
-    /// # Errors Conflict if the request cannot be accepted; Invalid, with the reason, if the writer
-    /// refuses the job; Fenced, Closed; errors of the store.
+    /// # Errors
+    /// Conflict if the request cannot be accepted; Invalid, with the reason, if the writer refuses
+    /// the job; Fenced, Closed; errors of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
         let mut job = request.job;
         // The job that is awaited, this one or an earlier one of the same version, has this

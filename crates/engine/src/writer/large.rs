@@ -114,8 +114,9 @@ impl Writer {
 
     /// Accepts a batch for which [`Writer::skips_memtable`] holds, once it is uploaded.
     ///
-    /// # Errors Invalid if the batch exceeds `max_batch_bytes`. The future returns Timeout, Fenced,
-    /// Closed and errors of the store; nothing was written then.
+    /// # Errors
+    /// Invalid if the batch exceeds `max_batch_bytes`. The future returns Timeout, Fenced, Closed
+    /// and errors of the store; nothing was written then.
     pub(crate) fn accept_large(self: &Arc<Self>, batch: &Batch) -> Result<LargeWrite> {
         self.check_size(batch.as_bytes())?;
         let bytes: Arc<[u8]> = Arc::from(batch.as_bytes());

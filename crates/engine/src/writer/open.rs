@@ -320,7 +320,8 @@ impl<'a> Opening<'a> {
     /// Runs the machine to its end. Returns the recovered state and the WAL objects that the walk
     /// met.
     ///
-    /// # Errors Why the writer cannot begin; errors of the store.
+    /// # Errors
+    /// Why the writer cannot begin; errors of the store.
     pub(crate) async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
         loop {
             match self.machine.action() {

@@ -280,7 +280,8 @@ impl WalTask {
     /// Handles an error of the store for `id`. A refused credential is reported to waiting callers.
     /// Retrying does not cure it, but the objects stay queued in case the credential is repaired.
     ///
-    /// # Errors A permanent refusal, which ends the handle.
+    /// # Errors
+    /// A permanent refusal, which ends the handle.
     fn heard(&self, id: WalId, error: &Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Denied => self.writer.durability.trouble(error.clone()),
@@ -296,7 +297,8 @@ impl WalTask {
     /// Translates the result of an attempt for the protocol. An object that cannot be decoded
     /// counts as Unknown and is requested again.
     ///
-    /// # Errors A permanent refusal; Corruption if the object under this name stays unreadable.
+    /// # Errors
+    /// A permanent refusal; Corruption if the object under this name stays unreadable.
     fn outcome(&mut self, id: WalId, created: Created) -> Result<PutOutcome<WalSeen>> {
         let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
         if let Some(error) = created.error.filter(|_| !settled) {

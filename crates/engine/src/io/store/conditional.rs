@@ -88,8 +88,9 @@ fn false_conflict() -> Error {
 /// created just now, a second time. `bytes` equal the first ones except for `attempt`. If the store
 /// accepts them, nothing is lost, because they say the same.
 ///
-/// # Errors Unsupported for a store that ignores the condition: two writers would overwrite each
-/// other's log.
+/// # Errors
+/// Unsupported for a store that ignores the condition: two writers would overwrite each other's
+/// log.
 pub(crate) async fn prove(
     env: &Env,
     name: ObjectName,

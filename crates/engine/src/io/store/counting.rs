@@ -148,7 +148,8 @@ impl Requests {
     /// ([`limit_of`]). A store that does not answer thus ends a call by its deadline, while a long
     /// log still arrives over a slow link. The cause is the store's last refusal meanwhile.
     ///
-    /// # Errors Errors of `work`; Timeout.
+    /// # Errors
+    /// Errors of `work`; Timeout.
     pub(crate) async fn within<T>(
         &self,
         env: &Env,
@@ -266,7 +267,8 @@ pub fn count(env: Env) -> (Env, Arc<Requests>) {
 
 /// Runs one call on the store of `env`, with the time limit of [`Requests::within`].
 ///
-/// # Errors Errors of `work`; Timeout.
+/// # Errors
+/// Errors of `work`; Timeout.
 pub(crate) async fn within<T, W: Future<Output = Result<T>>>(
     env: &Env,
     limit: Duration,

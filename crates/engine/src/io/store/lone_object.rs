@@ -32,7 +32,8 @@ pub struct LoneObject {
 impl LoneObject {
     /// The file at `path`. A relative path is resolved against the current working directory once.
     ///
-    /// # Errors Invalid for an empty path, or if there is no working directory.
+    /// # Errors
+    /// Invalid for an empty path, or if there is no working directory.
     pub fn file(path: &Path, effects: &Effects) -> Result<LoneObject> {
         Ok(LoneObject { store: Arc::new(LoneFile::new(path, effects.clone())?) })
     }
@@ -77,7 +78,8 @@ impl LoneObject {
 
     /// Length in bytes; `None` if the object does not exist.
     ///
-    /// # Errors Unavailable, Denied, as the store reports.
+    /// # Errors
+    /// Unavailable, Denied, as the store reports.
     pub async fn bytes(&self) -> Result<Option<u64>> {
         Ok(self.store.list(prefix::COMPACTED, None).await?.first().map(|object| object.bytes))
     }
@@ -85,7 +87,8 @@ impl LoneObject {
     /// Begins to write the object. An existing object stays until the upload is finished, and is
     /// then replaced as a whole.
     ///
-    /// # Errors Denied, NotFound for a missing folder, Unavailable.
+    /// # Errors
+    /// Denied, NotFound for a missing folder, Unavailable.
     pub async fn upload(&self) -> Result<Box<dyn Upload>> {
         self.store.upload(NAME).await
     }

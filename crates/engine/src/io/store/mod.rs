@@ -172,14 +172,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// manifest may come from anywhere, so the store decides: it allows places of its own kind and
     /// bucket, and those in its options.
     ///
-    /// # Errors Unsupported for every other place.
+    /// # Errors
+    /// Unsupported for every other place.
     fn follows(&self, location: &str) -> Result<()> {
         Err(not_followed(self.location(), location))
     }
 
     /// The store of another database at `location`, with the same clients.
     ///
-    /// # Errors As [`Store::follows`].
+    /// # Errors
+    /// As [`Store::follows`].
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         Err(not_followed(self.location(), location))
     }
@@ -194,7 +196,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Checks, before the first create of a handle, that the store honours the condition of
     /// creates. Stores that decide by themselves need no proof.
     ///
-    /// # Errors Unsupported for a store that ignores the condition; errors of the store.
+    /// # Errors
+    /// Unsupported for a store that ignores the condition; errors of the store.
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(ready(Ok(())))
     }
@@ -269,7 +272,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `take_over` it ends the presence of an earlier writer. Stores that cannot know admit every
     /// writer.
     ///
-    /// # Errors Conflict, with its identity, while another writer is known to be alive; not with
+    /// # Errors
+    /// Conflict, with its identity, while another writer is known to be alive; not with
     /// `take_over`.
     fn occupy(&self, _: DatabaseId, _take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         ready(Ok(Presence::unknown())).boxed()
@@ -280,8 +284,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub(crate) fn not_followed(here: Option<String>, location: &str) -> Error {
     Error::unsupported(
         "tables of a clone lie at a place that is not followed from here: a clone and its parents \
-         must lie in one bucket, in folders of one machine, or in the memory of one process, unless \
-         the store option `clone_parents` names other places, as in \
+         must lie in one bucket, in folders of one machine, or in the memory of one process, \
+         unless the store option `clone_parents` names other places, as in \
          clone_parents=s3://bucket/path",
     )
     .with("ancestor", location)

@@ -17,7 +17,8 @@ const EXPIRES_AT: &str = "expires_at";
 pub trait OptionsSource: Send + Sync {
     /// The current options. May block.
     ///
-    /// # Errors Errors of the function.
+    /// # Errors
+    /// Errors of the function.
     fn store_options(&self) -> Result<StoreOptions>;
 }
 
@@ -80,7 +81,8 @@ impl StoreOptions {
 
     /// When the options expire; `None` if they do not say.
     ///
-    /// # Errors Invalid if the value is not a number of seconds.
+    /// # Errors
+    /// Invalid if the value is not a number of seconds.
     pub(super) fn expires_at(&self) -> Result<Option<UnixMillis>> {
         let Some(text) = self.values.get(EXPIRES_AT) else { return Ok(None) };
         let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite());

@@ -41,7 +41,8 @@ struct Occupied {
 impl Occupancy {
     /// Holds `presence` until the end.
     ///
-    /// # Errors Closed if the end has come.
+    /// # Errors
+    /// Closed if the end has come.
     pub(crate) fn begin(&self, presence: Presence) -> Result<()> {
         let mut occupied = self.0.lock();
         if occupied.has_ended {
@@ -119,7 +120,8 @@ struct SeatHolder {
 impl WriterSeat {
     /// Takes the seat. With `take_over`, also from another holder.
     ///
-    /// # Errors Conflict while another handle of this process has the seat.
+    /// # Errors
+    /// Conflict while another handle of this process has the seat.
     pub(super) fn take(&self, take_over: bool) -> Result<Presence> {
         let sitter = SeatHolder { process: std::process::id(), handle: Arc::default() };
         let mut seat = self.0.lock();

@@ -18,7 +18,8 @@ impl Group {
     /// The bytes of one member, a slice of `fetched`, the bytes of [`Group::range`], without a
     /// copy.
     ///
-    /// # Errors Corruption if `fetched` is too short.
+    /// # Errors
+    /// Corruption if `fetched` is too short.
     pub fn slice(&self, fetched: &Bytes, member: &Range<u64>) -> Result<Bytes> {
         let start = member.start.checked_sub(self.range.start);
         let end = member.end.checked_sub(self.range.start);

@@ -75,7 +75,8 @@ impl Reach {
     /// Returns the places of the option, or else of the variable, and all other options. `None` if
     /// no place is allowed.
     ///
-    /// # Errors Invalid for a text that is not a place.
+    /// # Errors
+    /// Invalid for a text that is not a place.
     pub(super) fn read(
         options: &StoreOptions,
         environment: &[(String, String)],

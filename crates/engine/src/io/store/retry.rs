@@ -30,8 +30,9 @@ pub fn limit_of(limit: Duration, bytes: u64) -> Duration {
 /// Repeats `attempt` while it fails with a transient kind ([`ErrorKind::is_transient`]), for
 /// `limit` in all, including the running attempt.
 ///
-/// # Errors An error of another kind, immediately. Timeout once `limit` has passed, caused by the
-/// last failure if there was one.
+/// # Errors
+/// An error of another kind, immediately. Timeout once `limit` has passed, caused by the last
+/// failure if there was one.
 pub async fn with_retries<T, F: Future<Output = Result<T>>>(
     env: &Env,
     limit: Duration,
@@ -45,7 +46,8 @@ pub async fn with_retries<T, F: Future<Output = Result<T>>>(
 /// time, the object may be large: `length` is requested in parallel, and its result extends the
 /// limit ([`limit_of`]). A store that does not answer at all causes a timeout as before.
 ///
-/// # Errors As [`with_retries`].
+/// # Errors
+/// As [`with_retries`].
 pub async fn read_whole<T, F: Future<Output = Result<T>>>(
     env: &Env,
     limit: Duration,

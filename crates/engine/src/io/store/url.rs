@@ -35,8 +35,9 @@ use std::sync::Arc;
 /// provider is that of the URL, or if the URL's store takes no options; all others with the
 /// environment.
 ///
-/// # Errors Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or
-/// rejected options, by name; Unsupported for options of parts that are not built.
+/// # Errors
+/// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
+/// options, by name; Unsupported for options of parts that are not built.
 pub fn parse(
     url: &str,
     options: &StoreOptions,
@@ -69,7 +70,8 @@ pub fn parse(
 /// The URL by which another process finds the store of `url`: paths are absolute, and scheme
 /// aliases are resolved.
 ///
-/// # Errors As [`parse`].
+/// # Errors
+/// As [`parse`].
 pub fn location(url: &str) -> Result<String> {
     match place(url, &StoreOptions::default())? {
         StorePlace::Local(path) => absolute_folder(&path).and_then(|path| {
@@ -86,7 +88,8 @@ pub fn location(url: &str) -> Result<String> {
 /// The object of `url`, outside of any database: the path of a file, or a URL as for [`parse`]
 /// whose path is that of the object. Makes no request.
 ///
-/// # Errors As [`parse`]; Invalid for a URL with a bucket and without an object.
+/// # Errors
+/// As [`parse`]; Invalid for a URL with a bucket and without an object.
 pub fn parse_object(
     url: &str,
     options: &StoreOptions,

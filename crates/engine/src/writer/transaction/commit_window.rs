@@ -196,7 +196,8 @@ impl CommitWindow {
     /// The commits above `seq`, to be checked outside of the lock; `None` if they are few enough
     /// for [`CommitWindow::check`].
     ///
-    /// # Errors Conflict if some of them were dropped from the window.
+    /// # Errors
+    /// Conflict if some of them were dropped from the window.
     pub(crate) fn above(&self, seq: Seq) -> Result<Option<WindowStretch>> {
         self.remembers(seq)?;
         if self.is_little_above(seq) {
@@ -211,7 +212,8 @@ impl CommitWindow {
 
     /// Checks that no commit above `seq` touched the footprint.
     ///
-    /// # Errors Conflict, with the key; also if some of the commits were dropped from the window.
+    /// # Errors
+    /// Conflict, with the key; also if some of the commits were dropped from the window.
     pub(crate) fn check(&self, seq: Seq, footprint: &Footprint) -> Result<()> {
         self.remembers(seq)?;
         let first = self.closed.partition_point(|chunk| chunk.last() <= Some(seq));

@@ -89,7 +89,8 @@ impl Footprint {
 
     /// The footprint of the writes of a batch.
     ///
-    /// # Errors None in practice: a batch decodes to the operations that were added.
+    /// # Errors
+    /// None in practice: a batch decodes to the operations that were added.
     pub(crate) fn of_writes(batch: &Batch) -> Result<Footprint> {
         let (mut keys, mut ranges) = (Keys::default(), Vec::new());
         for one in touched(batch.as_bytes()) {

@@ -88,7 +88,8 @@ impl Drop for Registration {
 impl Writer {
     /// Runs `take` at the newest accepted number and registers that number with the window.
     ///
-    /// # Errors Why the handle has ended.
+    /// # Errors
+    /// Why the handle has ended.
     fn register<T>(
         self: &Arc<Self>,
         take: impl FnOnce(&Arc<Writer>) -> T,
@@ -158,8 +159,8 @@ impl Transaction {
 
     /// The value of `key`: the transaction's own write, or the value at its beginning.
     ///
-    /// # Errors Closed if the transaction has ended; Invalid for an invalid key; those of the
-    /// awaited part.
+    /// # Errors
+    /// Closed if the transaction has ended; Invalid for an invalid key; those of the awaited part.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         check_key(key)?;
         let pin = self.with(|open| {
@@ -195,7 +196,8 @@ impl Transaction {
     /// Approximate size of a range, computed from metadata alone, as of the beginning of the
     /// transaction and without its own writes. The commit does not depend on this estimate.
     ///
-    /// # Errors Closed if the transaction has ended; those of the awaited part.
+    /// # Errors
+    /// Closed if the transaction has ended; those of the awaited part.
     pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
         let pin = self.with(|open| Ok(open.base.pin().clone()))?;
         Ok(read::approximate_size(&self.0.writer.context, &pin, range))
@@ -204,7 +206,8 @@ impl Transaction {
     /// Iterates over a range as the transaction sees it now. Later writes of the transaction do not
     /// show. The range counts as read as far as rows are returned, including gaps.
     ///
-    /// # Errors Closed if the transaction has ended.
+    /// # Errors
+    /// Closed if the transaction has ended.
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         self.with(|open| {
             let noted = self.tracks().then(|| Arc::new(Mutex::new(ReadRange::new(&range))));
@@ -222,7 +225,8 @@ impl Transaction {
 
     /// Sets `key` to `value`, optionally until `expires_at`.
     ///
-    /// # Errors Closed if the transaction has ended; Invalid for an invalid key or value.
+    /// # Errors
+    /// Closed if the transaction has ended; Invalid for an invalid key or value.
     pub fn put(&self, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
         self.with(|open| open.batch.put(key, value, expires_at))
     }
@@ -263,14 +267,16 @@ impl Transaction {
 
     /// The time at which a value that is written now with this lifetime expires.
     ///
-    /// # Errors Invalid, as for [`UnixMillis::after`].
+    /// # Errors
+    /// Invalid, as for [`UnixMillis::after`].
     pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
         expires_in.map(|life| self.0.writer.context.now().after(life)).transpose()
     }
 
     /// Creates a savepoint.
     ///
-    /// # Errors Closed if the transaction has ended.
+    /// # Errors
+    /// Closed if the transaction has ended.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|open| {
             let savepoint = Savepoint(Arc::new(()));
@@ -282,8 +288,9 @@ impl Transaction {
     /// Discards the writes and savepoints since `savepoint`, which itself stays. Reads since then
     /// still count, because later writes may depend on them.
     ///
-    /// # Errors Closed if the transaction has ended; Invalid for a savepoint of another
-    /// transaction, or one that was discarded.
+    /// # Errors
+    /// Closed if the transaction has ended; Invalid for a savepoint of another transaction, or one
+    /// that was discarded.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|open| {
             let found =
@@ -306,7 +313,8 @@ impl Transaction {
     /// ends the transaction. Returns `None` without any check if there are no writes. If the result
     /// is pressure, nothing was committed: await it, then commit again.
     ///
-    /// # Errors Conflict, with the key: the transaction has ended. Invalid if the batch exceeds
+    /// # Errors
+    /// Conflict, with the key: the transaction has ended. Invalid if the batch exceeds
     /// `max_batch_bytes`; Closed, Fenced.
     pub fn commit(&self) -> Result<Option<Accept>> {
         let mut state = self.0.state.lock();

@@ -41,7 +41,8 @@ pub(super) fn begin(file: &File) -> bool {
 /// Runs `what` on the file. Repeats it after a signal, and once more through the cache if bypassing
 /// is refused.
 ///
-/// # Errors Errors of `what`.
+/// # Errors
+/// Errors of `what`.
 pub(super) fn settled<T>(file: &File, mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut again = || loop {
         match what() {
@@ -60,7 +61,8 @@ pub(super) fn settled<T>(file: &File, mut what: impl FnMut() -> io::Result<T>) -
 
 /// Writes whole blocks at an offset that is a multiple of the block size.
 ///
-/// # Errors Errors of the file system.
+/// # Errors
+/// Errors of the file system.
 pub(super) fn write_at(file: &File, blocks: &[u8], at: u64) -> io::Result<()> {
     settled(file, || file.write_all_at(blocks, at))
 }
@@ -101,7 +103,8 @@ impl Blocks {
 
     /// Appends `chunk`. Passes full buffers and their offset to `put`.
     ///
-    /// # Errors Errors of `put`. No further write is allowed after one.
+    /// # Errors
+    /// Errors of `put`. No further write is allowed after one.
     pub(super) fn write(&mut self, mut chunk: &[u8], put: Put<'_>) -> io::Result<()> {
         while !chunk.is_empty() {
             let (now, later) = chunk.split_at(chunk.len().min(BUFFER_BYTES - self.held));
@@ -126,7 +129,8 @@ impl Blocks {
 
     /// Writes the rest. Returns the length to which the file has to be cut.
     ///
-    /// # Errors Errors of `put`.
+    /// # Errors
+    /// Errors of `put`.
     pub(super) fn end(mut self, put: Put<'_>) -> io::Result<u64> {
         let bytes = self.written + self.held as u64;
         let whole = self.held.next_multiple_of(BLOCK_BYTES);

@@ -65,8 +65,8 @@ impl Folder {
     /// Sets the mark of a writer of this process; with `take_over` also over that of a living
     /// writer.
     ///
-    /// # Errors If the file system has no locks or refuses them. Whether a writer is alive is
-    /// unknown then.
+    /// # Errors
+    /// If the file system has no locks or refuses them. Whether a writer is alive is unknown then.
     pub(super) fn mark(&self, staged: &str, take_over: bool) -> Result<MarkAttempt> {
         let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
         let (root, own) = (self.parts.made(ROOT).map_err(fail)?, Signature::own());

@@ -16,7 +16,8 @@ impl ScratchFolder {
     /// Creates a folder in `parent` that only this user can access. `unique` must not be used
     /// twice.
     ///
-    /// # Errors Denied, Unavailable, as the file system reports.
+    /// # Errors
+    /// Denied, Unavailable, as the file system reports.
     pub(crate) fn create(parent: &Path, unique: u128) -> Result<ScratchFolder> {
         let path = parent.join(format!("siltstone-{unique:032x}"));
         let mut builder = DirBuilder::new();

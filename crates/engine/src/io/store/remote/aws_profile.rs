@@ -35,9 +35,10 @@ type Profiles = BTreeMap<String, BTreeMap<String, String>>;
 /// Variables and options win over the files, one by one. Credentials win as a whole: those of a
 /// profile that the option `profile` names win over variables.
 ///
-/// # Errors Invalid if a named profile exists in neither file, or a file cannot be parsed;
-/// Unsupported for SSO and for roles that are assumed with another profile's keys; Denied if the
-/// profile's process fails.
+/// # Errors
+/// Invalid if a named profile exists in neither file, or a file cannot be parsed; Unsupported for
+/// SSO and for roles that are assumed with another profile's keys; Denied if the profile's process
+/// fails.
 pub(super) fn read(options: &StoreOptions, environment: &[(String, String)]) -> Result<AwsProfile> {
     let option = |name: &str| options.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
     let variable = |name: &str| {

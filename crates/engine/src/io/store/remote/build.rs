@@ -84,8 +84,9 @@ struct Settings<K> {
 }
 
 impl<K: FromStr + PartialEq> Settings<K> {
-    /// # Errors Invalid for an unknown option, by name; Unsupported for an option of a part that is
-    /// not built.
+    /// # Errors
+    /// Invalid for an unknown option, by name; Unsupported for an option of a part that is not
+    /// built.
     fn read(
         provider: Provider,
         options: &StoreOptions,
@@ -156,8 +157,9 @@ impl<K: FromStr + PartialEq> Settings<K> {
     /// Whether the endpoint is an `http://` one that is allowed without an option: on this machine,
     /// where no third party can listen.
     ///
-    /// # Errors Invalid for any other `http://` endpoint, unless `allow_http` is set: a request
-    /// would fail with a text that names neither.
+    /// # Errors
+    /// Invalid for any other `http://` endpoint, unless `allow_http` is set: a request would fail
+    /// with a text that names neither.
     fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
         let all = || self.from_environment.iter().chain(&self.given);
         for (_, endpoint) in all().filter(|(key, _)| endpoints.contains(key)) {
@@ -186,8 +188,9 @@ impl<K: FromStr + PartialEq> Settings<K> {
         Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
 
-    /// # Errors Invalid for an endpoint that is not the URL of a server: the client would panic, or
-    /// fail at the first request with a text that does not name it.
+    /// # Errors
+    /// Invalid for an endpoint that is not the URL of a server: the client would panic, or fail at
+    /// the first request with a text that does not name it.
     fn check_endpoint(&self, endpoint: &str) -> Result<()> {
         let is_url = endpoint.split_once("://").is_some_and(|(scheme, rest)| {
             let known = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
@@ -214,7 +217,8 @@ const CA_BUNDLE_VARIABLE: &str = "AWS_CA_BUNDLE";
 
 /// The certificates in a file.
 ///
-/// # Errors Invalid if the file cannot be read or has no certificate.
+/// # Errors
+/// Invalid if the file cannot be read or has no certificate.
 fn certificates(name: &str, path: &str) -> Result<Vec<Certificate>> {
     let invalid = |text: String| {
         Error::invalid(format!("{name} is not a file of PEM certificates: {text}"))
@@ -240,7 +244,8 @@ fn is_loopback(url: &str) -> bool {
 
 /// Builds both clients. Makes no request.
 ///
-/// # Errors Invalid for unknown or rejected options; Unsupported as for [`Settings::read`].
+/// # Errors
+/// Invalid for unknown or rejected options; Unsupported as for [`Settings::read`].
 pub(super) fn clients(
     provider: Provider,
     bucket: &str,

@@ -62,7 +62,8 @@ impl ClientSettings {
     /// Builds the clients. Makes no request, but may read the shared files of AWS and run a
     /// profile's process.
     ///
-    /// # Errors As [`build::clients`] and [`aws_profile::read`].
+    /// # Errors
+    /// As [`build::clients`] and [`aws_profile::read`].
     fn build(&self, options: &StoreOptions) -> Result<BuiltClients> {
         let profile = match self.provider {
             Provider::S3 => aws_profile::read(options, &self.environment)?,
@@ -119,7 +120,8 @@ struct RenewalState {
 impl RemoteClients {
     /// Makes no request.
     ///
-    /// # Errors As [`build::clients`].
+    /// # Errors
+    /// As [`build::clients`].
     pub(super) fn new(settings: ClientSettings, options: &StoreOptions) -> Result<RemoteClients> {
         let built = settings.build(options)?;
         let (now, wall) = (settings.clock.monotonic(), settings.clock.now());

@@ -30,8 +30,9 @@ pub(super) enum ProofMissing {
 impl RemoteShared {
     /// Proves the store, once per handle.
     ///
-    /// # Errors Unsupported for a store that ignores the condition; errors of the store. Failures
-    /// are not remembered: the next create tries again.
+    /// # Errors
+    /// Unsupported for a store that ignores the condition; errors of the store. Failures are not
+    /// remembered: the next create tries again.
     pub(super) async fn ensure_conditions(&self) -> Result<(), Error> {
         if self.is_lone {
             return Ok(());

@@ -172,7 +172,8 @@ impl RemoteShared {
     /// Determines the outcome of an upload whose end failed with `error`, by one read of the object
     /// under its name.
     ///
-    /// # Errors `error`, if the object does not exist or cannot be read.
+    /// # Errors
+    /// `error`, if the object does not exist or cannot be read.
     async fn settle(
         &self,
         path: &Path,
