@@ -20,12 +20,10 @@ const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"
 
 /// How many findings are left in folders that are not rewritten yet. A number only falls: lower it
 /// when the check asks for that. All other files have none.
-const LEFT: [(&str, usize); 8] = [
+const LEFT: [(&str, usize); 6] = [
     ("CHANGELOG.md", 17),
     ("benches/", 17),
     ("crates/engine/src/io/", 14),
-    ("crates/engine/src/repair/", 16),
-    ("crates/engine/src/verify/", 30),
     ("crates/manifest/", 124),
     ("rfcs/", 343),
     ("tests/", 383),
