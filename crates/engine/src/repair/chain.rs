@@ -25,7 +25,7 @@ pub(super) enum Remedy {
 
 /// The manifests.
 pub(super) struct ManifestChain {
-    /// The newest manifest that can be read and has all its tables.
+    /// The newest readable manifest. If it is at or below the boundary, it also has all its tables.
     pub(super) base: Arc<Manifest>,
     pub(super) remedy: Remedy,
     pub(super) damage: Vec<Damage>,

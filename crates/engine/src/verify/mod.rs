@@ -168,7 +168,7 @@ impl Verify<'_> {
             return Err(no_database(&self.objects.env));
         }
         let name = ObjectName::Manifest(boundary.next());
-        let what = "is missing, and with it all that it named: the boundary before it is there";
+        let what = "is missing, so its objects are unknown: the boundary before it exists";
         self.report.problem(name, None, what);
         Ok(None)
     }

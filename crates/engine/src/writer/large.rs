@@ -78,14 +78,15 @@ impl LargeBatches {
     }
 }
 
-/// Names in use. If they are dropped before [`PendingNames::arrive`], their batch has failed.
+/// Names that are being reserved or used. If they are dropped before [`PendingNames::arrive`], they
+/// count as names of a failed batch.
 struct PendingNames {
     names: Vec<SstId>,
     of: Arc<Writer>,
 }
 
 impl PendingNames {
-    /// Takes the names out: the batch has succeeded.
+    /// Takes the names out: they are reserved, or their batch has succeeded.
     fn arrive(mut self) -> Vec<SstId> {
         std::mem::take(&mut self.names)
     }

@@ -85,7 +85,7 @@ pub struct OpenOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transient {
     /// Whether this opener ends another transient writer that did not close. That writer may still
-    /// be at work and is fenced then, so the opener first waits for its turn if there is time.
+    /// be at work and is fenced then, so a caller that has time waits for its turn first.
     pub ends_others: bool,
 }
 

@@ -53,7 +53,7 @@ fn another_folder_at_the_path_is_another_one() {
     let name = ObjectName::Wal(WalId(7));
     let answer = other.put_if_absent(name, Bytes::from_static(b"other")).now_or_never().unwrap();
     assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
-    scene.expect_gone("another one stands in its place");
+    scene.expect_gone("another one is in its place");
     // The store must neither remove nor add names in the folder of another database.
     scene.store.delete(name).now_or_never().unwrap().unwrap();
     let names: Vec<_> = std::fs::read_dir(scene.root().join("wal")).unwrap().collect();

@@ -175,7 +175,7 @@ struct LoneUpload {
 
 impl LoneUpload {
     fn take(&mut self) -> Result<StagedFile> {
-        self.file.take().ok_or_else(|| Error::internal("an upload goes on after a write failed"))
+        self.file.take().ok_or_else(|| Error::internal("an upload continues after a failed write"))
     }
 }
 

@@ -259,7 +259,7 @@ impl FolderParts {
                  a copy, or remove the rest, and open the database again"
             }
             Some(Ok(false)) if self.root.exists() => {
-                "the database's folder was removed while it was open, and another one stands in \
+                "the database's folder was removed while it was open, and another one is in \
                  its place; open the database again"
             }
             _ => "the database's folder was removed while it was open; open the database again",

@@ -188,7 +188,9 @@ struct ScratchUpload {
 
 impl ScratchUpload {
     fn take(&mut self) -> Result<ScratchWriter> {
-        self.writer.take().ok_or_else(|| Error::internal("an upload goes on after a write failed"))
+        self.writer
+            .take()
+            .ok_or_else(|| Error::internal("an upload continues after a failed write"))
     }
 }
 
