@@ -15,8 +15,8 @@ const ANCHORS_A_RANGE: u64 = 32;
 /// next range. The last range runs alone for half a range on average, which is at most an eighth of
 /// a core's time with this number.
 const RANGES_AT_ONCE: usize = 4;
-/// Maximum number of units of a job. Each takes about 500 bytes in every record of the job (RFC
-/// 0018).
+/// Maximum number of units of a job. Each takes about 500 bytes in every record of the job
+/// (RFC 0018).
 const MOST_UNITS: u64 = 4096;
 /// Maximum number of tables whose indexes are read. For further inputs their first and last keys
 /// suffice.

@@ -1,5 +1,5 @@
-//! A compactor in its own process. It has no writer, and reads what it needs from the manifest (RFC
-//! 0021).
+//! A compactor in its own process. It has no writer, and reads what it needs from the manifest
+//! (RFC 0021).
 
 use super::event::CompactorEvent;
 use super::host::{Host, HostParts, KnownTables};

@@ -157,8 +157,8 @@ impl FolderParts {
         Ok(part)
     }
 
-    /// As [`Parts::made`], for a folder whose name may be lost in a power failure, because its
-    /// content is temporary.
+    /// As [`FolderParts::made`], for a folder whose name may be lost in a power failure, because
+    /// its content is temporary.
     pub(super) fn made_for_now(&self, relative: &str) -> io::Result<Arc<Part>> {
         match self.find(relative)? {
             Some(part) => Ok(part),
