@@ -102,6 +102,8 @@ validated_before_lock      transactions no_update_is_lost
 registered_late            transactions serializable_histories
 sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read
+copied_before_record       store    of_two_creates
+source_unrevoked           store    a_sweep_takes_no_source
 wal_gap_unseen             hostile  decoders::damage_behind_a_checksum'
 
 unfound=0

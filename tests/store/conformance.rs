@@ -1,12 +1,19 @@
 //! The contract, held by every store.
 
 use crate::contract;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone::env::Effects;
 use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{PutAnswer, Store};
+use siltstone::store::two_phase::TwoPhaseStore;
+use siltstone::store::two_phase::memory::MemoryRecords;
+use siltstone::store::two_phase::records::RecordStore;
+use siltstone::store::two_phase::sql::SqlRecords;
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
 use siltstone::task;
-use siltstone_base::{ObjectName, WalId};
+use siltstone_base::{ObjectName, Result, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::moto::Moto;
 use siltstone_tests::recording::RecordingStore;
@@ -31,6 +38,54 @@ pub(crate) const BUCKET: &str = "quarry";
 fn memory_keeps_the_contract() {
     let (runtime, _) = runtime();
     runtime.block_on(contract::check(MemoryStore::unnamed()));
+}
+
+/// A store without conditional creates: each one overwrites.
+#[derive(Debug)]
+struct Overwriting(Arc<MemoryStore>);
+
+impl Store for Overwriting {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<std::ops::Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.0.get(name, range)
+    }
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        async move {
+            let mut upload = self.0.upload(name).await.unwrap();
+            upload.write(bytes).await.unwrap();
+            upload.finish().await.map_or_else(PutAnswer::Refused, |()| PutAnswer::Created)
+        }
+        .boxed()
+    }
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        self.0.upload(name)
+    }
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.0.list(prefix, after)
+    }
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn two_phase_creates_keep_the_contract() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/records", folder.path().display());
+    let sqlite = SqlRecords::new(&url, effects.clone()).unwrap();
+    let records: [Arc<dyn RecordStore>; 2] = [Arc::new(MemoryRecords::default()), Arc::new(sqlite)];
+    for records in records {
+        let store = Arc::new(Overwriting(MemoryStore::unnamed()));
+        runtime.block_on(contract::check(TwoPhaseStore::new(store, records, effects.clone())));
+    }
 }
 
 #[test]

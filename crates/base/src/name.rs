@@ -2,7 +2,7 @@
 //! fixed types and never concatenated from text, so no name can leave the root. RFC 0002 has the
 //! table.
 
-use crate::id::{JobId, ManifestId, SstId, WalId};
+use crate::id::{AttemptId, JobId, ManifestId, SstId, WalId};
 use std::fmt;
 
 /// The name of an object. Every process, collectors included, ignores names that
@@ -38,6 +38,11 @@ pub enum ObjectName {
     DamagedWal(JobId, WalId),
     /// `damaged/<ULID>/<ULID>.sst`: likewise, of a table.
     DamagedTable(JobId, SstId),
+    /// `two-phase/namespace`: which records of a transactional store belong to the database.
+    TwoPhaseNamespace,
+    /// `two-phase/<32 hex digits>.<8 hex digits>`: the bytes of a two-phase create, by a random
+    /// number of that try and their CRC-32C.
+    TwoPhaseSource(AttemptId, u32),
 }
 
 /// Folders, as prefixes to list.
@@ -60,6 +65,8 @@ pub mod prefix {
     pub const PROBE: &str = "probe/";
     /// Copies that repairs made.
     pub const DAMAGED: &str = "damaged/";
+    /// Objects of two-phase creates.
+    pub const TWO_PHASE: &str = "two-phase/";
 }
 
 impl fmt::Display for ObjectName {
@@ -81,6 +88,10 @@ impl fmt::Display for ObjectName {
             }
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
             ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
+            ObjectName::TwoPhaseNamespace => f.write_str("two-phase/namespace"),
+            ObjectName::TwoPhaseSource(attempt, crc) => {
+                write!(f, "two-phase/{:032x}.{crc:08x}", attempt.0)
+            }
         }
     }
 }
@@ -131,9 +142,22 @@ impl ObjectName {
             }
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
+            "two-phase" if rest == "namespace" => Some(ObjectName::TwoPhaseNamespace),
+            "two-phase" => {
+                let (attempt, crc) = rest.split_once('.')?;
+                let attempt = AttemptId(u128::from_str_radix(hex(attempt, 32)?, 16).ok()?);
+                let crc = u32::from_str_radix(hex(crc, 8)?, 16).ok()?;
+                Some(ObjectName::TwoPhaseSource(attempt, crc))
+            }
             _ => None,
         }
     }
+}
+
+/// `text`, if it is so many lower-case hexadecimal digits.
+fn hex(text: &str, digits: usize) -> Option<&str> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (text.len() == digits && text.bytes().all(is_digit)).then_some(text)
 }
 
 fn digits(text: &str) -> Option<u64> {
@@ -163,6 +187,8 @@ mod tests {
             ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
             ObjectName::DamagedWal(JobId(6), WalId(2)),
             ObjectName::DamagedTable(JobId(6), SstId(2)),
+            ObjectName::TwoPhaseNamespace,
+            ObjectName::TwoPhaseSource(AttemptId(u128::MAX), 0xC),
         ];
         for name in names {
             assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
@@ -186,6 +212,9 @@ mod tests {
             "damaged/0000000000000000000000000D/1.sst",
             "damaged/0000000000000000000000000D/0000000000000000000000000d.sst",
             "else/00000000000000000001",
+            "two-phase/0000000000000000000000000000000F.0000000c",
+            "two-phase/+000000000000000000000000000000f.0000000c",
+            "two-phase/f.c",
         ] {
             assert_eq!(ObjectName::parse(path), None, "{path}");
         }

@@ -28,10 +28,13 @@ pub const INGEST_APPS: &str = "ingest-apps";
 /// Leases on every version from one on (RFC 0048): required of committers, because the collector
 /// must honour them.
 pub const SINCE_LEASES: &str = "since-leases";
+/// Creates are committed by records in a transactional store (RFC 0052): required of readers,
+/// because the newest objects may be nowhere else.
+pub const TWO_PHASE: &str = "two-phase";
 /// Named features that this version knows and that a state keeps unchanged. The feature of mirrors
 /// is also known, and is decoded into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 7] =
-    [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES];
+const KNOWN: [&str; 8] =
+    [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES, TWO_PHASE];
 
 /// Data of an object beside the meaning of its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -239,6 +242,35 @@ impl Features {
             let value = Some(Bytes::copy_from_slice(place.as_bytes()));
             self.extensions.push(Extension { name: CLONE_PLACE.to_owned(), value });
         }
+    }
+}
+
+/// The kind of transactional store that commits creates, beside [`TWO_PHASE`].
+const RECORDS: &str = "siltstone.records";
+
+impl Features {
+    /// The kind of transactional store that commits creates; `None` where creates are conditional.
+    #[must_use]
+    pub fn records(&self) -> Option<&str> {
+        if !self.names(TWO_PHASE) {
+            return None;
+        }
+        let kind = self.extensions.iter().find(|one| one.name == RECORDS);
+        let kind = kind.and_then(|kind| std::str::from_utf8(kind.value.as_deref()?).ok());
+        Some(kind.unwrap_or_default())
+    }
+
+    /// The same for a database whose creates are committed by `records`, or are conditional.
+    #[must_use]
+    pub fn committed_by(mut self, records: Option<&str>) -> Features {
+        drop(self.take_extension(RECORDS));
+        let mut features = self.unnamed(TWO_PHASE);
+        if let Some(kind) = records {
+            features.name(TWO_PHASE, "0.1.0");
+            let value = Some(Bytes::copy_from_slice(kind.as_bytes()));
+            features.extensions.push(Extension { name: RECORDS.to_owned(), value });
+        }
+        features
     }
 }
 

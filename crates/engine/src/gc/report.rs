@@ -65,7 +65,9 @@ impl GcClass {
             | ObjectName::ProbeScratch(_)
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
-            | ObjectName::DamagedTable(..) => GcClass::Others,
+            | ObjectName::DamagedTable(..)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..) => GcClass::Others,
         }
     }
 }

@@ -67,8 +67,8 @@ pub fn repair<'a>(
     if !report.needed {
         return Err(Error::new(
             ErrorKind::Conflict,
-            "nothing prevents opening this database: there is nothing to repair (`siltstone verify` \
-             reads every byte of it)",
+            "nothing prevents opening this database: there is nothing to repair (`siltstone \
+             verify` reads every byte of it)",
         ));
     }
     // This call excludes no writer that the protocol admits. It only asks whether one is alive.

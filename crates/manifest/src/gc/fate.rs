@@ -323,7 +323,9 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::ProbeRecord
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
-            | ObjectName::DamagedTable(..) => CollectDecision::Alive(Alive::Foreign),
+            | ObjectName::DamagedTable(..)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Foreign),
         }
     }
 

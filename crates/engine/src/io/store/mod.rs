@@ -21,6 +21,7 @@ mod remote;
 pub mod retry;
 pub mod sent;
 pub(crate) mod troubles;
+pub mod two_phase;
 pub mod url;
 
 use bytes::Bytes;
@@ -193,6 +194,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         ready(Ok(false)).boxed()
     }
 
+    /// The kind of transactional store that commits creates (`sqlite`, `postgres`, …); `None` for a
+    /// store with conditional creates of its own.
+    fn records(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Checks, before the first create of a handle, that the store honours the condition of
     /// creates. Stores that decide by themselves need no proof.
     ///
@@ -328,6 +335,7 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         ObjectName::DamagedManifest(..)
         | ObjectName::DamagedWal(..)
         | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
+        ObjectName::TwoPhaseNamespace | ObjectName::TwoPhaseSource(..) => &[prefix::TWO_PHASE],
     };
     folders.contains(&prefix)
 }

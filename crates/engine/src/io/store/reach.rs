@@ -251,6 +251,10 @@ impl Store for ReachingStore {
         self.store.location()
     }
 
+    fn records(&self) -> Option<&'static str> {
+        self.store.records()
+    }
+
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
         self.store.ensure_conditions()
     }

@@ -13,6 +13,7 @@ mod aws_profile;
 mod build;
 mod clients;
 mod errors;
+mod hedge;
 mod limits;
 mod pace;
 mod proof;
@@ -379,6 +380,8 @@ fn is_in_text_order(name: ObjectName) -> bool {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..)
     )
 }
 

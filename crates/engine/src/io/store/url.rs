@@ -15,6 +15,7 @@ use super::memory::MemoryStore;
 use super::options::StoreOptions;
 use super::reach::Reach;
 use super::remote::{Provider, RemoteStore};
+use super::two_phase::{self, TwoPhaseStore};
 use crate::io::env::Effects;
 use siltstone_base::{Error, Result};
 use std::borrow::Cow;
@@ -35,6 +36,9 @@ use std::sync::Arc;
 /// provider is that of the URL, or if the URL's store takes no options; all others with the
 /// environment.
 ///
+/// The option `transactional_store`, or the variable `SILTSTONE_TRANSACTIONAL_STORE`, is the URL of
+/// a transactional store that commits creates, for stores without conditional creates.
+///
 /// # Errors
 /// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
 /// options, by name; Unsupported for options of parts that are not built.
@@ -45,7 +49,8 @@ pub fn parse(
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
     let environment: Vec<_> = environment.into_iter().collect();
-    let (allowed, options) = Reach::read(options, &environment)?;
+    let (records, options) = two_phase::read_option(options, &environment, effects)?;
+    let (allowed, options) = Reach::read(&options, &environment)?;
     let own = match &allowed {
         // Options that a folder does not take belong to its parents.
         Some(allowed) if !is_remote(url) && allowed.has_remote() => StoreOptions::default(),
@@ -58,12 +63,16 @@ pub fn parse(
             RemoteStore::new(provider, bucket, &root, &own, &environment, effects.clone())?
         }
     };
-    Ok(match allowed {
+    let store = match allowed {
         None => store,
         Some(allowed) => {
             let of = in_bucket(url).map(|(provider, ..)| provider);
             allowed.reaching(store, (of, options), environment, effects.clone())
         }
+    };
+    Ok(match records {
+        None => store,
+        Some(records) => TwoPhaseStore::new(store, records, effects.clone()),
     })
 }
 
@@ -96,7 +105,8 @@ pub fn parse_object(
     environment: impl IntoIterator<Item = (String, String)>,
     effects: &Effects,
 ) -> Result<LoneObject> {
-    match place(url, options)? {
+    let (_, options) = options.without(two_phase::OPTION);
+    match place(url, &options)? {
         StorePlace::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
         StorePlace::Memory(name) => Ok(LoneObject::in_memory(name)),
         StorePlace::Remote(provider, bucket, root) => {
@@ -106,7 +116,8 @@ pub fn parse_object(
             }
             let environment: Vec<_> = environment.into_iter().collect();
             let effects = effects.clone();
-            let store = RemoteStore::lone(provider, bucket, &root, options, &environment, effects)?;
+            let store =
+                RemoteStore::lone(provider, bucket, &root, &options, &environment, effects)?;
             Ok(LoneObject::in_store(store))
         }
     }
