@@ -1866,6 +1866,13 @@ def verify(
     store_options: dict[str, str | int | bool],
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
+def probe(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    rounds: int,
+    largest_object: int,
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]: ...
 def gc(
     url: str,
     store_options: dict[str, str | int | bool],

@@ -71,6 +71,7 @@ mod open;
 mod operator;
 mod options;
 mod parts;
+mod probe;
 mod process;
 mod put;
 mod range;
@@ -143,6 +144,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
+    module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
     module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
     module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
