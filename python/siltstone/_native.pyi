@@ -123,6 +123,7 @@ __all__ = [
     "pin_shared",
     "plan_compaction",
     "prefix_range",
+    "probe",
     "promote",
     "refresh_checkpoint",
     "release_clone",

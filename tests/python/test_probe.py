@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -85,6 +87,27 @@ def stored(endpoint: str) -> str:
 @pytest.fixture
 def unconditional(moto: str):
     """The endpoint of a proxy that drops the condition of creates."""
+    with proxy(moto, drop="if-none-match") as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def unordered(moto: str):
+    """The endpoint of a proxy that turns listings around."""
+    with proxy(moto, turn=True) as endpoint:
+        yield endpoint
+
+
+def turned(listing: bytes) -> bytes:
+    """The listing with its objects in the opposite order."""
+    objects = re.findall(rb"<Contents>.*?</Contents>", listing, re.DOTALL)
+    parts = iter(reversed(objects))
+    return re.sub(rb"<Contents>.*?</Contents>", lambda _: next(parts), listing, flags=re.DOTALL)
+
+
+@contextlib.contextmanager
+def proxy(moto: str, *, drop: str = "", turn: bool = False):
+    """A server before the other one, which spoils requests or answers."""
     target = urllib.parse.urlsplit(moto).netloc
 
     class Proxy(BaseHTTPRequestHandler):
@@ -92,13 +115,14 @@ def unconditional(moto: str):
 
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            dropped = {"if-none-match", "host", "connection"}
+            dropped = {drop, "host", "connection", "accept-encoding"}
             kept = {n: v for n, v in self.headers.items() if n.lower() not in dropped}
             there = http.client.HTTPConnection(target)
             there.request(self.command, self.path, body, kept)
             answer = there.getresponse()
             data = answer.read()
             there.close()
+            data = turned(data) if turn else data
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in {"connection", "transfer-encoding", "date", "server"}:
@@ -177,6 +201,27 @@ def test_a_store_that_ignores_conditions_fails(moto: str, unconditional: str) ->
         "<siltstone.admin.StoreReport create_twice failed, racing_creates failed, store=s3://bucket"
     )
     assert "<Key>" not in stored(moto)
+
+
+def test_the_order_of_listings_is_told_and_not_needed(unordered: str) -> None:
+    report = probe("s3://bucket/db", **QUICK, store_options=options(unordered))
+    assert report.ok, report.properties
+    one = report.properties["list_order"]
+    assert (one.result, one.needed) == ("failed", False)
+    assert "sorts listings itself" in one.remedy
+
+
+def test_the_command_warns_of_what_is_not_needed(url: str, monkeypatch) -> None:
+    report = probe(url, **QUICK)
+    clock = dataclasses.replace(report.properties["clock"], result="failed")
+    properties = {**report.properties, "clock": clock}
+    spoilt = dataclasses.replace(report, properties=properties, left=("probe/a", "probe/b"))
+    monkeypatch.setattr(siltstone.admin, "probe", lambda *_, **__: spoilt)
+    done = CliRunner().invoke(main, ["probe", url])
+    assert done.exit_code == 0
+    first, second = done.stderr.splitlines()
+    assert first.startswith("Warning: clock failed: ")
+    assert second == "Warning: 2 objects could not be deleted; the first is probe/a"
 
 
 def test_the_command_names_the_property_and_the_ways_out(moto: str, unconditional: str) -> None:

@@ -21,7 +21,6 @@ from siltstone.cli._common import (
 
 @click.command(
     epilog=_example("s3://bucket/db probe", "s3://bucket/db probe --rounds 500 --json | jq .ok")
-    + "\n  siltstone probe s3://bucket/db"
 )
 @click.argument("url", required=False, metavar="[URL]")
 @click.option(
@@ -43,8 +42,9 @@ from siltstone.cli._common import (
 def probe(session: Place, url: str | None, rounds: int, largest_object: int, as_json: bool) -> None:
     """Examine whether a store has the properties that a database needs.
 
-    URL is a place in the store; without it the command takes the one of --path. The command creates
-    objects below probe/ there, and deletes them. A database at that place is not touched.
+    URL is a place in the store, and can be given instead of --path: siltstone probe URL. The
+    command creates objects below probe/ there, and deletes them. It does not touch a database at
+    that place.
 
     The command exits with status 1 if a property that Siltstone needs failed, or could not be
     examined.

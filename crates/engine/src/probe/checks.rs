@@ -191,7 +191,7 @@ impl<'a> StoreChecks<'a> {
         let mut refused = 0;
         for (name, first) in &objects {
             let second = self.scratch.body(SMALL_BYTES);
-            let answer = self.scratch.create_once(*name, second.clone()).await;
+            let answer = self.scratch.create_again(*name, &second).await;
             let slot = self.scratch.slot(*name, &[first.clone(), second]).await?;
             match (answer, slot) {
                 (PutAnswer::Created, RaceSlot::Of(0)) => {
@@ -324,7 +324,7 @@ impl<'a> StoreChecks<'a> {
         self.findings.clock = Some(offset);
         let (seconds, precision) = (offset.seconds.abs(), offset.precision);
         let side = if offset.seconds < 0.0 { "behind" } else { "ahead" };
-        let text = format!("the store is {seconds:.3} s {side} of this machine, +- {precision:.3}");
+        let text = format!("the store's clock is {seconds:.3} s {side}, +- {precision:.3} s");
         let agrees = seconds - precision <= MOST_CLOCK_SECONDS;
         Ok(if agrees { passed(text) } else { failed(text) })
     }

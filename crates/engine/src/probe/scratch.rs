@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Tries of a create whose outcome stays open.
-const CREATE_TRIES: u32 = 4;
-/// Pause before the next try.
+const CREATE_TRIES: u32 = 7;
+/// First pause between two tries. Pauses double, to three seconds in all: some stores accept one
+/// request a second for one name.
 const CREATE_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that an upload hands over at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -72,10 +73,24 @@ impl ScratchObjects {
         body.freeze()
     }
 
-    /// One conditional create, whatever the answer. Not timed: for races and second creates.
-    pub(super) async fn create_once(&mut self, name: ObjectName, bytes: Bytes) -> PutAnswer {
+    /// A conditional create of a name that exists, whatever the answer. Repeated while the answer
+    /// leaves the outcome open.
+    pub(super) async fn create_again(&mut self, name: ObjectName, body: &Bytes) -> PutAnswer {
+        let mut pause = CREATE_PAUSE;
+        for _ in 1..CREATE_TRIES {
+            let answer = self.create_once(name, body).await;
+            if !matches!(answer, PutAnswer::Ambiguous(_)) {
+                return answer;
+            }
+            self.env.clock.sleep(pause).await;
+            pause *= 2;
+        }
+        self.create_once(name, body).await
+    }
+
+    async fn create_once(&mut self, name: ObjectName, body: &Bytes) -> PutAnswer {
         self.requests += 1;
-        once(&self.env, self.limit, name, bytes).await
+        once(&self.env, self.limit, name, body.clone()).await
     }
 
     /// Two conditional creates of one name at the same time.
@@ -93,9 +108,10 @@ impl ScratchObjects {
     /// Those of the store; Unavailable if the store goes on to refuse the fresh name.
     pub(super) async fn create(&mut self, name: ObjectName, body: &Bytes) -> Result<()> {
         let mut trouble = Error::unavailable("the store refuses to create a fresh name");
+        let mut pause = CREATE_PAUSE;
         for _ in 0..CREATE_TRIES {
             let started = self.env.clock.monotonic();
-            match self.create_once(name, body.clone()).await {
+            match self.create_once(name, body).await {
                 PutAnswer::Created => {
                     self.sample("create", started);
                     return Ok(());
@@ -107,7 +123,8 @@ impl ScratchObjects {
             if self.slot(name, std::slice::from_ref(body)).await? == RaceSlot::Of(0) {
                 return Ok(());
             }
-            self.env.clock.sleep(CREATE_PAUSE).await;
+            self.env.clock.sleep(pause).await;
+            pause *= 2;
         }
         Err(trouble.with("object", name))
     }
