@@ -145,8 +145,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
     module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
-    module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
-    module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
+    gc::register(module)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_compaction, module)?)?;

@@ -217,7 +217,7 @@ impl<'a> StoreChecks<'a> {
         let rounds = self.options.rounds;
         let (mut decided, mut empty) = (0, 0);
         for round in 0..rounds {
-            let bytes = if round % 2 == 0 { SMALL_BYTES } else { RACING_BYTES };
+            let bytes = if round.is_multiple_of(2) { SMALL_BYTES } else { RACING_BYTES };
             let name = self.scratch.fresh_name();
             let bodies = [self.scratch.body(bytes), self.scratch.body(bytes)];
             let answers = self.scratch.race(name, bodies.clone()).await;

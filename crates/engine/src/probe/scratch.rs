@@ -73,8 +73,8 @@ impl ScratchObjects {
         body.freeze()
     }
 
-    /// A conditional create of a name that exists, whatever the answer. Repeated while the answer
-    /// leaves the outcome open.
+    /// A conditional create of a name that exists. Repeated while the answer leaves the outcome
+    /// open.
     pub(super) async fn create_again(&mut self, name: ObjectName, body: &Bytes) -> PutAnswer {
         let mut pause = CREATE_PAUSE;
         for _ in 1..CREATE_TRIES {

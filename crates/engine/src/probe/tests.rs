@@ -49,7 +49,7 @@ enum Fault {
     ListsLengths,
     /// Lists backwards.
     ListsBackwards,
-    /// Lists from the beginning, whatever name is given.
+    /// Lists from the beginning, also if a name is given.
     IgnoresAfter,
     /// Sorted by the seam, in another order before.
     SortedHere,
@@ -154,7 +154,7 @@ impl FaultyStore {
             Fault::RefusesLarge if bytes.len() >= LARGE => {
                 PutAnswer::Refused(Error::invalid("413 Payload Too Large"))
             }
-            Fault::LosesAnswers if request % 2 == 0 => {
+            Fault::LosesAnswers if request.is_multiple_of(2) => {
                 self.store.put_if_absent(name, bytes).await;
                 PutAnswer::Ambiguous(Error::unavailable("connection reset"))
             }
