@@ -20,13 +20,13 @@ from siltstone.cli._common import (
 
 
 @click.command(
-    epilog=_example("s3://bucket/db probe", "s3://bucket/db probe --rounds 500 --json | jq .ok")
+    epilog=_example("s3://bucket/db probe", "s3://bucket/db probe --rounds 1000 --json | jq .ok")
 )
 @click.argument("url", required=False, metavar="[URL]")
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    default=50,
+    default=200,
     show_default=True,
     help="Number of rounds of racing creates. More rounds find rarer races.",
 )

@@ -23,7 +23,7 @@ const SMALL_BYTES: usize = 100;
 const RANGED_BYTES: usize = 1000;
 /// Bytes of every other race: a server that checks the name before it has received the bytes is
 /// found by bytes that take a while.
-const RACING_BYTES: usize = 256 << 10;
+const RACING_BYTES: usize = 48 << 10;
 /// Offset of the clocks that is reported as a failure.
 const MOST_CLOCK_SECONDS: f64 = 60.0;
 /// Sizes of conditional creates: the largest is that of the largest WAL object that the default

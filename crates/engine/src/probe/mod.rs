@@ -35,7 +35,7 @@ pub struct ProbeOptions {
 
 impl ProbeOptions {
     /// Default of [`ProbeOptions::rounds`].
-    pub const ROUNDS: u32 = 50;
+    pub const ROUNDS: u32 = 200;
     /// Default of [`ProbeOptions::largest_object`]: an upload of three parts.
     pub const LARGEST_OBJECT: u64 = 24 << 20;
     /// Smallest [`ProbeOptions::largest_object`].

@@ -150,7 +150,7 @@ impl FaultyStore {
                 self.overwrite(name, bytes).await;
                 PutAnswer::Created
             }
-            Fault::RefusesSomeRaces if bytes.len() == 256 << 10 => PutAnswer::Exists,
+            Fault::RefusesSomeRaces if bytes.len() == 48 << 10 => PutAnswer::Exists,
             Fault::RefusesLarge if bytes.len() >= LARGE => {
                 PutAnswer::Refused(Error::invalid("413 Payload Too Large"))
             }
