@@ -316,11 +316,11 @@ class Stats:
     def at_prices(
         self, *, per_1000_puts: float, per_1000_gets: float, per_gib_month: float
     ) -> Stats:
-        """The same figures at the prices of another store, or in another currency.
+        """Returns the figures with the prices of another store or currency.
 
-        :param per_1000_puts: what 1,000 PUTs, LISTs or pieces of uploads cost.
-        :param per_1000_gets: what 1,000 GETs cost.
-        :param per_gib_month: what keeping 2^30 bytes for a month costs.
+        :param per_1000_puts: price of 1,000 PUTs, LISTs or parts of uploads.
+        :param per_1000_gets: price of 1,000 GETs.
+        :param per_gib_month: price of storing 2^30 bytes for a month.
         """
         puts = self.put_requests + self.list_requests + self.upload_chunks
         return dataclasses.replace(

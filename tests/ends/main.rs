@@ -103,7 +103,7 @@ fn check_told(error: &Error, name: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::Internal, "{text}");
     let task = format!("task: {name}");
-    for said in ["planted", &task, "what was acknowledged is durable", "open again"] {
+    for said in ["planted", &task, "acknowledged writes are durable", "open it again"] {
         assert!(text.contains(said), "{said:?} is not in: {text}");
     }
 }

@@ -43,7 +43,7 @@ def test_another_database_in_its_place_loses_nothing(url: str) -> None:
     shutil.rmtree(url)
     subprocess.run([sys.executable, "-c", OTHER, url], check=True, timeout=60)
     objects = sorted(path for path in Path(url).rglob("*") if path.is_file())
-    with pytest.raises(siltstone.NotFound, match="another one stands in its place"):
+    with pytest.raises(siltstone.NotFound, match="another one is in its place"):
         db.put(b"late", b"v").wait()
     with pytest.raises(siltstone.NotFound):
         db.close()

@@ -69,6 +69,24 @@ assert report.total.deleted > 10 and full - used() > 2_000_000
 assert admin.verify(database).problem_count == 0
 """
 
+WITHOUT_A_BLOCK = """
+for part in range(3):
+    with siltstone.open(database, options={**small, "embedded_gc": False}) as db:
+        for round in range(3 * part, 3 * part + 3):
+            overwrite(db, round, 1500)
+        db.compact()
+    fill()
+    full = used()
+    # Every object is referenced, or is garbage above the boundaries: nothing goes without a write.
+    report = admin.gc(database, min_age=0)
+    assert report.trouble is None
+    assert report.total.deleted > 10 and full - used() > 2_000_000
+    os.remove(filler)
+    reserve = [name for name in os.listdir(database + "/.staging") if name.startswith("reserve")]
+    assert len(reserve) == 4
+    assert admin.verify(database).problem_count == 0
+"""
+
 BY_ITSELF = """
 with siltstone.open(database, options=small) as db:
     for round in range(30):
@@ -113,6 +131,11 @@ def run(folder: Path, program: str) -> None:
 def test_a_round_frees_a_disk_without_a_free_block(tmp_path: Path) -> None:
     """What nobody names goes without a write; boundaries find room then."""
     run(tmp_path, BY_HAND)
+
+
+def test_a_round_needs_no_free_block_for_its_boundaries(tmp_path: Path) -> None:
+    """A writer sets blocks aside for them, and the round replaces those that it took."""
+    run(tmp_path, WITHOUT_A_BLOCK)
 
 
 def test_writing_goes_on_where_garbage_has_filled_the_disk(tmp_path: Path) -> None:

@@ -263,5 +263,5 @@ fn nothing_is_left() {
     }
     let error = world.try_run("teller", |env| async move { tell(&env).await }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
-    assert!(error.to_string().contains("put the newest one back"), "{error}");
+    assert!(error.to_string().contains("restore the newest one"), "{error}");
 }

@@ -10,6 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Life of a since-lease (rule L5).
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Whether a lease may have lapsed because the store refused its renewals: for a quarter of a life
+/// in all, within two lives. The reader then ends the scan with Expired.
+fn has_lapsed(world: &World) -> bool {
+    world.bucket.outage_within(LEASE * 2) >= LEASE / 4
+}
+
 /// A reader process: follows, and records what it sees. Mostly under leases, which may live for so
 /// short a time that they are revoked; without them, or then, a scan may lose its tables.
 pub(crate) async fn reader(
@@ -66,7 +75,8 @@ pub(crate) async fn reader(
                 Some(Ok(rows)) if before == after => world.oracle.seen(before, moment, rows),
                 Some(Ok(_)) => {}
                 Some(Err(error)) if world.excuses(process, &error) => {}
-                Some(Err(error)) if error.kind() == ErrorKind::Expired && !lasts => {}
+                Some(Err(error))
+                    if error.kind() == ErrorKind::Expired && (!lasts || has_lapsed(&world)) => {}
                 Some(Err(error)) if world.is_of_a_restore(&error) => {}
                 Some(Err(error)) => return Err(error),
             }

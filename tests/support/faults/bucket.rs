@@ -59,6 +59,8 @@ struct State {
     /// read one object at once, a re-read is.
     flipped: BTreeMap<ObjectName, Duration>,
     down_until: Duration,
+    /// When the store refused creates or everything, as from and until.
+    outages: Vec<(Duration, Duration)>,
     denied: bool,
     under_way: u64,
     traffic: Traffic,
@@ -110,6 +112,7 @@ impl Bucket {
             crash: None,
             flipped: BTreeMap::new(),
             down_until: Duration::ZERO,
+            outages: Vec::new(),
             may_be_emptied: true,
             denied: false,
             under_way: 0,
@@ -192,6 +195,17 @@ impl Bucket {
         self.state.lock().counts.clone()
     }
 
+    /// For how much of the last `window` the store refused requests of some kind.
+    #[must_use]
+    pub fn outage_within(&self, window: Duration) -> Duration {
+        let now = self.sim.elapsed();
+        let from = now.saturating_sub(window);
+        let state = self.state.lock();
+        let overlap =
+            |&(began, until): &(Duration, Duration)| until.min(now).saturating_sub(began.max(from));
+        state.outages.iter().map(overlap).sum()
+    }
+
     /// Late requests that have not landed yet.
     #[must_use]
     pub fn under_way(&self) -> u64 {
@@ -249,6 +263,8 @@ impl Bucket {
         if now >= state.down_until && state.strikes(Fault::BrownOut) {
             let (low, high) = state.plan.brown_out;
             state.down_until = now + state.rng.between(low, high);
+            let until = state.down_until;
+            state.outages.push((now, until));
         }
         let transient = now < state.down_until;
         let error = if state.denied {
@@ -440,9 +456,11 @@ impl State {
                 && self.strikes_at_the_edge(denied)
             {
                 let until = now + self.edges.between(low, high);
+                self.outages.push((now, until));
                 self.refusals.deny(verb, until);
             } else if verb.is_refused() && self.strikes_at_the_edge(Fault::RefusedForGood) {
                 let until = now + self.edges.between(low, high);
+                self.outages.push((now, until));
                 let kind = match self.edges.below(3) {
                     0 => ErrorKind::Unsupported,
                     1 if self.plan.refuses_as_missing => ErrorKind::NotFound,

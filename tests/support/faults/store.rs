@@ -179,7 +179,7 @@ impl FaultStore {
         if let Some(range) = &range
             && range.start >= range.end
         {
-            return Err(Error::invalid("an empty range was asked for"));
+            return Err(Error::invalid("an empty range was requested"));
         }
         let mut passage = self.begin("get", Verb::Get, 0).await;
         let asked = self.ask(&mut passage, Fault::GetError).await;
@@ -199,7 +199,7 @@ impl FaultStore {
         let Some(object) = self.bucket.read(name) else { return Ok(None) };
         let range = range.unwrap_or(0..object.len() as u64);
         if range.end > object.len() as u64 {
-            return Err(Error::corruption("the object is shorter than what is asked of it")
+            return Err(Error::corruption("the object is shorter than the requested range")
                 .with("object", name));
         }
         if self.bucket.strikes(Fault::GetShort) {

@@ -1,8 +1,8 @@
-//! Figures of one handle. One table tells name, unit, group and meaning, and serves Rust, Python,
-//! the command line and the documentation alike.
+//! Statistics of a handle. One table has the name, unit, group and meaning of each figure, and
+//! serves Rust, Python, the command line and the documentation.
 //!
-//! Taking them is cheap: a few loads, one short look at each lock, and a walk over the tables'
-//! descriptors, which are in memory. Nothing is asked of the store.
+//! Taking statistics is cheap: a few loads, each lock for a short time, and one pass over the
+//! descriptors of tables, which are in memory. It makes no request to the store.
 
 use crate::cache::fetch::ReadContext;
 use crate::compact::compaction_log::CompactionTotals;
@@ -15,26 +15,26 @@ use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
 use std::sync::atomic::Ordering;
 
-/// List prices: of 1,000 PUTs, LISTs or pieces of uploads; of 1,000 GETs; of 2^30 bytes for a
-/// month.
+/// List prices: of 1,000 PUTs, LISTs or parts of uploads; of 1,000 GETs; of storing 2^30 bytes for
+/// a month.
 const PER_1000_PUTS: f64 = 0.005;
 const PER_1000_GETS: f64 = 0.0004;
 const PER_GIB_MONTH: f64 = 0.023;
 
-/// One line of the table of figures.
+/// A row of the table of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatInfo {
-    /// Flat name.
+    /// The name of the field.
     pub name: &'static str,
-    /// What the figure belongs to: a word for a heading.
+    /// The group of the figure, used as a heading.
     pub group: &'static str,
-    /// What is counted: "bytes", "rows", "seconds", …
+    /// The unit: "bytes", "rows", "seconds", …
     pub unit: &'static str,
-    /// Whether it only grows while the handle is open, as a counter does.
+    /// Whether it is a counter, which only grows while the handle is open.
     pub grows: bool,
-    /// Whether it is a whole number.
+    /// Whether it is an integer.
     pub whole: bool,
-    /// Meaning.
+    /// The meaning.
     pub doc: &'static str,
 }
 
@@ -60,14 +60,14 @@ macro_rules! stats {
     ($($group:literal {
         $($flow:ident $name:ident: $kind:ident, $unit:literal, $doc:literal;)*
     })*) => {
-        /// What a handle holds and has done. Counters count since it was opened.
+        /// The state of a handle, and counts since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct Stats {
             $($(#[doc = $doc] pub $name: $kind,)*)*
         }
 
         impl Stats {
-            /// Every figure.
+            /// All figures.
             pub const TABLE: &'static [StatInfo] = &[
                 $($(StatInfo {
                     name: stringify!($name),
@@ -79,7 +79,7 @@ macro_rules! stats {
                 },)*)*
             ];
 
-            /// Every figure with its name, in the order of [`Stats::TABLE`].
+            /// All figures with their names, in the order of [`Stats::TABLE`].
             #[must_use]
             pub fn to_pairs(&self) -> Vec<(&'static str, f64)> {
                 vec![$($((stringify!($name), self.$name as f64),)*)*]
@@ -288,7 +288,7 @@ impl Stats {
         .with_prices()
     }
 
-    /// What the manifest tells of the work that is left.
+    /// Adds the figures of `manifest`, such as the work that is left.
     pub(crate) fn with_manifest(
         mut self,
         manifest: &Manifest,
@@ -337,7 +337,7 @@ impl Stats {
         }
     }
 
-    /// What stores bill: the list prices of S3 standard in us-east-1, in dollars.
+    /// Adds prices: the list prices of S3 Standard in us-east-1, in US dollars.
     pub(crate) fn with_prices(mut self) -> Stats {
         let puts = (self.put_requests + self.list_requests + self.upload_chunks) as f64;
         let gets = self.get_requests as f64;
@@ -347,7 +347,7 @@ impl Stats {
         self
     }
 
-    /// What writers and readers have in common; the rest is 0.
+    /// The figures that writers and readers share; the others are 0.
     pub(crate) fn of_reads(tree: &Tree, context: &ReadContext) -> Stats {
         let (asked, cache) = (&context.asked, &context.cache);
         let uptime = context.env.clock.monotonic().saturating_sub(asked.opened);
@@ -439,12 +439,12 @@ impl Stats {
     }
 }
 
-/// `part / whole`; 1 where there is nothing yet to compare with.
+/// `part / whole`; 1 if `whole` is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 1.0 }
 }
 
-/// What the next WAL object holds by now. An empty one has a head, which is nothing to wait for.
+/// Bytes of the next WAL object so far. The header of an empty object does not count.
 fn wal_buffered_bytes(writer: &Writer) -> u64 {
     writer.tail.lock().wal.len_bytes() as u64
 }

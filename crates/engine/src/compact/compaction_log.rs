@@ -1,5 +1,5 @@
-//! What was merged into what: totals, the last entries, and a line each (RFC 0022). The same from
-//! every process that compacts.
+//! The log of compactions: totals, the last entries, and a line for each (RFC 0022). Every process
+//! that compacts writes the same.
 
 use crate::io::env::Clock;
 use parking_lot::Mutex;
@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where lines about compactions go.
+/// Log target of lines about compactions.
 pub(super) const TARGET: &str = "siltstone.compaction";
-/// Entries that are kept.
+/// Number of entries that are kept.
 const KEPT: usize = 64;
 
 /// One compaction that has ended.
@@ -20,34 +20,34 @@ const KEPT: usize = 64;
 pub struct CompactionEntry {
     /// When it ended.
     pub ended_at: UnixMillis,
-    /// Layers and destination, as a plan is written: `L0:4, L0:3, 7 -> 7`.
+    /// Layers and destination in the notation of plans: `L0:4, L0:3, 7 -> 7`.
     pub plan: String,
-    /// Why it was begun.
+    /// Why it was started.
     pub why: &'static str,
-    /// Tables that were merged.
+    /// Number of merged tables.
     pub tables_in: u64,
-    /// Their rows, older versions and tombstones included.
+    /// Rows of the merged tables, including older versions and tombstones.
     pub rows_in: u64,
-    /// Their bytes.
+    /// Bytes of the merged tables.
     pub bytes_in: u64,
-    /// Tables that were written.
+    /// Number of written tables.
     pub tables_out: u64,
-    /// Their rows.
+    /// Rows of the written tables.
     pub rows_out: u64,
-    /// Their bytes.
+    /// Bytes of the written tables.
     pub bytes_out: u64,
-    /// Tables that came to the destination as they were.
+    /// Number of tables that were moved to the destination unchanged.
     pub moved: u64,
-    /// Tables that went unread.
+    /// Number of tables that were dropped without being read.
     pub dropped: u64,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// Why it did not succeed.
+    /// Why it failed; `None` after success.
     pub error: Option<String>,
 }
 
 impl CompactionEntry {
-    /// Of a compaction of `layers` into the run `destination`.
+    /// An entry for a compaction of `layers` into the run `destination`.
     pub(crate) fn of(
         layers: impl Iterator<Item = Layer>,
         destination: u32,
@@ -65,7 +65,7 @@ impl CompactionEntry {
         CompactionEntry { plan, why: why.name(), ..CompactionEntry::default() }
     }
 
-    /// With these tables read.
+    /// Adds tables that are read.
     pub(crate) fn reading<'a>(mut self, tables: impl Iterator<Item = &'a SstDescriptor>) -> Self {
         for table in tables {
             self.tables_in += 1;
@@ -75,7 +75,7 @@ impl CompactionEntry {
         self
     }
 
-    /// With these tables written.
+    /// Adds tables that were written.
     pub(crate) fn writing<'a>(mut self, tables: impl Iterator<Item = &'a SstDescriptor>) -> Self {
         for table in tables {
             self.tables_out += 1;
@@ -85,7 +85,7 @@ impl CompactionEntry {
         self
     }
 
-    /// Bytes that went in by the second; 0 where nothing was read.
+    /// Input bytes per second; 0 if nothing was read.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
         let seconds = self.took.as_secs_f64();
@@ -94,7 +94,7 @@ impl CompactionEntry {
 }
 
 impl fmt::Display for CompactionEntry {
-    /// The line of the log.
+    /// The log line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = |bytes: f64| bytes / 1e6;
         let plural = |count| if count == 1 { "table" } else { "tables" };
@@ -124,13 +124,13 @@ impl fmt::Display for CompactionEntry {
     }
 }
 
-/// Sums since the process began to compact.
+/// Totals since the process began to compact.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionTotals {
     pub(crate) running: u64,
     pub(crate) ended: u64,
     pub(crate) failed: u64,
-    /// Times that the epoch was taken back from a stalled compactor.
+    /// How often the epoch was taken back from a stalled compactor.
     pub(crate) takeovers: u64,
     pub(crate) moved: u64,
     pub(crate) dropped: u64,
@@ -141,16 +141,16 @@ pub(crate) struct CompactionTotals {
     pub(crate) seconds: f64,
 }
 
-/// Whether compaction goes well.
+/// The state of compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Health {
-    /// The last run went well, or there was none.
+    /// The last run succeeded, or there was none.
     #[default]
     Well,
-    /// The last run failed; it will be tried again.
+    /// The last run failed and will be retried.
     Fails(Error),
-    /// Another compactor has taken over: nothing is tried until it gives the epoch up or is stalled
-    /// for long.
+    /// Another compactor has taken over. This one waits until the other releases the epoch or is
+    /// stalled for long.
     Fenced(Error),
 }
 
@@ -161,15 +161,15 @@ struct Kept {
     health: Health,
 }
 
-/// The log of one process's compactor.
+/// The log of the compactor of one process.
 #[derive(Default)]
 pub(crate) struct CompactionLog {
     kept: Mutex<Kept>,
 }
 
 impl CompactionLog {
-    /// A compaction begins. If the result is dropped without [`RunningCompaction::end`], the log
-    /// has no entry of it.
+    /// Begins an entry. If the result is dropped without [`RunningCompaction::end`], the log gets
+    /// no entry.
     pub(crate) fn begin(
         &self,
         clock: &Arc<dyn Clock>,
@@ -179,13 +179,13 @@ impl CompactionLog {
         RunningCompaction { log: self, clock: Arc::clone(clock), since: clock.monotonic(), entry }
     }
 
-    /// How a run of the compactor ended.
+    /// Records the result of a run of the compactor.
     pub(crate) fn ran<T>(&self, ran: &Result<T, Error>) {
         let health = match ran {
             Ok(_) => Health::Well,
             Err(error) if error.kind() == ErrorKind::Closed => return,
             Err(error) if error.kind() == ErrorKind::Fenced => Health::Fenced(error.clone()),
-            // A plan by hand that does not fit says nothing of the compactor.
+            // A plan of the caller that does not apply says nothing about the compactor.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid) => {
                 return;
             }
@@ -195,7 +195,7 @@ impl CompactionLog {
             Health::Well => {}
             Health::Fails(error) => log::warn!(target: TARGET, "compaction failed: {error}"),
             Health::Fenced(error) => {
-                log::warn!(target: TARGET, "this process compacts no more: {error}");
+                log::warn!(target: TARGET, "this process has stopped compacting: {error}");
             }
         }
         let mut kept = self.kept.lock();
@@ -203,7 +203,7 @@ impl CompactionLog {
         kept.health = health;
     }
 
-    /// The epoch was taken back from the compactor of `epoch`, which was stalled for so long.
+    /// Records that the epoch was taken back from the compactor of `epoch`, which was stalled.
     pub(crate) fn took_over(&self, epoch: Epoch, stalled: Duration) {
         let seconds = stalled.as_secs_f64();
         log::warn!(
@@ -230,23 +230,23 @@ impl CompactionLog {
     }
 }
 
-/// A compaction under way.
+/// A compaction in progress.
 pub(crate) struct RunningCompaction<'l> {
     log: &'l CompactionLog,
     clock: Arc<dyn Clock>,
     since: Duration,
-    /// What is known of it so far.
+    /// Its entry so far.
     pub(crate) entry: CompactionEntry,
 }
 
 impl RunningCompaction<'_> {
-    /// The same, begun before.
+    /// The same, with an earlier beginning.
     pub(crate) fn since(mut self, since: Duration) -> Self {
         self.since = since;
         self
     }
 
-    /// It has ended. Answers the entry, unless only the handle's end ended it.
+    /// Ends the compaction. Returns its entry, unless only the end of the handle ended it.
     pub(crate) fn end<T>(mut self, ended: &Result<T, Error>) -> Option<CompactionEntry> {
         let mut entry = std::mem::take(&mut self.entry);
         entry.took = self.clock.monotonic().saturating_sub(self.since);

@@ -1,5 +1,5 @@
-//! A job's keys cut into ranges that are merged at once: cuts fall where the indexes of the inputs
-//! say that the bytes are.
+//! Splits the keys of a job into ranges that are merged in parallel. The indexes of the inputs tell
+//! where the bytes are.
 
 use super::host::{Host, KnownTables};
 use crate::cache::metadata::MetadataBudget;
@@ -8,19 +8,21 @@ use siltstone_base::{Result, SstDescriptor};
 use siltstone_manifest::compaction::{Anchor, KeyRange, Work};
 use std::cmp::Reverse;
 
-/// Anchors from the indexes for each range that may come of them: ranges differ by some percent at
-/// most, where keys are spread alike in all inputs.
+/// Anchors from the indexes per range. Ranges differ in size by some percent at most if keys are
+/// spread alike in all inputs.
 const ANCHORS_A_RANGE: u64 = 32;
-/// Ranges of even size for each that is merged at once: cores are not equally fast, and who is done
-/// first takes the next. The last one to end works alone for half a range on average, so an eighth
-/// of a core's time for that part at most.
+/// Ranges of even size per parallel merge. Cores differ in speed, and a core that is done takes the
+/// next range. The last range runs alone for half a range on average, which is at most an eighth of
+/// a core's time with this number.
 const RANGES_AT_ONCE: usize = 4;
-/// Units of a job at most: each is some 500 bytes of every record of the job (RFC 0018).
+/// Maximum number of units of a job. Each takes about 500 bytes in every record of the job
+/// (RFC 0018).
 const MOST_UNITS: u64 = 4096;
-/// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
+/// Maximum number of tables whose indexes are read. For further inputs their first and last keys
+/// suffice.
 const INDEXES: usize = 64;
 
-/// How many ranges are merged at once.
+/// Number of ranges that are merged in parallel.
 pub(super) fn parallelism(host: &dyn Host) -> usize {
     let wanted = host.options().compaction.compaction_ranges.map(|ranges| ranges as usize);
     let cores = host.env().spawn.cores();
@@ -28,12 +30,12 @@ pub(super) fn parallelism(host: &dyn Host) -> usize {
     wanted.unwrap_or(own).max(1)
 }
 
-/// The ranges of `work`: some for each that is merged at once, of even size, and none of them
-/// smaller than the largest input or than what is merged rather than moved: a table for each is
-/// worth its while. For units elsewhere: of about `unit_bytes` each.
+/// The ranges of `work`: several per parallel merge, of even size. No range is smaller than the
+/// largest input, or than the size from which tables are moved instead of merged, so that a table
+/// per range is worth its cost. For units of other processes: ranges of about `unit_bytes` each.
 ///
 /// # Errors
-/// The store's; Corruption.
+/// Errors of the store; Corruption.
 pub(super) async fn ranges(
     host: &dyn Host,
     work: &Work,
@@ -41,10 +43,10 @@ pub(super) async fn ranges(
 ) -> Result<Vec<KeyRange>> {
     let tables = || work.groups.iter().flat_map(|group| &group.tables);
     let (parts, least) = match unit_bytes {
-        // The last one of a group may be the half of one.
+        // The last range of a group may be half as large.
         Some(bytes) => (in_units(work.read_bytes(), bytes), (bytes / 2).max(1)),
         None => {
-            // Workers elsewhere have cores, too; those of this process stand for theirs.
+            // Workers in other processes have cores too; assume as many as here.
             let at_once = parallelism(host) * (host.parts().workers + 1);
             let parts = if at_once == 1 { 1 } else { at_once * RANGES_AT_ONCE };
             let options = &host.options().compaction;
@@ -69,13 +71,13 @@ pub(super) async fn ranges(
     Ok(work.ranges(&Anchor::sum(anchors), parts, least))
 }
 
-/// How many units of `unit` bytes so many bytes are.
+/// Number of units of `unit` bytes in `bytes` bytes.
 fn in_units(bytes: u64, unit: u64) -> usize {
     let units = bytes.div_ceil(unit.max(1)).clamp(1, MOST_UNITS);
     usize::try_from(units).unwrap_or(usize::MAX)
 }
 
-/// Keys of one table, each with the bytes of the table from there to the next.
+/// Keys of one table, each with the bytes of the table up to the next key.
 async fn of_index(
     known: &KnownTables,
     host: &dyn Host,
@@ -86,7 +88,7 @@ async fn of_index(
     let open = host.context().table(&known.handle(table, &budget)).await?;
     let mut key = table.first_key.clone();
     let (mut anchors, mut left) = (Vec::new(), table.tail_offset);
-    // The index tells what lies before a key.
+    // The index gives the bytes before a key.
     for (next, bytes) in open.table.anchors(every) {
         let next = Bytes::from(next);
         if next > *table.first_visible() {

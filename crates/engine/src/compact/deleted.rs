@@ -1,4 +1,4 @@
-//! What range deletes say of tables that need not be read.
+//! Range deletes, which make it unnecessary to read some tables.
 
 use super::host::Host;
 use crate::cache::metadata::MetadataBudget;
@@ -6,12 +6,12 @@ use siltstone_base::{Cover, Result, Seq, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Facts;
 
-/// `facts` with the range deletes of all tables of `state`, but for those below which somebody
-/// reads: what one of the others covers is hidden for everybody. Costs a request for each table
-/// with range deletes whose metadata is not in memory, and nothing where there is none.
+/// `facts` with the range deletes of all tables of `state`, except those above the oldest number
+/// that is still read: what the others cover is hidden from all readers. Costs one request for each
+/// table with range deletes whose metadata is not in memory, and none if no table has any.
 ///
 /// # Errors
-/// The store's; Corruption.
+/// Errors of the store; Corruption.
 pub(super) async fn with_deleted(
     host: &dyn Host,
     facts: &Facts,

@@ -1,27 +1,27 @@
-//! What a compactor in a process of its own tells.
+//! Events of a compactor in its own process.
 
 use super::compaction_log::{CompactionEntry, TARGET};
 use siltstone_base::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// What a compactor or a worker has to tell.
+/// An event of a compactor or a worker.
 #[derive(Clone, Debug)]
 pub enum CompactorEvent {
-    /// A compaction has ended, with the reason if without success.
+    /// A compaction has ended, with the reason if it failed.
     Compacted(CompactionEntry),
     /// A worker has finished a range.
     Merged(RangeMerged),
-    /// Something failed, and is tried again.
+    /// An operation failed and is retried.
     Trouble(Error),
 }
 
-/// A range of somebody's job that a worker finished.
+/// A range of a job that a worker has finished. The job may belong to another compactor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeMerged {
-    /// Identity of the job.
+    /// Id of the job.
     pub job: String,
-    /// Place of the range in it, from 0.
+    /// Index of the range in the job, from 0.
     pub range: usize,
     /// How long it took here.
     pub took: Duration,
@@ -35,7 +35,7 @@ impl fmt::Display for RangeMerged {
 }
 
 impl CompactorEvent {
-    /// What the log of compactions has not said by itself.
+    /// Logs the event, unless the log of compactions has done so.
     pub(super) fn log(&self) {
         if let CompactorEvent::Merged(range) = self {
             log::info!(target: TARGET, "{range}");
@@ -44,12 +44,12 @@ impl CompactorEvent {
 }
 
 impl fmt::Display for CompactorEvent {
-    /// One line of a log.
+    /// One log line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CompactorEvent::Compacted(entry) => entry.fmt(f),
             CompactorEvent::Merged(range) => range.fmt(f),
-            CompactorEvent::Trouble(error) => write!(f, "tried again: {error}"),
+            CompactorEvent::Trouble(error) => write!(f, "retrying after an error: {error}"),
         }
     }
 }

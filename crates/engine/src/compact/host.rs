@@ -1,4 +1,4 @@
-//! What a compactor needs of the process that it lives in: the writer's, or one of its own.
+//! What a compactor needs from its process: that of the writer, or its own.
 
 use super::Compactor;
 use super::event::CompactorEvent;
@@ -14,19 +14,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tables of which a process has metadata in memory.
+/// The tables whose metadata the process has in memory.
 #[derive(Default)]
 pub(crate) struct KnownTables(HashMap<TablePart, Arc<TableHandle>>);
 
 impl KnownTables {
-    /// These.
+    /// Collects the given handles.
     pub(crate) fn of<'h>(handles: impl Iterator<Item = &'h Arc<TableHandle>>) -> KnownTables {
         let named = handles.map(|handle| (handle.descriptor.part(), Arc::clone(handle)));
         KnownTables(named.collect())
     }
 
-    /// The handle of what `descriptor` names, all that it says included; a new one, whose metadata
-    /// counts for `budget`, where there is none.
+    /// The handle that has exactly this `descriptor`. If there is none, a new one whose metadata
+    /// counts for `budget`.
     pub(crate) fn handle(
         &self,
         descriptor: &SstDescriptor,
@@ -40,50 +40,51 @@ impl KnownTables {
     }
 }
 
-/// What every host has.
+/// The parts that every host has.
 pub(crate) struct HostParts<'h> {
-    /// Every effect.
+    /// All effects.
     pub(crate) env: &'h Env,
-    /// How to compact.
+    /// Options of compaction.
     pub(crate) options: &'h Options,
-    /// Commits.
+    /// The client for commits.
     pub(crate) manifests: &'h ManifestClient,
-    /// Reads of tables.
+    /// The context for reads of tables.
     pub(crate) context: &'h ReadContext,
-    /// The compactor itself.
+    /// The compactor.
     pub(crate) compactor: &'h Compactor,
-    /// The epoch of the writer in whose process it lives; `None` for a process of its own.
+    /// Epoch of the writer in the same process; `None` if the compactor has its own process.
     pub(crate) writer: Option<Epoch>,
-    /// How many workers are expected in other processes.
+    /// Number of workers that are expected in other processes.
     pub(crate) workers: usize,
 }
 
-/// The process of a compactor: what it has, and what differs from one to the other.
+/// The process of a compactor: its parts, and what differs between the two kinds of process.
 pub(crate) trait Host: Send + Sync {
-    /// What it has.
+    /// Its parts.
     fn parts(&self) -> HostParts<'_>;
-    /// Whether it may go on: between two slices a compaction stops where it is.
+    /// Checks that the compactor may go on. A compaction stops between two slices if not.
     ///
     /// # Errors
-    /// Closed; Fenced and others that ended the handle.
+    /// Closed; Fenced and other errors that ended the handle.
     fn check_open(&self) -> Result<()>;
     /// What retention keeps in a job that starts now on `state`: the floor, and the sequence
-    /// numbers that somebody reads at, or `None` for every one from the floor on.
+    /// numbers at which readers read. `None` stands for every number from the floor on.
     fn retention(&self, state: &Manifest) -> (Seq, Option<Vec<Seq>>);
     /// Tables whose metadata needs no request.
     fn known_tables(&self) -> KnownTables;
-    /// Name of the codec of new tables, in the database that `state` describes.
+    /// Name of the codec of new tables in the database of `state`.
     fn codec(&self, state: &Manifest) -> String;
-    /// Whether writes of this process are held up, if only a little, for want of compaction.
+    /// Whether missing compaction delays writes of this process, even slightly.
     fn needs_compaction(&self) -> bool;
-    /// Wakes whoever decides what is compacted next.
+    /// Wakes the task that decides what to compact next.
     fn nudge(&self);
-    /// Waits until something may be due, for no longer than to `until` by the clock that never goes
-    /// back. May end early.
+    /// Waits until something may be due, at most until `until` on the monotonic clock. May end
+    /// early.
     fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()>;
-    /// A compaction that somebody waits for has been committed: reads here take its tables up.
+    /// Called after the commit of a compaction for which a caller waits: reads of this process
+    /// begin to use its tables.
     fn take_up(&self) -> BoxFuture<'_, Result<()>>;
-    /// Hears what there is to tell.
+    /// Receives an event.
     fn tell(&self, event: CompactorEvent);
 }
 

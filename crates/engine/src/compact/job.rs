@@ -1,5 +1,5 @@
-//! One job, from its record to its commit: its ranges are merged here, or by workers elsewhere, and
-//! whoever stalls is replaced.
+//! One job from its record to its commit. This process or workers elsewhere merge its ranges, and
+//! stalled workers are replaced.
 
 use super::compaction_log::CompactionEntry;
 use super::cut;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A job at work.
+/// A running job.
 pub(super) struct JobWork<'h> {
     pub(super) host: &'h Arc<dyn Host>,
     pub(super) epoch: Epoch,
@@ -31,33 +31,34 @@ pub(super) struct JobWork<'h> {
     pub(super) worker: AttemptId,
 }
 
-/// Ranges at work.
+/// The ranges of a job that run here.
 #[derive(Default)]
 struct JobRanges {
-    /// Until they are recorded: their places, and how that ended.
+    /// Ranges until they are recorded: their indexes and results.
     ranges: FuturesUnordered<BoxFuture<'static, (usize, Result<RangeEnding>)>>,
-    /// Those of them that are being merged: each has a core.
+    /// Those that are still merging. Each occupies a core.
     merging: FuturesUnordered<oneshot::Receiver<()>>,
 }
 
 impl JobRanges {
-    /// Whether a core is free; but no more tables than that are left waiting to be recorded.
+    /// Whether a core is free. Also bounds the number of tables that wait to be recorded by the
+    /// number of cores.
     fn has_room(&self, cores: usize) -> bool {
         self.merging.len() < cores && self.ranges.len() < 2 * cores
     }
 }
 
-/// How a job ended that ended in order.
+/// How a job ended without an error.
 #[derive(Clone, Debug)]
 pub(super) enum JobEnd {
     /// Its tables are in the tree.
     Committed,
-    /// Without effect, and for good: the tree had moved away from it, which says why.
+    /// It was given up without effect, because the tree had changed. The error says how.
     GivenUp(Error),
 }
 
 impl JobEnd {
-    /// For whoever asked for the job: without effect is no success.
+    /// The result for the caller that requested the job: a job without effect is a failure.
     ///
     /// # Errors
     /// Why it was given up: Conflict.
@@ -71,29 +72,29 @@ impl JobEnd {
 
 /// What a job waits for.
 enum JobEvent {
-    /// A range ended.
+    /// A range has ended.
     Ended(usize, Result<RangeEnding>),
-    /// A range has a core no longer.
+    /// A range no longer occupies a core.
     Merged,
-    /// Time to look what others did.
+    /// It is time to look at the progress of other processes.
     Time,
 }
 
 impl JobWork<'_> {
-    /// Merges what is left of the job, and commits it, or gives it up when the tree moved away from
-    /// it.
+    /// Merges the rest of the job and commits it, or gives it up if the tree has changed.
     ///
     /// # Errors
-    /// Fenced; Closed; Corruption; the store's.
+    /// Fenced; Closed; Corruption; errors of the store.
     pub(super) async fn work(&self) -> Result<JobEnd> {
         let started = self.job().await?;
-        // What an earlier run of the job made was counted then.
+        // Earlier runs of the job have counted their tables.
         let counted = started.outputs().map(|table| table.id).collect();
         let since = self.host.env().clock.monotonic();
         self.work_since(&started, since, &counted).await
     }
 
-    /// As [`JobWork::work`], of a run that began before, with the tables of `counted`.
+    /// As [`JobWork::work`], for a run that began at `since`. The tables of `counted` are not
+    /// counted again.
     async fn work_since(
         &self,
         started: &Job,
@@ -125,7 +126,7 @@ impl JobWork<'_> {
         let host = self.host;
         let state = host.manifests().newest_known();
         if !started.cancelled {
-            // By a commit of which the answer was not heard: its inputs are gone because of it.
+            // A commit whose answer was lost has succeeded; the inputs are gone because of it.
             if state.finished_jobs.iter().any(|done| done.job == self.id) {
                 return Ok(JobEnd::Committed);
             }
@@ -142,7 +143,7 @@ impl JobWork<'_> {
         let state = host.manifests().newest_known();
         let record = host.compactor().chain.newest(host.manifests()).await?;
         let finish = self.job().await?.finish(&state, self.epoch, retire(&record, &state));
-        // Planted: a job that another compactor began has lost where its rows go.
+        // Planted: a job that another compactor began has lost its destination.
         #[cfg(mutation = "destination_lost")]
         let finish =
             finish.map(|edit| match started.ranges.iter().any(|one| one.claim.is_some()) {
@@ -166,8 +167,8 @@ impl JobWork<'_> {
         }
     }
 
-    /// A merge has failed. Inputs that are gone were taken away by a restore, which this process
-    /// may not know yet: then the job is given up, or else that is its error.
+    /// Handles a failed merge. If inputs are missing, a restore that this process does not know yet
+    /// may have removed them: the job is given up then. Otherwise the error is returned.
     async fn ends_by(&self, started: &Job, error: Error) -> Result<JobEnd> {
         if error.kind() != ErrorKind::NotFound || cfg!(mutation = "gone_inputs_end_all") {
             return Err(error);
@@ -182,27 +183,27 @@ impl JobWork<'_> {
         }
     }
 
-    /// The job as the newest known record has it.
+    /// The job in the newest known record.
     async fn job(&self) -> Result<Job> {
         let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
         self.job_of(&record).cloned()
     }
 
-    /// The job in a record of the own epoch.
+    /// The job in a record of this compactor's epoch.
     fn job_of<'r>(&self, record: &'r Compactions) -> Result<&'r Job> {
         if record.epoch > self.epoch {
             return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
         }
         let job = record.job(self.id);
-        job.ok_or_else(|| Error::internal("a job under way is not in the record"))
+        job.ok_or_else(|| Error::internal("a running job is not in the record"))
     }
 
-    /// Until every range is finished, here or elsewhere.
+    /// Runs until every range is finished, here or elsewhere.
     async fn merge(&self, layers: &Layers) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut working = JobRanges::default();
         let merged = caught("compact", self.direct(layers, &stop, &mut working)).await.flatten();
-        // They stop at their next slice, and give up what they were uploading.
+        // The ranges stop at their next slice and give up their uploads.
         stop.store(true, Ordering::Release);
         while working.ranges.next().await.is_some() {}
         merged
@@ -255,7 +256,7 @@ impl JobWork<'_> {
         }
     }
 
-    /// What comes next; time passes only where there is something to `look` for.
+    /// The next event. The timer only runs if there is something to `look` for.
     async fn next(&self, working: &mut JobRanges, look: bool) -> JobEvent {
         let env = self.host.env();
         let poll = self.host.options().compactors.worker_timeout / LOOKS_A_TIMEOUT;
@@ -279,7 +280,7 @@ impl JobWork<'_> {
         either(came, env.clock.sleep(env.jittered(poll))).await.unwrap_or(JobEvent::Time)
     }
 
-    /// Ends the job without effect; `refusal` is why.
+    /// Ends the job without effect because of `refusal`.
     async fn give_up(&self, refusal: Refusal) -> Result<JobEnd> {
         let (host, epoch, job) = (self.host, self.epoch, self.id);
         let chain = &host.compactor().chain;
@@ -292,10 +293,10 @@ impl JobWork<'_> {
     }
 }
 
-/// Looks at the record in the time after which a stalled worker counts as dead.
+/// Looks at the record within the time after which a stalled worker counts as dead.
 pub(super) const LOOKS_A_TIMEOUT: u32 = 15;
 
-/// The output of `work`, or `None` when `limit` ends first.
+/// The output of `work`, or `None` if `limit` ends first.
 pub(crate) async fn either<T>(
     work: impl Future<Output = T>,
     limit: impl Future<Output = ()>,
@@ -306,8 +307,7 @@ pub(crate) async fn either<T>(
     }
 }
 
-/// Commits a job all of whose ranges are recorded; it began at `since` with the tables of
-/// `counted`.
+/// Commits a job whose ranges are all recorded. It began at `since` with the tables of `counted`.
 pub(super) async fn commit_done(
     work: JobWork<'_>,
     since: Duration,
@@ -317,7 +317,7 @@ pub(super) async fn commit_done(
     caught("compact", work.work_since(&started, since, counted)).await.flatten()
 }
 
-/// Runs a job. A panic in it is its error: what it was active as ends with it.
+/// Runs a job. A panic becomes its error, so that the caller can remove it from the running jobs.
 pub(super) async fn run(host: &Arc<dyn Host>, epoch: Epoch, id: JobId) -> Result<JobEnd> {
     let worker = host.compactor().worker_of(id);
     caught("compact", JobWork { host, epoch, id, worker }.work()).await.flatten()

@@ -1,30 +1,30 @@
-//! How fast compactions go at most: one bucket for all jobs and ranges of a process.
+//! The rate limit of compactions: one token bucket for all jobs and ranges of a process.
 //!
 //! ```text
 //! paid up to ─┬──────────┬─────────┬────────► time
-//!             │ A: bytes │ B: bytes│          A waits until its stretch is over, then B
+//!             │ A: bytes │ B: bytes│          A waits for the end of its stretch, then B
 //! ```
-//! Whoever has moved bytes takes the next stretch of time, as long as the bytes are worth, and
-//! waits for its end: in the order of asking, so that no range starves. Nothing is saved up while
-//! nobody asks: after a rest there is no burst.
+//! A range that has moved bytes takes the next stretch of time, whose length is the cost of the
+//! bytes, and waits for its end. Ranges are served in the order of their calls, so none starves.
+//! Unused time is not saved, so there is no burst after a pause.
 
 use crate::io::env::Clock;
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Longest time without a look at whether to go on.
+/// Longest time between two checks of whether to go on.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// The bucket.
+/// The token bucket.
 #[derive(Default)]
 pub(super) struct Limit {
-    /// Up to when time was given away.
+    /// Time up to which the rate is used.
     paid: Mutex<Duration>,
 }
 
 impl Limit {
-    /// Waits as long as `bytes` that were moved are worth at `per_second` bytes a second, or until
-    /// `go_on` says no.
+    /// Waits for the cost of `bytes` moved bytes at `per_second` bytes per second, or until `go_on`
+    /// returns `false`.
     pub(super) async fn pay(
         &self,
         clock: &dyn Clock,

@@ -1,5 +1,5 @@
-//! The inner loop: entries of the inputs, as far as they are kept, into tables. Synchronous; it
-//! comes out for blocks that are not there, and with bytes to send.
+//! The inner loop: merges entries of the inputs, as far as retention keeps them, into tables. It is
+//! synchronous and returns when blocks are missing or bytes are ready to be sent.
 
 use crate::io::buffers::Buffers;
 use crate::io::store::Upload;
@@ -10,50 +10,51 @@ use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
 use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
 use siltstone_sst::TableBuilder;
 
-/// What the merge came out for.
+/// Why the merge returned.
 pub(super) enum MergeStop {
-    /// Blocks are not there: [`Merging::needed`].
+    /// Blocks are missing: see [`Merging::needed`].
     NeedsBlocks,
     /// Bytes of the table, to be sent.
     Chunk(Bytes),
-    /// The table ends here; the entry at hand belongs to the next one.
+    /// The table ends here. The current entry belongs to the next one.
     TableEnds,
-    /// Nothing is left.
+    /// No entries are left.
     End,
 }
 
-/// What a slice came to.
+/// The result of a slice.
 pub(super) struct Slice {
-    /// Bytes that the store has taken.
+    /// Bytes that the store has accepted.
     pub(super) written: u64,
-    /// What the merge came out for; `None` where it was to end.
+    /// Why the merge returned; `None` if the caller told it to stop.
     pub(super) made: Option<MergeStop>,
 }
 
-/// Where tables end. Never between versions of a key: tables of a run share no key.
+/// Where tables end. A table never ends between versions of a key, because tables of a run share no
+/// key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableEnds {
     /// Size at which a table ends, in bytes.
     pub(super) target_bytes: u64,
-    /// A table ends where so many first bytes of the key change; 0: nowhere.
+    /// A table ends where this number of leading key bytes changes; 0 means nowhere.
     pub(super) cut_prefix_bytes: usize,
-    /// Bytes that are built between two chances to come out: a chunk's.
+    /// Bytes that are built before the merge may return: the size of a chunk.
     pub(super) chunk_bytes: usize,
-    /// About how many entries a table will have.
+    /// Estimated number of entries of a table.
     pub(super) entries_a_table: usize,
 }
 
-/// A merge on its way through one key range.
+/// A merge of one key range in progress.
 pub(super) struct Merging {
     rows: Retain<Merge<RunCursor<InputCursor>>>,
     ends: TableEnds,
-    /// The last key of a table that is full.
+    /// The last key of a full table.
     full: Option<Vec<u8>>,
-    /// The first bytes of the table's keys.
+    /// The leading bytes of the table's keys.
     prefix: Vec<u8>,
-    /// Where bytes are collected until they are sent.
+    /// Buffers for bytes until they are sent.
     chunks: Buffers,
-    /// Range deletes that are in no table yet, from where the last table ended.
+    /// Range deletes that are in no table yet, cut at the end of the last table.
     ranges: Vec<RangeDelete>,
 }
 
@@ -67,13 +68,13 @@ impl Merging {
         Merging { rows, ends, full: None, prefix: Vec::new(), chunks, ranges }
     }
 
-    /// A buffer for what the first slice makes.
+    /// A buffer for the output of the first slice.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.ends.buffer(&self.chunks)
     }
 
-    /// The bytes of a table before its filter and index, where those would not fit behind them: a
-    /// buffer that grows is another one, of fresh pages.
+    /// Takes the bytes of a table before its filter and index, if those would not fit behind them.
+    /// A buffer that grows is reallocated, on fresh pages.
     pub(super) fn before_tail(&self, builder: &mut TableBuilder) -> Option<Bytes> {
         if builder.has_room_for_tail() {
             return None;
@@ -82,12 +83,12 @@ impl Merging {
         Some(self.chunks.lend(chunk))
     }
 
-    /// About how many entries the next table will have.
+    /// Estimated number of entries of the next table.
     pub(super) fn entries_a_table(&self) -> usize {
         self.ends.entries_a_table
     }
 
-    /// Bytes in one of its buffers, which comes back.
+    /// Bytes in one of the buffers, which returns to the pool after use.
     pub(super) fn lend(&self, buffer: Vec<u8>) -> Bytes {
         self.chunks.lend(buffer)
     }
@@ -97,9 +98,8 @@ impl Merging {
         !self.ranges.is_empty()
     }
 
-    /// Gives the table that ends here its range deletes: all up to its last key where another
-    /// table follows, cut directly behind that key, or all that are left. Answers up to where they
-    /// delete.
+    /// Adds range deletes to the table that ends here: if another table follows, all up to the last
+    /// key, cut directly behind it; otherwise all that are left. Returns the end of the last range.
     ///
     /// # Errors
     /// As [`TableBuilder::add_range_deletes`].
@@ -129,19 +129,20 @@ impl Merging {
         self.rows.cursor().needed().to_vec()
     }
 
-    /// To the first entry, or the end; before the first table, so that none is begun for nothing.
+    /// Advances to the first entry, or to the end. Called before the first table, so that no empty
+    /// table is begun.
     ///
     /// # Errors
-    /// As [`Merging::slice`], but for the store's.
+    /// As [`Merging::slice`], except those of the store.
     pub(super) fn place(&mut self) -> Result<Step> {
         if self.rows.stands() { Ok(Step::Ready) } else { self.rows.advance() }
     }
 
-    /// Goes on until there is a reason to come out; with an `upload` that takes chunks at once, for
-    /// as long as it may `go_on` after so many bytes.
+    /// Runs until there is a reason to return. With an `upload` that accepts chunks immediately, it
+    /// continues while `go_on` agrees; `go_on` gets the number of bytes written.
     ///
     /// # Errors
-    /// As [`Merging::chunk`], and the store's.
+    /// As [`Merging::chunk`], and those of the store.
     pub(super) fn slice(
         &mut self,
         builder: &mut TableBuilder,
@@ -164,10 +165,10 @@ impl Merging {
         Ok(Slice { written, made: None })
     }
 
-    /// Goes on until there is a reason to come out.
+    /// Runs until there is a reason to return.
     ///
     /// # Errors
-    /// Corruption; what the merge operator says. The merge is over then.
+    /// Corruption; errors of the merge operator. The merge is over then.
     fn chunk(&mut self, builder: &mut TableBuilder) -> Result<MergeStop> {
         let Merging { rows, ends, full, prefix, chunks, ranges } = self;
         let mut chunk = None;
@@ -198,21 +199,22 @@ impl Merging {
     }
 }
 
-/// Whether a table may end behind `key`: what a range delete is cut at must be a key.
+/// Whether a table may end behind `key`: the key directly behind it, at which range deletes are
+/// cut, must be a valid key.
 fn may_end_behind(ranges: &[RangeDelete], key: &[u8]) -> bool {
     ranges.is_empty() || key.len() < MAX_KEY_BYTES
 }
 
 impl TableEnds {
-    /// Whether a table ends before `entry`: behind the last key of one that is `full`, or where the
-    /// first bytes are others than its keys'.
+    /// Whether a table ends before `entry`: the table is `full` and this is the next key, or the
+    /// leading bytes differ from those of its keys.
     #[inline]
     fn are_before(&self, entry: &Entry<'_>, full: Option<&[u8]>, first: &[u8]) -> bool {
         full.is_some_and(|last| last != entry.key)
             || (self.cut_prefix_bytes > 0 && first_bytes(entry.key, self.cut_prefix_bytes) != first)
     }
 
-    /// A buffer for what a slice makes: a block more than it has at least, as a rule.
+    /// A buffer for the output of a slice, with room for one more block than it usually has.
     fn buffer(&self, chunks: &Buffers) -> Vec<u8> {
         chunks.take_empty(self.chunk_bytes + self.chunk_bytes / 32)
     }

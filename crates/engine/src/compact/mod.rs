@@ -1,28 +1,27 @@
-//! Carries out compaction plans (RFC 0019, RFC 0021): what a plan comes to, who may run and what
-//! every commit says is decided by `siltstone_manifest::compaction`; here tables are read and
-//! written.
+//! Carries out compaction plans (RFC 0019, RFC 0021). `siltstone_manifest::compaction` decides the
+//! work of a plan, which plans may run, and the content of each commit; this module reads and
+//! writes tables.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`host`] | what a compactor needs of the process it lives in |
-//! | [`schedule`] | the scheduler at work, until it is stopped |
-//! | [`start`] | plans to jobs in the record |
-//! | [`job`] | one job to its commit; who stalls is replaced |
-//! | [`deleted`] | what range deletes say of tables that need not be read |
-//! | [`cut`] | a job's keys cut into ranges that are merged at once |
-//! | [`opening`] | what a range still has to merge, as cursors over its inputs |
-//! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
+//! | [`host`] | what a compactor needs from its process |
+//! | [`schedule`] | the scheduling loop, until the compactor is stopped |
+//! | [`start`] | makes jobs of the record from plans |
+//! | [`job`] | one job up to its commit; replaces stalled workers |
+//! | [`deleted`] | range deletes, which make it unnecessary to read some tables |
+//! | [`cut`] | splits the keys of a job into ranges that are merged in parallel |
+//! | [`opening`] | opens the rest of a range as cursors over its inputs |
+//! | [`range`] | one key range of a job: merges inputs into tables and records each |
 //! | [`merging`] | the synchronous inner loop |
-//! | [`sending`] | chunks of a table on their way to the store |
-//! | [`limit`] | how fast compactions go at most |
+//! | [`sending`] | uploads the chunks of a table |
+//! | [`limit`] | the rate limit of compactions |
 //! | [`records`] | the chain of job records |
 //! | [`take_back`] | when a compactor that was stopped takes the epoch back |
-//! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
-//! | [`units`], [`unit`] | a plan whose ranges other processes merge; such a range there |
-//! | [`compaction_log`] | what was merged into what: totals, lines |
-//! | [`event`] | what a process of its own tells |
-//! | [`pending`] | how much there is to do |
-//! | [`named`] | its options among the engine's |
+//! | [`process`], [`worker`] | a compactor in its own process; a worker that only merges ranges |
+//! | [`units`], [`unit`] | a plan whose ranges other processes merge; one such range |
+//! | [`compaction_log`] | totals and log lines of compactions |
+//! | [`event`] | events of a compactor in its own process |
+//! | [`pending`] | the amount of work that is due |
 
 pub(crate) mod compaction_log;
 mod cut;
@@ -69,14 +68,14 @@ use start::{PlanStart, Starter};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What is to be compacted.
+/// The requested compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionRequest {
-    /// What the scheduler finds most urgent.
+    /// The plan that the scheduler finds most urgent.
     Scheduled,
-    /// Everything, into run 0.
+    /// All tables, into run 0.
     Major,
-    /// A plan made by hand.
+    /// A plan of the caller.
     Plan(Plan),
 }
 
@@ -84,23 +83,24 @@ pub(crate) enum CompactionRequest {
 #[derive(Default)]
 pub(crate) struct Compactor {
     chain: Chain,
-    /// Shared by jobs at work; alone for who plans by hand, so that nothing stands in its way.
+    /// Running jobs share it. A manual compaction holds it exclusively, so that no job blocks its
+    /// plan.
     turn: Arc<tokio::sync::RwLock<()>>,
     held: Mutex<CompactorState>,
-    /// What it saw of the compactor that stopped it.
+    /// What this compactor has observed of the one that stopped it.
     watch: Mutex<take_back::CompactorWatch>,
     pub(crate) log: CompactionLog,
     limit: Limit,
     memory: MergeMemory,
 }
 
-/// Memory that goes round between jobs and ranges; freed when none is at work.
+/// Memory that jobs and ranges reuse. It is freed when no job runs.
 pub(crate) struct MergeMemory {
-    /// Of what is read.
+    /// Buffers of reads.
     waves: Buffers,
-    /// Of what is written.
+    /// Buffers of writes.
     chunks: Buffers,
-    /// Of tables under construction.
+    /// Scratch memory of tables under construction.
     scratch: Mutex<Vec<TableScratch>>,
 }
 
@@ -112,39 +112,41 @@ impl Default for MergeMemory {
 }
 
 impl MergeMemory {
-    /// Nothing is at work.
+    /// Frees the memory, because no job runs.
     fn clear(&self) {
         self.waves.clear();
         self.chunks.clear();
         *self.scratch.lock() = Vec::new();
     }
 
-    /// Keeps what a table was built in for the next: as many as tables were built at once.
+    /// Keeps the scratch memory of a finished table for the next one. There are as many as tables
+    /// were built at once.
     fn keep(&self, scratch: TableScratch) {
         self.scratch.lock().push(scratch);
     }
 }
 
-/// Chunks that are kept for the next: those of three ranges on a store that is far.
+/// Number of chunks that are kept: those of three ranges on a remote store.
 const CHUNKS: usize = 16;
 
-/// What it keeps from one plan to the next.
+/// The state that the compactor keeps between plans.
 #[derive(Default)]
 struct CompactorState {
     /// Its epoch; `NONE` until it has something to do.
     epoch: Epoch,
-    /// Another compactor has taken over.
+    /// Set once another compactor has taken over.
     fenced: Option<Error>,
-    /// Jobs at work here.
+    /// Jobs that run here.
     active: HashSet<JobId>,
-    /// Identities that claimed ranges of a job here; of an earlier run of it, too.
+    /// Identities under which this process has claimed ranges of a job, including those of earlier
+    /// runs.
     workers: HashMap<JobId, Vec<AttemptId>>,
     /// Why the last job failed.
     failed: Option<Error>,
 }
 
 impl Compactor {
-    /// Waits until nothing is at work. Who waits has closed the handle before.
+    /// Waits until no job runs. The caller must have closed the handle, so that no job begins.
     pub(crate) async fn at_rest(&self) {
         let _leaving = self.chain.leaves();
         drop(self.turn.write().await);
@@ -155,20 +157,21 @@ impl Compactor {
         self.held.lock().workers.values().flatten().any(|own| *own == worker)
     }
 
-    /// The identity of the run of a job that began last.
+    /// The identity of the latest run of a job.
     fn worker_of(&self, job: JobId) -> AttemptId {
         let held = self.held.lock();
         held.workers.get(&job).and_then(|own| own.last()).copied().unwrap_or_default()
     }
 
-    /// A job begins to run here, under claims of `worker`.
+    /// Records that a job begins to run here, with claims of `worker`.
     fn begins(&self, job: JobId, worker: AttemptId) {
         let mut held = self.held.lock();
         held.active.insert(job);
         held.workers.entry(job).or_default().push(worker);
     }
 
-    /// A job runs here no longer. What it claimed in vain is still known as this process's own.
+    /// Records that a job no longer runs here. Its unused claims are still known as this process's
+    /// own.
     fn ends(&self, job: JobId, is_done: bool) {
         let mut held = self.held.lock();
         held.active.remove(&job);
@@ -180,12 +183,12 @@ impl Compactor {
         }
     }
 
-    /// Whether a job runs here, of whatever epoch.
+    /// Whether a job of any epoch runs here.
     fn is_at_work(&self) -> bool {
         !self.held.lock().active.is_empty()
     }
 
-    /// What stopped it is over; `NONE`: the next epoch is to be claimed.
+    /// Clears the fencing. `NONE` means that the next epoch has to be claimed.
     fn starts_anew(&self, epoch: Epoch) {
         let mut held = self.held.lock();
         (held.fenced, held.epoch) = (None, epoch);
@@ -193,27 +196,27 @@ impl Compactor {
         self.watch.lock().forget();
     }
 
-    /// The task that schedules has died.
+    /// Records that the scheduling task has died.
     pub(crate) fn died(&self, died: &Error) {
         self.log.ran::<()>(&Err(died.clone()));
     }
 
-    /// Notes why a job failed, or a look.
+    /// Records why a job or a look failed.
     fn fails(&self, error: Error) {
         self.held.lock().failed = Some(error);
     }
 
-    /// Why something failed since the last time.
+    /// Takes the failure since the last call, if there was one.
     fn take_failure(&self) -> Option<Error> {
         self.held.lock().failed.take()
     }
 
-    /// The epoch, claimed when this process has none. One that another compactor has taken over
-    /// stays stopped, unless it is embedded and that other one has given the epoch up. What it had
-    /// begun ends first: it would end the new epoch with the old one's error.
+    /// Returns the epoch, and claims one if this process has none. After another compactor has
+    /// taken over, this one stays stopped, unless it is embedded and the other has released the
+    /// epoch. Jobs of the old epoch must end first: their error would otherwise end the new epoch.
     ///
     /// # Errors
-    /// Fenced; the store's.
+    /// Fenced; errors of the store.
     async fn claimed(&self, host: &dyn Host) -> Result<Epoch> {
         let fenced = self.held.lock().fenced.clone();
         if let Some(fenced) = fenced {
@@ -232,23 +235,24 @@ impl Compactor {
         Ok(self.epoch())
     }
 
-    /// The epoch; `NONE` where it has claimed none.
+    /// The epoch; `NONE` if none is claimed.
     fn epoch(&self) -> Epoch {
         self.held.lock().epoch
     }
 
-    /// The epoch, which it has no longer; `NONE` when it had none, or another has taken over.
+    /// Gives up the epoch and returns it; `NONE` if there was none or another compactor has taken
+    /// over.
     fn give_up_epoch(&self) -> Epoch {
         let mut held = self.held.lock();
         let epoch = std::mem::take(&mut held.epoch);
         if held.fenced.is_some() { Epoch::NONE } else { epoch }
     }
 
-    /// How something of this compactor ended, noted. Inputs that are gone, a job that ended under
-    /// it: when a newer compactor is there, that is why.
+    /// Records the result of an operation of this compactor. If an input is missing, or a job has
+    /// ended elsewhere, and a newer compactor exists, the result is Fenced.
     async fn told<T>(&self, host: &dyn Host, ended: Result<T>) -> Result<T> {
         if self.held.lock().fenced.is_some() {
-            // That was told when it was found.
+            // The fencing was recorded when it was found.
             return ended;
         }
         let epoch = self.epoch();
@@ -267,7 +271,7 @@ impl Compactor {
             && error.kind() == ErrorKind::Fenced
         {
             let mut held = self.held.lock();
-            // Another epoch may have been claimed since: it has not ended.
+            // An epoch that was claimed since is not fenced.
             if held.epoch == epoch {
                 held.fenced = Some(error.clone());
             }
@@ -290,13 +294,14 @@ fn fenced(by: Epoch) -> Error {
         .with("by compactor epoch", by)
 }
 
-/// Carries out what is wanted, as a task of its own: a caller that gives up leaves nothing half
-/// done. Jobs that an earlier process left come first. `false` when nothing was to gain.
+/// Runs the requested compaction as a separate task, so that a caller that gives up leaves no
+/// half-done work. Jobs that an earlier process left come first. Returns `false` if there is
+/// nothing to gain.
 ///
 /// # Errors
-/// Conflict for a plan that may not run, and for one that the tree moved away from; Fenced once
-/// another compactor has taken over; Closed; Corruption; the store's. What was recorded is where
-/// the next compactor goes on.
+/// Conflict if the plan may not run, or if the tree has changed so that it no longer applies;
+/// Fenced once another compactor has taken over; Closed; Corruption; errors of the store. The next
+/// compactor continues after the recorded progress.
 pub(crate) async fn compact(host: Arc<dyn Host>, wanted: CompactionRequest) -> Result<bool> {
     let (answer, answered) = futures::channel::oneshot::channel();
     let spawn = Arc::clone(&host.env().spawn);
@@ -307,14 +312,14 @@ pub(crate) async fn compact(host: Arc<dyn Host>, wanted: CompactionRequest) -> R
     };
     spawn.spawn("compact", Box::pin(task));
     answered.await.unwrap_or_else(|_| {
-        // The runtime has ended, and with it the handle.
+        // The runtime has ended, and the handle with it.
         asked.check_open()?;
         Err(Error::internal("a compaction was dropped before its end"))
     })
 }
 
-/// As [`once_by_hand`]; again where another compactor had taken over and has given the epoch up
-/// since, of which nobody here had heard.
+/// As [`once_by_hand`]. Tries again if another compactor had taken over and has released the epoch
+/// since, without this process having noticed.
 async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<bool> {
     match once_by_hand(host, wanted).await {
         Err(error) if error.kind() == ErrorKind::Fenced && host.writer().is_some() => {
@@ -330,7 +335,7 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
 
 async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<bool> {
     let compactor = host.compactor();
-    // What is under way might stand in the plan's way: it ends first, and nothing new begins.
+    // Running jobs could conflict with the plan, so they end first, and no new job begins.
     let alone = Arc::clone(&compactor.turn).write_owned().await;
     let begun = async {
         let epoch = compactor.claimed(&**host).await?;
@@ -342,20 +347,22 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
     let ended = match begun {
         Ok((epoch, PlanStart::Job(job, worker))) => {
             compactor.begins(job, worker);
-            // From here on others may run beside it.
+            // From here on other jobs may run.
             let _shared = alone.downgrade();
-            // Whoever came meanwhile was sent away.
+            // Jobs that became due meanwhile were not started.
             host.nudge();
             let worked = job::run(host, epoch, job).await;
             let told = compactor.told(&**host, worked.clone().and_then(JobEnd::committed)).await;
-            // No sooner: another epoch, which may be claimed from now on, would end by its error.
+            // Not before `told`: the next claim of an epoch must not be ended by the error of this
+            // job.
             compactor.ends(job, worked.is_ok());
             told.map(|()| true)
         }
         begun => {
             let began = begun.map(|(_, started)| matches!(started, PlanStart::Committed));
             let told = compactor.told(&**host, began).await;
-            // Before the nudge: who is woken by it asks for the turn.
+            // Release it before the nudge, because the scheduling task asks for the turn when it
+            // wakes up.
             drop(alone);
             told
         }
@@ -367,9 +374,9 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
     ended
 }
 
-/// Ends what a compactor before left unfinished, one after another: what is recorded is not done
-/// again. One whose tables have gone meanwhile, by a restore, is given up, which is an end as good
-/// as another: nobody here asked for it.
+/// Finishes the jobs that an earlier compactor left, one after another; recorded progress is not
+/// repeated. A job whose tables a restore has removed is given up, which counts as finished,
+/// because no caller here requested it.
 async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
     while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
         host.compactor().begins(job, AttemptId(host.env().random_u128()));
@@ -380,14 +387,14 @@ async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
     Ok(())
 }
 
-/// Jobs that the manifest does not know as finished and nobody works on here. The record is taken
-/// over first, whatever it holds: from then on nobody who was overtaken brings a job into it, whose
-/// tables the plans of this epoch, moves above all, would take away from it.
+/// Jobs that the manifest does not know as finished and that do not run here. The record is taken
+/// over first, even if it is empty: from then on no fenced compactor can add a job to it. Plans of
+/// this epoch, above all moves, would take the tables of such a job.
 async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     let compactor = host.compactor();
     let record = Starter::new(host, epoch).take_over().await?;
-    // Who is at work comes before the state: a job's work ends once a state is known that has its
-    // end. A step of the simulation is not interrupted between the two; a thread is.
+    // Read the running jobs before the manifest: the work of a job ends once a manifest with its
+    // end is known. The simulation does not interrupt a step between the two reads; threads do.
     let active = compactor.held.lock().active.clone();
     let finished = match cfg!(mutation = "finished_jobs_forgotten") {
         true => Vec::new(),
@@ -399,7 +406,7 @@ async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     Ok(jobs.filter(left).collect())
 }
 
-/// Takes the next compactor epoch: the compactor before is stopped, its writer is not.
+/// Claims the next compactor epoch. This stops the earlier compactor, but not its writer.
 async fn claim(manifests: &ManifestClient, host: &dyn Host) -> Result<Epoch> {
     let mut expected = manifests.newest_known().compactor_epoch;
     let claim = AttemptId(host.env().random_u128());

@@ -1,5 +1,4 @@
-//! Opens what a range still has to merge: cursors over its inputs, from where the last worker
-//! stopped.
+//! Opens the rest of a range: cursors over its inputs, from where the last worker stopped.
 
 use super::host::Host;
 use super::merging::{Merging, TableEnds};
@@ -12,17 +11,17 @@ use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBound
 use siltstone_sst::Table;
 use std::ops::RangeInclusive;
 
-/// What the inputs of a range have in memory from a store that is far: three waves each, as one is
-/// used up, one is there and one comes.
+/// Memory for the inputs of a range from a remote store. Each input has three waves: one in use,
+/// one read, and one on its way.
 const READ_AHEAD_BYTES: u64 = 48 << 20;
-/// Bytes that one input reads at a time from a store that is far: from where a stream of 50 MiB/s
-/// costs more time than a request, to where it does so many times over.
+/// Bytes that one input reads at a time from a remote store. At the lower bound a stream of 50
+/// MiB/s takes longer than a request; at the upper bound it takes many times longer.
 const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
-/// The merge over what is left of the range. The inputs' metadata is read around the caches,
-/// but for what is there anyhow.
+/// Opens the merge over the rest of the range. Reads metadata of the inputs without adding it to
+/// the caches, but uses what they have.
 ///
 /// # Errors
-/// The store's; Corruption.
+/// Errors of the store; Corruption.
 pub(super) async fn open(
     host: &dyn Host,
     job: &Job,
@@ -32,7 +31,7 @@ pub(super) async fn open(
     let (known, context) = (host.known_tables(), host.context());
     let budget = MetadataBudget::new(usize::MAX);
     let start = match range.resume_after() {
-        // The smallest key behind it.
+        // The smallest key after it.
         Some(last) => [last.as_ref(), &[0]].concat(),
         None => range.keys.start.to_vec(),
     };
@@ -82,7 +81,7 @@ pub(super) async fn open(
     Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
 }
 
-/// Above which every version is kept.
+/// The number above which every version is kept.
 fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
     match cfg!(mutation = "floor_of_the_moment") {
         true => host.manifests().newest_known().floor,
@@ -90,8 +89,8 @@ fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
     }
 }
 
-/// How many first bytes the keys of all tables have in common: those of the smallest and of the
-/// largest key.
+/// Number of leading bytes that the keys of all tables share: those of the smallest and the largest
+/// key.
 fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
     let tables = || layers.iter().flatten();
     let first = tables().map(|table| table.first_visible()).min();
@@ -99,7 +98,7 @@ fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
     first.zip(last).map_or(0, |(first, last)| shared_prefix(first, last))
 }
 
-/// About how much of its inputs lies in a range.
+/// Estimate of the share of its inputs that lies in a range.
 #[derive(Default)]
 struct Share {
     entries: u64,
@@ -107,7 +106,7 @@ struct Share {
 }
 
 impl Share {
-    /// Adds a table's blocks from that of `start` to before block `after`.
+    /// Adds a table's blocks from the block of `start` up to block `after`, exclusive.
     fn add(&mut self, table: &Table, start: &[u8], after: Option<u32>) {
         let blocks = u64::from(table.block_count());
         let first = table.find_block(start, Seq::MAX).map_or(blocks, u64::from);
@@ -117,14 +116,14 @@ impl Share {
         self.bytes += part(descriptor.tail_offset, within, blocks);
     }
 
-    /// How many entries a table of so many bytes has, or the last one, where none is dropped.
+    /// Estimated entries of a table of `bytes` bytes, or of the last table, if no entry is dropped.
     fn entries_in(&self, bytes: u64) -> usize {
         let full = part(self.entries, bytes, self.bytes);
         usize::try_from(full.min(self.entries)).unwrap_or(usize::MAX)
     }
 }
 
-/// So much of `all` as `some` is of `whole`.
+/// `all` multiplied by `some / whole`.
 fn part(all: u64, some: u64, whole: u64) -> u64 {
     let part = u128::from(all) * u128::from(some) / u128::from(whole.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)

@@ -1,13 +1,13 @@
-//! How much there is to compact, as the scheduler sees it: a pure function of the manifest.
+//! The amount of work that is due, by the scheduler: a pure function of the manifest.
 
 use crate::options::Options;
 use siltstone_base::{SstDescriptor, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::{Pick, Plan, PlanReason, SpaceAmplification, View};
 
-/// Bytes of the sources of every plan that the scheduler would begin now if nothing were under way
-/// and any number might be. What a job under way reads is among them until it is committed; tables
-/// that go unread are not.
+/// Input bytes of all plans that the scheduler would begin now, without running jobs and without a
+/// limit on their number. Inputs of a running job count until its commit. Tables that are dropped
+/// without being read do not count.
 pub(crate) fn pending_bytes(state: &Manifest, options: &Options, now: UnixMillis) -> u64 {
     let Ok(scheduler) = options.compaction.scheduler(options.l0_sst_size_bytes as u64) else {
         return 0;
@@ -21,8 +21,8 @@ pub(crate) fn pending_bytes(state: &Manifest, options: &Options, now: UnixMillis
         .sum()
 }
 
-/// What lies above the last layer, where the scheduler bounds it and somebody compacts: nobody is
-/// slowed down for the sake of a merge that does not come.
+/// The bytes above the last layer, if the scheduler bounds them and a compactor is active. Without
+/// a compactor writes are not slowed down for a merge that does not come.
 pub(crate) fn above(state: &Manifest, options: &Options) -> Option<SpaceAmplification> {
     if !options.embedded_compactor && state.compactor_is_released() {
         return None;

@@ -1,5 +1,5 @@
-//! A compactor in a process of its own: it has no writer, and reads what it must know from the
-//! manifest (RFC 0021).
+//! A compactor in its own process. It has no writer, and reads what it needs from the manifest
+//! (RFC 0021).
 
 use super::event::CompactorEvent;
 use super::host::{Host, HostParts, KnownTables};
@@ -29,24 +29,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How much the pause between two looks grows while nothing happens: 2 s become 16 s, 0.06 reads a
-/// second, and with the listing in between less than 0.1 requests.
+/// Factor by which the pause between two looks grows while nothing happens: 2 s become 16 s, which
+/// is 0.06 reads per second, or less than 0.1 requests with the listings in between.
 pub(super) const SLOWEST_LOOKS: u32 = 8;
-/// Longest time that a process which ends tries to give its epoch up.
+/// Longest time for which an ending process tries to release its epoch.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
-/// Looks by one read before a listing is asked (rule M4).
+/// Looks by one read before a listing (rule M4).
 const LOOKS_BY_READ: u32 = 15;
 
-/// How to run a compactor in a process of its own.
+/// How to run a compactor in its own process.
 #[derive(Clone, Default)]
 pub struct CompactorOptions {
-    /// Options; those about reading and writing rows have no effect. Where they say nothing of
-    /// `compression`, new tables have the codec that the database was made with.
+    /// Options. Those about reading and writing rows have no effect. Without `compression`, new
+    /// tables have the codec with which the database was created.
     pub options: Options,
-    /// The merge operator, by whose name the database was made.
+    /// The merge operator with whose name the database was created.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// How many workers are expected in other processes: jobs are cut into ranges for all of them.
-    /// With 0 the compactor does everything itself.
+    /// Number of workers that are expected in other processes. Jobs are split into ranges for all
+    /// of them. With 0 the compactor merges everything itself.
     pub workers: usize,
 }
 
@@ -59,8 +59,8 @@ impl fmt::Debug for CompactorOptions {
     }
 }
 
-/// A compactor, or a worker of one, in a process without a writer. Cheap to clone; all clones are
-/// one.
+/// A compactor, or a worker of one, in a process without a writer. Clones are cheap and share one
+/// compactor.
 #[derive(Clone)]
 pub struct CompactorProcess {
     pub(super) process: Arc<Process>,
@@ -72,32 +72,32 @@ impl fmt::Debug for CompactorProcess {
     }
 }
 
-/// Hears what a compactor has to tell.
+/// Receives the events of a compactor.
 type Listener = Box<dyn Fn(CompactorEvent) + Send + Sync>;
 
-/// What its tasks share.
+/// The state that the tasks of the process share.
 pub(super) struct Process {
     pub(super) env: Env,
-    /// What new tables are packed with where it was said.
+    /// The codec of new tables, if it was given.
     codec: Option<Codec>,
     pub(super) options: Options,
     workers: usize,
     pub(super) manifests: ManifestClient,
     context: ReadContext,
     pub(super) compactor: Compactor,
-    /// Bytes of all tables when it was opened.
+    /// Bytes of all tables at open.
     bytes: u64,
     life: Arc<CompactorObserver>,
     pace: Mutex<PollPace>,
     listener: Listener,
 }
 
-/// What its manifest client is told and asks.
+/// The observer of the manifest client.
 #[derive(Default)]
 struct CompactorObserver {
-    /// Once it is set no commit is tried again.
+    /// Once set, no commit is retried.
     stopped: AtomicBool,
-    /// Heard by whoever waits for something to do.
+    /// Wakes the task that waits for something to do.
     news: Notify,
 }
 
@@ -111,19 +111,19 @@ impl Observer for CompactorObserver {
     }
 }
 
-/// How often it looks.
+/// How often the process looks for a newer manifest.
 struct PollPace {
     pause: Duration,
     looks: u32,
 }
 
 impl CompactorProcess {
-    /// Finds the database; nothing is written yet. `listener` hears of every compaction, on some
+    /// Finds the database without writing anything. `listener` is called for every event, on any
     /// thread, and must not block.
     ///
     /// # Errors
-    /// NotFound where there is none; Invalid for options or a merge operator that do not fit;
-    /// Denied, Unavailable, Timeout, Corruption, Unsupported.
+    /// NotFound if there is no database; Invalid for invalid options or an unsuitable merge
+    /// operator; Denied, Unavailable, Timeout, Corruption, Unsupported.
     pub async fn open(
         env: Env,
         how: CompactorOptions,
@@ -166,13 +166,13 @@ impl CompactorProcess {
         Ok(CompactorProcess { process })
     }
 
-    /// Compacts as the scheduler says, until [`CompactorProcess::stop`]: then what was recorded is
-    /// where the next compactor goes on.
+    /// Compacts as the scheduler decides, until [`CompactorProcess::stop`]. The next compactor
+    /// continues after the recorded progress.
     ///
     /// # Errors
-    /// Fenced once another compactor has taken over; NotFound when the database is destroyed;
-    /// Denied, and Timeout after the `deadline`, where the store takes nothing from the beginning.
-    /// Later troubles are told, and waited out.
+    /// Fenced once another compactor has taken over; NotFound if the database was destroyed;
+    /// Denied, or Timeout after `deadline`, if the store accepts nothing from the beginning. Later
+    /// errors are reported as events and retried.
     pub fn run(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
@@ -184,9 +184,9 @@ impl CompactorProcess {
         .boxed()
     }
 
-    /// Merges every table into one sorted run, and gives the compactor's epoch up: an embedded
-    /// compactor that this one stopped goes on after its next flush. Answers `false` when nothing
-    /// was to gain.
+    /// Merges all tables into one sorted run and releases the epoch. An embedded compactor that
+    /// this one stopped continues after its next flush. Returns `false` if there is nothing to
+    /// gain.
     ///
     /// # Errors
     /// As [`crate::Database::compact`].
@@ -194,15 +194,15 @@ impl CompactorProcess {
         async move { self.carry_out(CompactionRequest::Major).await }.boxed()
     }
 
-    /// Bytes that were read from the store so far, and the bytes of all tables when it was opened:
-    /// how far [`CompactorProcess::compact`] is. An estimate, since some tables go unread, and
+    /// Bytes read from the store so far, and bytes of all tables at open: the progress of
+    /// [`CompactorProcess::compact`]. This is an estimate, because some tables are not read, and
     /// manifests are read too.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         (self.process.context.requests.totals().bytes_read, self.process.bytes)
     }
 
-    /// Carries out a plan made by hand, as [`crate::Database::submit`], and gives the epoch up.
+    /// Carries out a plan of the caller, as [`crate::Database::submit`], and releases the epoch.
     ///
     /// # Errors
     /// As [`crate::Database::submit`].
@@ -216,13 +216,13 @@ impl CompactorProcess {
         gained.map_err(|error| error.during("compact"))
     }
 
-    /// Merges ranges of the jobs that a compactor elsewhere has started, until
+    /// Merges ranges of jobs that a compactor elsewhere has started, until
     /// [`CompactorProcess::stop`].
     ///
     /// # Errors
-    /// NotFound when the database is destroyed; Unsupported for a record that it cannot read;
-    /// Denied, and Timeout after the `deadline`, where the store takes nothing of its first range.
-    /// Later troubles are told, and waited out.
+    /// NotFound if the database was destroyed; Unsupported for a record that this version cannot
+    /// read; Denied, or Timeout after `deadline`, if the store accepts nothing of the first range.
+    /// Later errors are reported as events and retried.
     pub fn work(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
@@ -230,32 +230,32 @@ impl CompactorProcess {
         .boxed()
     }
 
-    /// Ends [`CompactorProcess::run`], [`CompactorProcess::work`] and what is under way, soon.
+    /// Ends [`CompactorProcess::run`], [`CompactorProcess::work`] and the running operations soon.
     pub fn stop(&self) {
         self.process.life.stopped.store(true, Ordering::Release);
         self.process.life.news.notify_one();
     }
 
-    /// Tells the others that nobody holds the epoch. That it fails is no harm: the next compactor
-    /// claims all the same.
+    /// Releases the epoch, so that other compactors know. A failure does no harm, because the next
+    /// compactor claims the epoch anyway.
     pub(super) async fn release(&self) {
         let process = &self.process;
         let epoch = process.compactor.give_up_epoch();
         if epoch != Epoch::NONE {
             let released = process.manifests.try_commit(Edit::ReleaseCompactor { epoch });
-            // Whoever waits for the end has waited for what it ended with.
+            // A failure is ignored: the caller returns the result of the work itself.
             drop(either(released, process.env.clock.sleep(RELEASE_LIMIT)).await);
         }
     }
 }
 
 impl Process {
-    /// Waits for `pause`, or until something happens here.
+    /// Waits for `pause`, or until an event in this process.
     pub(super) async fn rests(&self, pause: Duration) {
         either(self.life.news.notified(), self.env.clock.sleep(pause)).await;
     }
 
-    /// The pause before the next look, longer than the one before; short again after news.
+    /// The pause before the next look. It grows with each look, and is short again after news.
     pub(super) fn next_pause(&self, news: bool) -> Duration {
         let shortest = self.options.compactors.poll_interval;
         let mut pace = self.pace.lock();
@@ -264,11 +264,11 @@ impl Process {
         self.env.jittered(pace.pause)
     }
 
-    /// Looks for a newer manifest; whether there was one.
+    /// Looks for a newer manifest. Returns whether there was one.
     ///
     /// # Errors
-    /// The store's; NotFound when the database is destroyed; Invalid when it has a merge operator
-    /// by now that was not brought.
+    /// Errors of the store; NotFound if the database was destroyed; Invalid if the database now has
+    /// a merge operator that this process lacks.
     pub(super) async fn look(&self) -> Result<bool> {
         let thorough = {
             let mut pace = self.pace.lock();
@@ -277,7 +277,7 @@ impl Process {
         };
         let known = self.manifests.newest_known().id;
         let newest = self.manifests.probe(thorough).await?;
-        // A writer may have made a merge operator known meanwhile.
+        // A writer may have recorded a merge operator meanwhile.
         check_settings(&newest, &self.context)?;
         Ok(newest.id > known)
     }
@@ -300,7 +300,7 @@ impl Host for Process {
         self.life.ended().map_or(Ok(()), Err)
     }
 
-    /// Who reads where is known to the writer alone: every version above its floor is kept.
+    /// Only the writer knows which numbers are read, so every version above its floor is kept.
     fn retention(&self, state: &Manifest) -> (Seq, Option<Vec<Seq>>) {
         (state.floor, None)
     }
@@ -324,7 +324,7 @@ impl Host for Process {
         self.life.news.notify_one();
     }
 
-    /// A newer manifest, the end of a job and the end of the process wake it.
+    /// Woken by a newer manifest, by the end of a job, and by the end of the process.
     fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             if let Some(until) = until {
@@ -345,7 +345,7 @@ impl Host for Process {
         })
     }
 
-    /// Nobody reads here.
+    /// This process has no reads.
     fn take_up(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }

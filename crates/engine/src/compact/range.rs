@@ -1,6 +1,6 @@
-//! One key range of a job: its inputs merged into tables, each recorded before the next is
-//! completed. While one is synced and recorded, the next one is being merged already: two names are
-//! reserved ahead (RFC 0019).
+//! One key range of a job: merges its inputs into tables and records each table before it completes
+//! the next. While a table is synced and recorded, the next one is merged already, so two names are
+//! reserved in advance (RFC 0019).
 
 use super::host::Host;
 use super::merging::{MergeStop, Merging, Slice};
@@ -26,13 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Size of a chunk for a store that is far, and what is written at a time where compactions are
-/// held to a rate: a few milliseconds of one core.
+/// Size of a chunk for a remote store, and the amount written at a time if compactions are limited
+/// to a rate: a few milliseconds of one core.
 pub(super) const SLICE_BYTES: usize = 2 << 20;
-/// Names that a range has ahead: of the table that is being recorded while the next one is made,
-/// and of that one.
+/// Names that a range has reserved: of the table that is being recorded, and of the one that is
+/// being built meanwhile.
 pub(super) const NAMES_AHEAD: usize = 2;
-/// Signs of life in the time after which a stalled worker counts as dead: two may be lost.
+/// Heartbeats within the time after which a stalled worker counts as dead. Two may be lost.
 const HEARTBEATS_A_TIMEOUT: u32 = 3;
 
 /// How the work on a range ended.
@@ -40,7 +40,8 @@ const HEARTBEATS_A_TIMEOUT: u32 = 3;
 pub(super) enum RangeEnding {
     /// The range is finished.
     Done,
-    /// It is somebody else's now, or its job is to end: what was not recorded is garbage.
+    /// Another worker has the range now, or its job has to end. Tables that were not recorded are
+    /// garbage.
     Lost,
 }
 
@@ -54,54 +55,54 @@ pub(super) struct RangeWorker {
     at: usize,
     worker: AttemptId,
     wanted: ResultWanted,
-    /// When the record last heard of this worker, by the clock that never goes back.
+    /// Time of the last change of this worker in the record, by the monotonic clock.
     heard: Mutex<Duration>,
-    /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
+    /// Dropped once nothing is left to merge. Another range may use the core while the last table
     /// is synced and recorded.
     merging: Mutex<Option<oneshot::Sender<()>>>,
-    /// The folder of its tables, where it works on a unit.
+    /// The folder of its tables if it works on a unit.
     folder: Option<JobId>,
 }
 
-/// Whether the result is wanted. A clone tells the same.
+/// Whether the result is still wanted. Clones share the state.
 #[derive(Clone)]
 struct ResultWanted {
-    /// Set when nobody wants it any more.
+    /// Set when the result is no longer wanted.
     stop: Arc<AtomicBool>,
-    /// Set once the claim was found gone.
+    /// Set once the worker has found that it lost its claim.
     lost: Arc<AtomicBool>,
 }
 
 impl ResultWanted {
-    /// Whether somebody still wants it.
+    /// Whether the result is still wanted.
     fn holds(&self) -> bool {
         !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
     }
 
-    /// The claim is gone.
+    /// Records that the claim is lost.
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
     }
 }
 
-/// A table whose bytes are all made and handed over.
+/// A table whose bytes are all built and handed over.
 struct Built {
     sender: Sender,
     table: SstDescriptor,
-    /// Whether an entry is left for the next one.
+    /// Whether an entry is left for the next table.
     more: bool,
 }
 
-/// A table on its way into the record.
+/// A table that is being synced and recorded.
 struct Finishing {
     sent: UploadResult,
     table: SstDescriptor,
-    /// The name that is reserved with it; `None` where it is the last.
+    /// The name that is reserved with the table; `None` if it is the last one.
     name: Option<SstId>,
 }
 
 impl RangeWorker {
-    /// For the range at place `at`, under the claim of `worker`, until `stop` is set.
+    /// A worker for the range at index `at`, under the claim of `worker`, until `stop` is set.
     pub(super) fn new(
         host: &Arc<dyn Host>,
         (job, at): (JobId, usize),
@@ -114,17 +115,18 @@ impl RangeWorker {
         RangeWorker { host, job, at, worker, wanted, heard, merging, folder: None }
     }
 
-    /// For a unit: it claims nothing, and records nothing.
+    /// A worker for a unit. It makes no claim and no record.
     pub(super) fn of_unit(host: &Arc<dyn Host>, (job, at): (JobId, usize)) -> RangeWorker {
         let alone = RangeWorker::new(host, (job, at), AttemptId::NONE, &Arc::default());
         RangeWorker { folder: Some(JobId::of_units(job)), ..alone }
     }
 
-    /// Merges what is left of `range` into tables of the unit's folder, each under a name that
-    /// nobody else gives (rule U1): all of them, key ascending, once they are durable.
+    /// Merges the rest of `range` into tables of the unit's folder. Each table has a name that no
+    /// other worker uses (rule U1). Returns all of them in key order, once they are durable.
     ///
     /// # Errors
-    /// The store's; Corruption; Closed once the process is stopped. What was uploaded is garbage.
+    /// Errors of the store; Corruption; Closed once the process is stopped. Uploaded tables are
+    /// garbage then.
     pub(super) async fn make(
         &self,
         job: &Job,
@@ -143,7 +145,7 @@ impl RangeWorker {
             merging = back;
             more = built.more;
             tables.push(built.table);
-            // The one before was synced while this one was made.
+            // The previous table was synced while this one was built.
             if let Some(sent) = before.replace(built.sender.complete().await) {
                 sent.done().await?;
             }
@@ -154,20 +156,20 @@ impl RangeWorker {
         Ok(tables)
     }
 
-    /// The same, with what tells (by its end) that nothing is left to merge.
+    /// The worker, and a receiver that completes when nothing is left to merge.
     pub(super) fn telling(self) -> (RangeWorker, oneshot::Receiver<()>) {
         let (merging, merged) = oneshot::channel();
         *self.merging.lock() = Some(merging);
         (self, merged)
     }
 
-    /// Merges what is left of the range, under a claim that takes the place of `instead_of`, unless
-    /// the range is claimed already: as a task of its own. A range that waits with the turn of the
-    /// record's changes must go on whatever its job waits for.
+    /// Merges the rest of the range as a separate task. Claims the range in place of `instead_of`,
+    /// unless it is claimed already. The task is separate because a range that holds the turn of
+    /// the record must make progress even if its job waits for something else.
     ///
     /// # Errors
-    /// The store's; Corruption; Closed once the handle closes; Fenced. What is recorded stays, and
-    /// is where the next worker goes on.
+    /// Errors of the store; Corruption; Closed once the handle closes; Fenced. The next worker
+    /// continues after the recorded progress.
     pub(super) async fn work(
         self,
         layers: Layers,
@@ -189,7 +191,7 @@ impl RangeWorker {
         let heartbeats = pin!(self.heartbeats());
         match select(merged, heartbeats).await {
             Either::Left((ended, _)) => ended,
-            // The claim is gone: the merge stops at its next slice.
+            // The claim is lost, so the merge stops at its next slice.
             Either::Right(((), merged)) => merged.await,
         }
     }
@@ -213,7 +215,7 @@ impl RangeWorker {
                 return Ok(if ended { RangeEnding::Done } else { RangeEnding::Lost });
             }
             if names.is_empty() {
-                // One name ahead is what earlier versions reserved.
+                // Earlier versions reserved only one name.
                 names.extend(before.as_ref().and_then(|table| table.name));
                 if !self.finish(before.take()).await? {
                     return Ok(RangeEnding::Lost);
@@ -251,19 +253,20 @@ impl RangeWorker {
         }
     }
 
-    /// Waits until a table is durable and records it; whether the range is still this worker's.
+    /// Waits until a table is durable and records it. Returns whether the range is still this
+    /// worker's.
     async fn finish(&self, table: Option<Finishing>) -> Result<bool> {
         let Some(Finishing { sent, table, name }) = table else { return Ok(true) };
         let finished = async {
             sent.done().await?;
             self.progress(vec![table], name, name.is_none()).await
         };
-        // The table behind it is not wanted then.
+        // The next table is no longer wanted then.
         finished.await.inspect_err(|_| self.wanted.lose())
     }
 
-    /// Says that the worker lives whenever the record has not heard of it for a while, however long
-    /// a table takes. Ends when the claim is gone.
+    /// Sends a heartbeat whenever the record has had no change of this worker for a while, even
+    /// while a table takes long. Ends when the claim is lost.
     async fn heartbeats(&self) {
         let env = self.host.env();
         let every = self.host.options().compactors.worker_timeout / HEARTBEATS_A_TIMEOUT;
@@ -280,13 +283,13 @@ impl RangeWorker {
             match self.progress(Vec::new(), None, false).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                // The store is away: whoever waits for it too will tell.
+                // The store is unavailable; the merge reports that.
                 Err(_) => env.clock.sleep(env.jittered(every)).await,
             }
         }
     }
 
-    /// The job and the range as the record has them; `None` when they are not ours any more.
+    /// The job and the range as recorded; `None` if the range is no longer this worker's.
     async fn seen(&self) -> Result<Option<(Job, JobRange)>> {
         let chain = &self.host.compactor().chain;
         let Some(job) = chain.job(self.host.manifests(), self.job).await? else { return Ok(None) };
@@ -295,12 +298,12 @@ impl RangeWorker {
         Ok(range.filter(|range| mine(range) && !job.cancelled).map(|range| (job, range)))
     }
 
-    /// Whether the range is this worker's.
+    /// Claims the range. Returns whether it is this worker's.
     async fn claim(&self, instead_of: Option<Claim>) -> Result<bool> {
         if self.seen().await?.is_some() {
             return Ok(true);
         }
-        // Whatever was uploaded under the names of the claim before is garbage.
+        // Uploads under the names of the earlier claim are garbage.
         self.change(Change::Claim {
             job: self.job,
             range: self.at,
@@ -311,7 +314,7 @@ impl RangeWorker {
         .await
     }
 
-    /// Records what is new; whether the range is still this worker's.
+    /// Records progress. Returns whether the range is still this worker's.
     async fn progress(
         &self,
         outputs: Vec<SstDescriptor>,
@@ -339,7 +342,7 @@ impl RangeWorker {
         }
     }
 
-    /// To the next entry; whether there is one.
+    /// Advances to the next entry. Returns whether there is one.
     async fn place(&self, inputs: &mut Inputs, merging: &mut Merging) -> Result<bool> {
         loop {
             match merging.place()? {
@@ -350,8 +353,8 @@ impl RangeWorker {
         }
     }
 
-    /// Builds one table and hands its bytes over: while a slice is merged, the one before is sent
-    /// and what the next one will need comes in. `None` when nobody wants the table any more.
+    /// Builds one table and hands over its bytes. While a slice is merged, the previous one is sent
+    /// and the blocks of the next one are read. Returns `None` if the table is no longer wanted.
     async fn table(
         &self,
         name: SstId,
@@ -374,7 +377,7 @@ impl RangeWorker {
         let mut sender = Sender::begin(env, upload);
         match self.build((merging, builder), inputs, &mut sender).await {
             Ok(Some((merging, table, more))) => Ok(Some((merging, Built { sender, table, more }))),
-            // An upload that fails is why nobody takes the next chunk.
+            // If no chunk is accepted, the upload has failed; its error is the result.
             ended => sender.give_up().await.and(ended.map(|_| None)),
         }
     }
@@ -404,8 +407,8 @@ impl RangeWorker {
         Ok(Some((merging, SstDescriptor { job: self.folder, ..table }, more)))
     }
 
-    /// Slices until the table ends; answers whether an entry is left for the next one, or `None`
-    /// when nobody wants the table any more.
+    /// Merges slices until the table ends. Returns whether an entry is left for the next table, or
+    /// `None` if the table is no longer wanted.
     async fn fill(
         &self,
         mut state: (Merging, TableBuilder),
@@ -417,7 +420,7 @@ impl RangeWorker {
                 let slice = pin!(self.slice(state, sender));
                 let coming = pin!(inputs.come_in());
                 let Either::Left((sliced, _)) = select(slice, coming).await else {
-                    return Err(Error::internal("reading ahead has an end"));
+                    return Err(Error::internal("the read-ahead ended"));
                 };
                 let (back, slice) = sliced?;
                 state = back;
@@ -449,7 +452,7 @@ impl RangeWorker {
         }
     }
 
-    /// Waits as long as these bytes are worth, where compactions are held to a rate.
+    /// Waits according to the rate limit of compactions, if there is one.
     async fn pay(&self, bytes: u64) -> Result<()> {
         let options = &self.host.options().compaction;
         let Some(per_second) = options.compaction_bytes_per_second else { return Ok(()) };
@@ -459,8 +462,8 @@ impl RangeWorker {
         self.host.check_open()
     }
 
-    /// One slice where it holds up no task. A store that takes chunks at once is given them until
-    /// the table ends, nobody wants it any more, or its bytes are to be paid for.
+    /// Merges one slice on a blocking thread. A store that accepts chunks immediately gets them
+    /// until the table ends, the table is no longer wanted, or the rate limit requires a wait.
     async fn slice(
         &self,
         (mut merging, mut builder): (Merging, TableBuilder),
@@ -481,11 +484,11 @@ impl RangeWorker {
     }
 }
 
-/// Work on a range, as a task of its own: whoever waits for it may wait for something else first,
-/// also for the turn that it holds.
+/// Runs work on a range as a separate task. The caller may wait for something else first, even for
+/// the turn that the work holds.
 ///
 /// # Errors
-/// Those of `work`; Internal where it panics.
+/// Errors of `work`; Internal if it panics.
 pub(super) async fn apart<T: Send + 'static>(
     spawn: &dyn Spawn,
     work: impl Future<Output = Result<T>> + Send + 'static,
@@ -505,7 +508,7 @@ pub(super) fn names_ahead(env: &Env) -> Vec<SstId> {
     (0..NAMES_AHEAD).map(|_| SstId(env.new_ulid())).collect()
 }
 
-/// How the job's tables are written, whatever the options of this process are.
+/// The table options of the job, which override those of this process.
 fn table_options(facts: &JobFacts) -> Result<TableOptions> {
     let codec = Codec::parse(&facts.codec).ok_or_else(|| {
         Error::unsupported("this version cannot write the codec of a compaction job; upgrade")

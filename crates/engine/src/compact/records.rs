@@ -1,6 +1,6 @@
-//! The chain of job records as one process knows it, and its changes: the machine says what to ask
-//! the store for, this asks. One change of a process at a time, so that its ranges and jobs do not
-//! race each other for the next number.
+//! The chain of job records as one process knows it, and changes to it. The state machine decides
+//! the requests, and this module sends them. A process makes one change at a time, so that its
+//! ranges and jobs do not compete for the next number.
 
 use crate::io::supervise::closed;
 use crate::manifests::client::ManifestClient;
@@ -15,18 +15,19 @@ use siltstone_manifest::compaction::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Looks by one read that find nothing, before a listing is asked: a read may be of a number that
-/// was freed long ago (rule M4).
+/// Looks by one read that find nothing before a listing. A read may ask for a number that was freed
+/// long ago (rule M4).
 const LOOKS_BY_READ: u32 = 15;
 
 /// The chain of job records of one database.
 #[derive(Default)]
 pub(super) struct Chain {
     turn: tokio::sync::Mutex<ChainTurn>,
-    /// The newest record this process knows; `None` when it must look: at first, and after an
-    /// error, when the outcome of a change may be open.
+    /// The newest record that this process knows. `None` if it has to look: at first, and after an
+    /// error, when the outcome of a change may be unknown.
     known: RwLock<Option<Arc<Compactions>>>,
-    /// Somebody waits until nothing is at work: what is missing is not waited for.
+    /// Number of callers that wait until no job runs. While there are any, missing records are not
+    /// waited for.
     leaving: AtomicUsize,
 }
 
@@ -37,27 +38,27 @@ struct ChainTurn {
 }
 
 impl Chain {
-    /// Until it is dropped, answers that contradict each other are not worth another look.
+    /// While the result lives, contradictory answers of the store are not retried.
     pub(super) fn leaves(&self) -> DrainWaiter<'_> {
         self.leaving.fetch_add(1, Ordering::Relaxed);
         DrainWaiter(&self.leaving)
     }
 
     /// # Errors
-    /// Closed for who leaves.
+    /// Closed if a caller waits for the end of all jobs.
     fn check_patience(&self) -> Result<()> {
         if self.leaving.load(Ordering::Relaxed) > 0 { Err(closed()) } else { Ok(()) }
     }
 
-    /// The newest record this process knows.
+    /// The newest record that this process knows.
     pub(super) fn known(&self) -> Option<Arc<Compactions>> {
         self.known.read().clone()
     }
 
-    /// As [`Chain::known`]; looked for where none is.
+    /// As [`Chain::known`], but looks for the record if none is known.
     ///
     /// # Errors
-    /// The store's; Corruption and Unsupported for what was read.
+    /// Errors of the store; Corruption and Unsupported for a record that was read.
     pub(super) async fn newest(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
         if let Some(known) = self.known() {
             return Ok(known);
@@ -66,7 +67,7 @@ impl Chain {
         self.newest_in_turn(manifests).await
     }
 
-    /// What others have changed since: one read where that is nothing.
+    /// Looks for changes of other processes. Costs one read if there are none.
     ///
     /// # Errors
     /// As [`Chain::newest`].
@@ -84,7 +85,7 @@ impl Chain {
         self.newest_in_turn(manifests).await
     }
 
-    /// As [`Chain::look`], by a listing.
+    /// As [`Chain::look`], with a listing.
     ///
     /// # Errors
     /// As [`Chain::newest`].
@@ -95,11 +96,11 @@ impl Chain {
         self.newest_in_turn(manifests).await
     }
 
-    /// Brings `change` into the chain.
+    /// Appends `change` to the chain.
     ///
     /// # Errors
-    /// The store's; Corruption and Unsupported for what was read: the outcome is not known then.
-    /// Within: why it does not fit.
+    /// Errors of the store; Corruption and Unsupported for a record that was read: the outcome is
+    /// unknown then. The inner result tells why the change is refused.
     pub(super) async fn append(
         &self,
         manifests: &ManifestClient,
@@ -161,7 +162,7 @@ impl Chain {
     }
 }
 
-/// Somebody waits until nothing is at work.
+/// A caller that waits until no job runs.
 pub(super) struct DrainWaiter<'a>(&'a AtomicUsize);
 
 impl Drop for DrainWaiter<'_> {
@@ -170,10 +171,10 @@ impl Drop for DrainWaiter<'_> {
     }
 }
 
-/// One run of the machine.
+/// One run of the state machine.
 struct Driver<'a> {
     manifests: &'a ManifestClient,
-    /// While the same record is asked for, the same bytes go out.
+    /// The record that is being created. Each attempt for one record uploads the same bytes.
     creating: Option<(Arc<Compactions>, Creating)>,
 }
 
@@ -187,7 +188,7 @@ impl Driver<'_> {
             self.creating = Some((record, Creating::new(objects, bytes, attempt)));
         }
         let Some((record, creating)) = &mut self.creating else {
-            return Err(Error::internal("a record is created from nothing"));
+            return Err(Error::internal("the record to create is missing"));
         };
         let name = ObjectName::Compactions(record.number);
         Ok(RecordAnswer::Created(creating.once(objects, name).await?))

@@ -1,6 +1,5 @@
-//! The scheduler at work: it starts what is due, several jobs at a time, until the compactor is
-//! stopped. In the writer's process a flush wakes it; in one of its own it looks for newer
-//! manifests.
+//! The scheduling loop: starts due jobs, several at a time, until the compactor is stopped. In the
+//! writer's process a flush wakes it; in its own process it polls for newer manifests.
 
 use super::event::CompactorEvent;
 use super::host::Host;
@@ -13,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// Pause after a compaction that failed; it doubles from one failure to the next.
+/// Pause after a failed compaction. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Runs until its process stops it or, in a process of its own, another compactor has taken over.
+/// Runs until its process stops it or, in its own process, another compactor has taken over.
 ///
 /// # Errors
-/// In a process of its own Fenced, NotFound, Invalid, Unsupported; and what the store refuses from
-/// the beginning for as long as the deadline, a permission at once.
+/// In its own process: Fenced, NotFound, Invalid, Unsupported; and errors of a store that accepts
+/// nothing from the beginning, after the deadline, or immediately if a permission is missing.
 pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
     let mut trial = StartupTrial::default();
@@ -49,7 +48,7 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             return Err(error);
         }
         if error.kind() == ErrorKind::Fenced {
-            // It stays stopped, unless the other one gives the epoch up, or stalls while
+            // The compactor stays stopped, unless the other one releases the epoch, or stalls while
             // this one is needed.
             let again = take_back::watch(&**host).await;
             host.idle(again).await;
@@ -64,33 +63,33 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a compactor or a worker in a process of its own has shown that it can work: whoever has
-/// just started it should hear that it cannot, where one that has worked waits for better times.
+/// Whether a compactor or worker in its own process has shown that it works. If it never could, its
+/// user learns that from an error; if it has worked before, it waits and retries.
 #[derive(Default)]
 pub(super) struct StartupTrial {
     passed: bool,
-    /// When what may show it began.
+    /// When the first proving operation began.
     since: Option<Duration>,
 }
 
 impl StartupTrial {
-    /// Something begins that shows it, unless it is under way.
+    /// An operation begins that can prove it, unless one is in progress.
     pub(super) fn begins(&mut self, host: &dyn Host) {
         self.since.get_or_insert_with(|| host.env().clock.monotonic());
     }
 
-    /// Nothing is under way any more that could show it.
+    /// No such operation is in progress any more.
     pub(super) fn rests(&mut self) {
         self.since = None;
     }
 
-    /// The store has taken what there was to give.
+    /// The store has accepted the work.
     pub(super) fn passes(&mut self) {
         self.passed = true;
     }
 
-    /// Whether it ends by `error`: trying again cannot help; or nothing was taken from the
-    /// beginning, a permission being no matter of time.
+    /// Whether the process ends with `error`: a retry cannot help, or the store has accepted
+    /// nothing from the beginning. A missing permission does not wait for the deadline.
     pub(super) fn ends_by(&self, host: &dyn Host, error: &Error) -> bool {
         let since = self.since.filter(|_| !self.passed);
         let waited = since.map(|since| host.env().clock.monotonic().saturating_sub(since));
@@ -101,20 +100,21 @@ impl StartupTrial {
     }
 }
 
-/// Whether trying again cannot help a process that does nothing else.
+/// Whether a retry cannot help a process that only compacts.
 fn is_final(error: &Error) -> bool {
     use ErrorKind as Kind;
     matches!(error.kind(), Kind::Fenced | Kind::NotFound | Kind::Invalid | Kind::Unsupported)
 }
 
-/// Starts what is due; whether that was anything. Jobs that nobody works on come first.
+/// Starts what is due. Returns whether there was anything. Jobs that no process works on come
+/// first.
 async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     let compactor = host.compactor();
-    // Somebody waits to plan by hand, or does: nothing new begins.
+    // A manual compaction waits or runs, so no new job begins.
     let Ok(turn) = Arc::clone(&compactor.turn).try_read_owned() else { return Ok(false) };
     let turn = Arc::new(turn);
     if compactor.epoch() == Epoch::NONE && host.writer().is_some() {
-        // Not even the epoch is claimed for nothing.
+        // Without due work not even the epoch is claimed.
         let known = compactor.chain.known();
         if DuePlans::of(&**host, &CompactionRequest::Scheduled, known.as_deref())?.plans.is_empty()
         {
@@ -134,7 +134,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     for plan in std::mem::take(&mut wishes.plans) {
         match starter.start(&mut wishes, &plan).await? {
             PlanStart::Nothing => {}
-            // The tree is another one: what else is due is asked anew.
+            // The tree has changed: plan again for the rest.
             PlanStart::Committed | PlanStart::Restored => return Ok(true),
             PlanStart::Job(job, worker) => {
                 spawn(host, &turn, (epoch, job, worker));
@@ -145,7 +145,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     Ok(any)
 }
 
-/// Runs a job as a task of its own.
+/// Runs a job as a separate task.
 fn spawn(
     host: &Arc<dyn Host>,
     turn: &Arc<OwnedRwLockReadGuard<()>>,
@@ -167,7 +167,7 @@ fn spawn(
     host.env().spawn.spawn("compact", Box::pin(task));
 }
 
-/// Waits for about `pause`; less when the handle ends.
+/// Waits for about `pause`, or until the handle ends.
 pub(crate) async fn rest(host: &Arc<dyn Host>, pause: Duration) {
     let until = host.env().clock.monotonic() + host.env().jittered(pause);
     while host.check_open().is_ok() && host.env().clock.monotonic() < until {

@@ -1,5 +1,5 @@
-//! Chunks of a table on their way to the store, while the next ones are made; and the end of an
-//! upload, while the next table is made.
+//! Sends the chunks of a table to the store while the next chunks are built, and completes an
+//! upload while the next table is built.
 
 use crate::io::env::{Env, Spawn};
 use crate::io::store::Upload;
@@ -11,47 +11,47 @@ use siltstone_base::{Error, ErrorKind, Result};
 use std::future::ready;
 use std::sync::Arc;
 
-/// Chunks that wait while one is being written: a store that halts for a moment does not halt the
+/// Chunks that wait while one is written, so that a short pause of the store does not stop the
 /// merge.
 const WAITING: usize = 2;
 
-/// Where chunks are handed in.
+/// Accepts the chunks of an upload.
 pub(super) struct Sender {
     spawn: Arc<dyn Spawn>,
     way: UploadRoute,
 }
 
 enum UploadRoute {
-    /// A task of its own sends what a store far away takes its time for.
+    /// A separate task sends the chunks, for a remote store.
     Beside { chunks: mpsc::Sender<Next>, sent: UploadResult },
-    /// A store that answers at once takes a chunk from the hand that made it. `None` while it is
-    /// lent.
+    /// The caller's thread writes a chunk, for a store that answers immediately. `None` while the
+    /// upload is lent.
     Here(Option<Box<dyn Upload>>),
 }
 
-/// How an upload ended, once it has.
+/// The result of an upload, once it has ended.
 pub(super) struct UploadResult(oneshot::Receiver<Result<()>>);
 
 enum Next {
     Chunk(Bytes),
-    /// There are no more, and all are right.
+    /// There are no more chunks, and the table is complete.
     Complete,
 }
 
 impl Sender {
-    /// Sends what will be handed in.
+    /// Begins to send the chunks of `upload`.
     pub(super) fn begin(env: &Env, upload: Box<dyn Upload>) -> Sender {
         let spawn = Arc::clone(&env.spawn);
         if env.store.profile().answers_at_once {
             return Sender { spawn, way: UploadRoute::Here(Some(upload)) };
         }
-        // The channel holds one more than its bound for every sender.
+        // The channel holds one more than its bound for each sender.
         let (chunks, handed_in) = mpsc::channel(WAITING - 1);
         let sent = UploadResult::of(&*spawn, send(upload, handed_in));
         Sender { spawn, way: UploadRoute::Beside { chunks, sent } }
     }
 
-    /// The upload itself, for whoever makes the chunks, where [`Upload::write_now`] may do.
+    /// Lends the upload to the code that builds the chunks, if [`Upload::write_now`] may apply.
     pub(super) fn lend(&mut self) -> Option<Box<dyn Upload>> {
         match &mut self.way {
             UploadRoute::Here(upload) => upload.take(),
@@ -59,17 +59,17 @@ impl Sender {
         }
     }
 
-    /// What was lent, again.
+    /// Takes the lent upload back.
     pub(super) fn take_back(&mut self, lent: Option<Box<dyn Upload>>) {
         if let UploadRoute::Here(upload) = &mut self.way {
             *upload = lent;
         }
     }
 
-    /// Hands over a chunk; waits while too many are on their way.
+    /// Hands over a chunk. Waits while too many are on their way.
     ///
     /// # Errors
-    /// The store's; Closed, when the upload has failed: [`Sender::give_up`] tells why.
+    /// Errors of the store; Closed if the upload has failed: [`Sender::give_up`] returns why.
     pub(super) async fn send(&mut self, chunk: Bytes) -> Result<()> {
         match &mut self.way {
             UploadRoute::Beside { chunks, .. } => {
@@ -80,11 +80,12 @@ impl Sender {
         }
     }
 
-    /// Nothing follows: what becomes of the upload.
+    /// Completes the upload. Returns its result.
     pub(super) async fn complete(self) -> UploadResult {
         match self.way {
             UploadRoute::Beside { mut chunks, sent } => {
-                // Where nobody takes that, the upload has failed: how it ended tells why.
+                // If the task does not receive this, the upload has failed, and its result tells
+                // why.
                 drop(chunks.send(Next::Complete).await);
                 sent
             }
@@ -93,11 +94,11 @@ impl Sender {
         }
     }
 
-    /// Nobody wants the table: what was sent is freed, as far as the store lets one, before this
-    /// answers.
+    /// Gives up the table. The sent bytes are freed, as far as the store allows, before this
+    /// returns.
     ///
     /// # Errors
-    /// Why the upload had failed.
+    /// Why the upload had failed before.
     pub(super) async fn give_up(self) -> Result<()> {
         match self.way {
             UploadRoute::Beside { chunks, sent } => {
@@ -105,7 +106,7 @@ impl Sender {
                 sent.done().await
             }
             UploadRoute::Here(upload) => {
-                // What failed first is what the caller must know.
+                // The first error matters, not that of the abort.
                 if let Some(upload) = upload {
                     let _ = upload.abort().await;
                 }
@@ -120,7 +121,7 @@ fn failed() -> Error {
 }
 
 impl UploadResult {
-    /// Of an upload that goes on as a task of its own.
+    /// Runs the rest of an upload as a separate task.
     fn of(
         spawn: &dyn Spawn,
         upload: impl Future<Output = Result<()>> + Send + 'static,
@@ -133,28 +134,29 @@ impl UploadResult {
         UploadResult(sent)
     }
 
-    /// Waits for the end. The object is durable when this ends well and all was handed in.
+    /// Waits for the end of the upload. The object is durable if this succeeds and all chunks were
+    /// sent.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub(super) async fn done(self) -> Result<()> {
         let gone = || Error::internal("an upload of a compaction was dropped before its end");
         self.0.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
-/// Sends what is handed in, until it is complete or nobody hands in any more.
+/// Sends chunks until the upload is complete or the sender is dropped.
 async fn send(mut upload: Box<dyn Upload>, mut handed_in: mpsc::Receiver<Next>) -> Result<()> {
     while let Some(next) = handed_in.next().await {
         let Next::Chunk(chunk) = next else { return upload.finish().await };
         if let Err(error) = upload.write(chunk).await {
             drop(handed_in);
-            // What failed first is what the caller must know.
+            // The first error matters, not that of the abort.
             let _ = upload.abort().await;
             return Err(error);
         }
     }
-    // Whoever went away knows why.
+    // The sender was dropped, so its owner has given up and needs no error.
     let _ = upload.abort().await;
     Ok(())
 }

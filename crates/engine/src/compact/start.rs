@@ -1,4 +1,4 @@
-//! From what is wanted to jobs under way: plans, what they come to, and their record.
+//! Makes running jobs from requests: plans, their work, and their record.
 
 use super::CompactionRequest;
 use super::compaction_log::CompactionEntry;
@@ -15,7 +15,7 @@ use siltstone_manifest::compaction::{
 use siltstone_manifest::{Edit, FinishCompaction, Manifest, Refusal};
 use std::sync::Arc;
 
-/// What is wanted, as plans on the newest known state, the most urgent first.
+/// The requested plans for the newest known manifest, most urgent first.
 pub(super) struct DuePlans {
     state: Arc<Manifest>,
     pub(super) plans: Vec<Plan>,
@@ -24,10 +24,10 @@ pub(super) struct DuePlans {
 }
 
 impl DuePlans {
-    /// Beside the jobs of `record`.
+    /// Plans next to the jobs of `record`.
     ///
     /// # Errors
-    /// Invalid for options of the scheduler that do not fit.
+    /// Invalid for invalid scheduler options.
     pub(super) fn of(
         host: &dyn Host,
         wanted: &CompactionRequest,
@@ -50,15 +50,15 @@ impl DuePlans {
     }
 }
 
-/// What became of a plan.
+/// The result of starting a plan.
 pub(super) enum PlanStart {
-    /// Nothing is to gain.
+    /// There is nothing to gain.
     Nothing,
-    /// A commit was all that was left to do.
+    /// A commit sufficed and was made.
     Committed,
-    /// Its job is in the record, its ranges claimed by this worker.
+    /// The job is in the record, and this worker has claimed its ranges.
     Job(JobId, AttemptId),
-    /// A restore has taken tables of it away: what is wanted is to be asked anew.
+    /// A restore has removed tables of the plan: plan again.
     Restored,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum PlanStart {
 pub(super) struct Starter<'h> {
     host: &'h dyn Host,
     epoch: Epoch,
-    /// About how many bytes a range has whose job is for units elsewhere.
+    /// Approximate bytes per range, for jobs whose ranges are units of other processes.
     unit_bytes: Option<u64>,
 }
 
@@ -75,15 +75,15 @@ impl<'h> Starter<'h> {
         Starter { host, epoch, unit_bytes: None }
     }
 
-    /// One whose jobs are for units of about so many bytes.
+    /// A starter for jobs with units of about `bytes` each.
     pub(super) fn for_units(host: &'h dyn Host, epoch: Epoch, bytes: u64) -> Starter<'h> {
         Starter { unit_bytes: Some(bytes), ..Starter::new(host, epoch) }
     }
 
-    /// Starts `plan`, one of `wishes`, beside those that were started before it.
+    /// Starts `plan`, one of `wishes`, next to the plans that were started before it.
     ///
     /// # Errors
-    /// Conflict for a plan that may not run; Fenced; Corruption; the store's.
+    /// Conflict for a plan that may not run; Fenced; Corruption; errors of the store.
     pub(super) async fn start(&self, wishes: &mut DuePlans, plan: &Plan) -> Result<PlanStart> {
         match self.begin(wishes, plan).await {
             Err(error)
@@ -98,10 +98,10 @@ impl<'h> Starter<'h> {
         }
     }
 
-    /// Starts what is most urgent of what is wanted, as of now.
+    /// Starts the most urgent plan of the request, as of now.
     ///
     /// # Errors
-    /// As [`Starter::start`]; Invalid for options of the scheduler that do not fit.
+    /// As [`Starter::start`]; Invalid for invalid scheduler options.
     pub(super) async fn first_of(&self, wanted: &CompactionRequest) -> Result<PlanStart> {
         loop {
             let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
@@ -152,8 +152,8 @@ impl<'h> Starter<'h> {
         Ok(PlanStart::Job(id, worker))
     }
 
-    /// The job with the ranges claimed that this process works on first: all of them where nobody
-    /// else is expected. Units have names of their own.
+    /// Claims the ranges that this process merges first: all of them if no other worker is
+    /// expected. Units choose their own names, so none are reserved for them.
     fn claimed(&self, mut job: Job, worker: AttemptId) -> Job {
         let host = self.host;
         let own = match host.parts().workers {
@@ -170,7 +170,7 @@ impl<'h> Starter<'h> {
         job
     }
 
-    /// What decides the bytes of the job's tables, as it is at the start.
+    /// What determines the bytes of the job's tables, as of its start.
     fn facts(&self, state: &Manifest, work: &Work, now: UnixMillis) -> JobFacts {
         let options = self.host.options();
         let (floor, snapshots) = self.host.retention(state);
@@ -187,10 +187,10 @@ impl<'h> Starter<'h> {
         }
     }
 
-    /// The record of jobs, taken over from an earlier compactor unless that is done.
+    /// The record of jobs, taken over from an earlier compactor if necessary.
     ///
     /// # Errors
-    /// Fenced; the store's.
+    /// Fenced; errors of the store.
     pub(super) async fn take_over(&self) -> Result<Arc<Compactions>> {
         let (chain, manifests) = (&self.host.compactor().chain, self.host.manifests());
         let record = chain.newest(manifests).await?;
@@ -201,7 +201,7 @@ impl<'h> Starter<'h> {
     }
 }
 
-/// Jobs that the manifest has as finished and the record has forgotten.
+/// Jobs that are finished in the manifest and no longer in the record.
 pub(super) fn retire(record: &Compactions, state: &Manifest) -> Vec<JobId> {
     let done = state.finished_jobs.iter().map(|done| done.job);
     done.filter(|job| record.job(*job).is_none()).collect()
@@ -210,7 +210,7 @@ pub(super) fn retire(record: &Compactions, state: &Manifest) -> Vec<JobId> {
 /// Commits the end of a job.
 ///
 /// # Errors
-/// The store's. Within: why it is refused.
+/// Errors of the store. The inner result tells why it is refused.
 pub(super) async fn commit(host: &dyn Host, edit: FinishCompaction) -> Result<Result<(), Refusal>> {
     let committed = host.manifests().try_commit(Edit::FinishCompaction(edit)).await?;
     Ok(committed.map(|_| ()))

@@ -1,5 +1,5 @@
-//! When an embedded compactor that another one has stopped takes the epoch back (RFC 0021): when
-//! its writer needs it, and the other gives no sign of life for long.
+//! When an embedded compactor that was stopped by another one takes the epoch back (RFC 0021): its
+//! writer needs compaction, and the other compactor has given no sign of life for long.
 
 use super::host::Host;
 use super::process::SLOWEST_LOOKS;
@@ -12,25 +12,26 @@ use siltstone_manifest::{Conflict, Edit, Manifest, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks in the time after which a stalled compactor counts as dead.
+/// Looks within the time after which a stalled compactor counts as dead.
 const LOOKS_A_PATIENCE: u32 = 4;
-/// How much longer a pause gets by jitter, at most.
+/// Factor by which jitter extends a pause at most.
 const JITTER: u32 = 2;
 
-/// How long another compactor must give no sign of life. An idle one that lives looks after its
-/// longest pause, finds what is due and records a job; one at work gives three heartbeats in
-/// `worker_timeout`. Both intervals are the other's, and this process knows only its own.
+/// How long another compactor must give no sign of life. An idle compactor that is alive looks
+/// after its longest pause, finds work and records a job; a working one sends three heartbeats
+/// within `worker_timeout`. Both intervals are options of the other process, and this process knows
+/// only its own.
 pub(crate) fn patience(options: &Options) -> Duration {
     options.compactors.worker_timeout + options.compactors.poll_interval * (SLOWEST_LOOKS * JITTER)
 }
 
-/// What changes while a compactor, or a worker of its jobs, lives.
+/// What changes while a compactor, or a worker of its jobs, is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LivenessSigns {
     epoch: Epoch,
     claim: AttemptId,
     finished: Vec<JobId>,
-    /// Number of the newest record of jobs.
+    /// Number of the newest job record.
     record: u64,
 }
 
@@ -45,8 +46,8 @@ impl LivenessSigns {
     }
 }
 
-/// What an observer has seen of the compactor that holds the epoch, by the observer's clock that
-/// never goes back.
+/// What an observer has seen of the compactor that holds the epoch, by the observer's monotonic
+/// clock.
 #[derive(Debug, Default)]
 pub(super) struct CompactorWatch {
     seen: Option<ObservedSigns>,
@@ -55,14 +56,14 @@ pub(super) struct CompactorWatch {
 #[derive(Debug)]
 struct ObservedSigns {
     signs: LivenessSigns,
-    /// The first look that saw them.
+    /// The first look that saw these signs.
     since: Duration,
-    /// The last one.
+    /// The last look.
     looked: Duration,
 }
 
 impl CompactorWatch {
-    /// Takes what a look saw; answers for how long all looks have seen the same.
+    /// Takes the result of a look. Returns for how long all looks have seen the same signs.
     fn look(&mut self, signs: LivenessSigns, now: Duration) -> Duration {
         let before = self.seen.take().filter(|seen| seen.signs == signs);
         let since = before.map_or(now, |seen| seen.since);
@@ -70,25 +71,26 @@ impl CompactorWatch {
         now.saturating_sub(since)
     }
 
-    /// Nothing is known any more: the next look is the first.
+    /// Forgets everything: the next look counts as the first.
     pub(super) fn forget(&mut self) {
         self.seen = None;
     }
 
-    /// How long no sign has been seen; `None` while nobody looks.
+    /// How long no sign of life was seen; `None` if this process does not look.
     pub(super) fn lasts(&self, now: Duration) -> Option<Duration> {
         self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
     }
 
-    /// When to look again.
+    /// Time of the next look.
     fn next_look(&self, patience: Duration) -> Option<Duration> {
         self.seen.as_ref().map(|seen| seen.looked + patience / LOOKS_A_PATIENCE)
     }
 }
 
-/// What a compactor that was stopped does before it waits: looks, where it is needed and it is
-/// time, and takes the epoch back from one that was stalled for too long. Answers when to come
-/// again, by the clock that never goes back; `None`: when something happens here.
+/// What a stopped compactor does before it waits. If compaction is needed and a look is due, it
+/// looks at the other compactor, and takes the epoch back if that was stalled for too long. Returns
+/// the time of the next call, by the monotonic clock; `None` means after the next event in this
+/// process.
 pub(super) async fn watch(host: &dyn Host) -> Option<Duration> {
     let (compactor, clock) = (host.compactor(), &host.env().clock);
     let now = clock.monotonic();
@@ -105,19 +107,19 @@ pub(super) async fn watch(host: &dyn Host) -> Option<Duration> {
         return Some(next);
     }
     match look(host, patience).await {
-        // Either it has the epoch, or nobody has.
+        // This compactor has the epoch, or the epoch is released.
         Ok(true) => Some(clock.monotonic()),
-        // A store that does not answer says nothing of anybody's life.
+        // If the store does not answer, nothing is known about the other compactor.
         Ok(false) | Err(_) => Some(clock.monotonic() + patience / LOOKS_A_PATIENCE),
     }
 }
 
-/// Whether writes here are held up by what this process would compact if it might.
+/// Whether writes here are delayed because this process may not compact.
 fn is_needed(host: &dyn Host) -> bool {
     if !host.needs_compaction() {
         return false;
     }
-    // As though nothing were under way: what a dead one had begun is due too.
+    // Plan as if no job ran: jobs that a dead compactor began are due too.
     let due = DuePlans::of(host, &CompactionRequest::Scheduled, None)
         .is_ok_and(|due| !due.plans.is_empty());
     due || host.compactor().chain.known().is_some_and(|record| {
@@ -126,15 +128,15 @@ fn is_needed(host: &dyn Host) -> bool {
     })
 }
 
-/// One look; whether the epoch is this compactor's now, or free.
+/// Looks once. Returns whether the epoch is now this compactor's, or released.
 async fn look(host: &dyn Host, patience: Duration) -> Result<bool> {
     let (compactor, manifests) = (host.compactor(), host.manifests());
-    // Listings: a read that finds nothing proves nothing (rule M4).
+    // List, because a read that finds nothing proves nothing (rule M4).
     let record = compactor.chain.list(manifests).await?;
     let state = manifests.probe(true).await?;
     let signs = LivenessSigns::of(&state, &record);
     let stalled = compactor.watch.lock().look(signs, host.env().clock.monotonic());
-    // A job of before that is still at work here would end the new epoch with the old one's error.
+    // A job of the old epoch that still runs here would end the new epoch with its error.
     if compactor.is_at_work() {
         return Ok(false);
     }
@@ -144,10 +146,10 @@ async fn look(host: &dyn Host, patience: Duration) -> Result<bool> {
     take_back(host, state.compactor_epoch, stalled).await
 }
 
-/// Claims, unless somebody has claimed since `epoch` was judged.
+/// Claims the epoch, unless another compactor has claimed since `epoch` was judged.
 async fn take_back(host: &dyn Host, epoch: Epoch, stalled: Duration) -> Result<bool> {
     let compactor = host.compactor();
-    // Whoever compacts by hand claims alone.
+    // A manual compaction claims for itself.
     let Ok(_turn) = Arc::clone(&compactor.turn).try_read_owned() else { return Ok(false) };
     let claim = AttemptId(host.env().random_u128());
     let edit = Edit::ClaimCompactor { writer: host.writer(), expected: epoch, claim };
@@ -166,8 +168,8 @@ async fn take_back(host: &dyn Host, epoch: Epoch, stalled: Duration) -> Result<b
 }
 
 impl Compactor {
-    /// How long the compactor that stopped this one has given no sign of life; `None` while nobody
-    /// looks.
+    /// How long the compactor that stopped this one has given no sign of life; `None` if this
+    /// process does not look.
     pub(crate) fn stalled_for(&self, now: Duration) -> Option<Duration> {
         self.watch.lock().lasts(now)
     }
@@ -186,7 +188,7 @@ mod tests {
         let at = Duration::from_secs;
         let mut watch = CompactorWatch::default();
         assert_eq!(watch.lasts(at(5)), None);
-        // However long the other has been dead: this observer has just come.
+        // The time before the first look does not count.
         assert_eq!(watch.look(signs(3, 9), at(1000)), at(0));
         assert_eq!(watch.look(signs(3, 9), at(1061)), at(61));
         assert_eq!(watch.lasts(at(1070)), Some(at(70)));

@@ -1,6 +1,6 @@
-//! A unit of a compaction: the rest of one range of a job, merged in whatever process, without an
-//! epoch or a claim (RFC 0046). It reads the record, uploads into the folder of the job's units,
-//! and says what it made; nobody else hears of it.
+//! A unit of a compaction: the rest of one range of a job, merged in any process, without an epoch
+//! or a claim (RFC 0046). It reads the record, uploads into the folder of the job's units, and
+//! returns the tables that it made. It must not write to the record.
 
 use super::host::Host;
 use super::process::{CompactorProcess, Process};
@@ -13,27 +13,27 @@ use siltstone_base::{DatabaseId, ErrorKind, JobId, Result, SstDescriptor, SstId}
 use siltstone_manifest::compaction::FinishedUnit;
 use std::sync::Arc;
 
-/// What one process is to merge. Small; it may be run any number of times, anywhere.
+/// The work of one process. It is small, and any process may run it any number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionUnit {
     /// The job.
     pub job: JobId,
-    /// Place of the range in it, from 0.
+    /// Index of the range in the job, from 0.
     pub range: usize,
-    /// The table behind which it goes on; `None`: from the range's start.
+    /// The table after which the unit continues; `None` means from the start of the range.
     pub after: Option<SstId>,
     /// The first key of the range.
     pub start: Bytes,
-    /// The first key behind it; `None`: there is no bound.
+    /// The first key after the range; `None` if the range has no end.
     pub end: Option<Bytes>,
 }
 
-/// What a unit made.
+/// The result of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitResult {
     job: JobId,
     database: DatabaseId,
-    /// `None`: nobody needs it any more.
+    /// `None` if the unit is no longer needed.
     finished: Option<FinishedUnit>,
 }
 
@@ -44,30 +44,30 @@ impl UnitResult {
         self.job
     }
 
-    /// Its tables; `None` where its range was finished already, or its job has ended.
+    /// The tables of the unit; `None` if its range was finished already or its job has ended.
     #[must_use]
     pub fn tables(&self) -> Option<&[SstDescriptor]> {
         self.finished.as_ref().map(|unit| unit.tables.as_slice())
     }
 
-    /// What is to be recorded of it.
+    /// What has to be recorded of the unit.
     pub(super) fn finished(&self) -> Option<&FinishedUnit> {
         self.finished.as_ref()
     }
 
-    /// Its tables as they travel; `None` where nobody needs it.
+    /// Encodes the tables for transport; `None` if the unit is no longer needed.
     ///
     /// # Errors
-    /// Invalid where there are too many tables.
+    /// Invalid if there are too many tables.
     pub fn to_bytes(&self) -> Result<Option<Bytes>> {
         let bytes = self.finished.as_ref().map(|unit| unit.to_bytes(self.job, self.database));
         bytes.transpose()
     }
 
-    /// What came of `unit`, by what [`UnitResult::to_bytes`] gave.
+    /// Decodes the result of `unit` from the bytes of [`UnitResult::to_bytes`].
     ///
     /// # Errors
-    /// Corruption; Unsupported for what a newer version wrote; Invalid for another job's.
+    /// Corruption; Unsupported if a newer version wrote it; Invalid if it belongs to another job.
     pub fn from_bytes(unit: &CompactionUnit, bytes: Option<&[u8]>) -> Result<UnitResult> {
         let tables = bytes.map(|bytes| FinishedUnit::tables_of(bytes, unit.job)).transpose()?;
         Ok(UnitResult::of(unit, DatabaseId::NONE, tables))
@@ -85,12 +85,13 @@ impl UnitResult {
 }
 
 impl CompactorProcess {
-    /// Merges a unit of a plan that somebody made in whatever process. Run twice it uploads twice,
-    /// and the plan records one of the two.
+    /// Merges a unit of a plan, which any process may have made. A unit that runs twice uploads
+    /// twice, and the plan records one of the two results.
     ///
     /// # Errors
     /// Denied, Unavailable, Timeout, Corruption; Unsupported for a job that a newer version has
-    /// begun; Closed once it is stopped. What was uploaded is collected.
+    /// begun; Closed once the process is stopped. The collector deletes uploads that are not
+    /// recorded.
     pub fn run_unit<'a>(&'a self, unit: &'a CompactionUnit) -> BoxFuture<'a, Result<UnitResult>> {
         async move {
             let made = make(&self.process, unit).await;
@@ -101,7 +102,7 @@ impl CompactorProcess {
     }
 }
 
-/// `None` where nobody needs it.
+/// `None` if the unit is no longer needed.
 async fn make(process: &Arc<Process>, unit: &CompactionUnit) -> Result<Option<Vec<SstDescriptor>>> {
     let record = process.compactor.chain.list(&process.manifests).await?;
     let Some(job) = record.job(unit.job).filter(|job| !job.cancelled) else { return Ok(None) };
@@ -114,7 +115,7 @@ async fn make(process: &Arc<Process>, unit: &CompactionUnit) -> Result<Option<Ve
     let worker = RangeWorker::of_unit(&host, (unit.job, unit.range));
     match worker.make(job, range, &layers).await {
         Ok(tables) => Ok(Some(tables)),
-        // Inputs that are gone belonged to a job that ended meanwhile.
+        // Missing inputs belonged to a job that ended meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if is_over(process, unit.job).await? {
                 Ok(None)

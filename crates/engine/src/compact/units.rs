@@ -1,6 +1,6 @@
 //! A plan whose ranges are merged by units in other processes (RFC 0046). This process holds the
-//! epoch and all claims, records what units made, and commits. Meanwhile it compacts what comes, as
-//! every compactor does, so that writes do not wait for the units.
+//! epoch and all claims, records the results of the units, and commits. Meanwhile it compacts new
+//! tables as every compactor does, so that writes do not wait for the units.
 
 use super::event::CompactorEvent;
 use super::host::Host;
@@ -23,26 +23,26 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Signs of life in the time after which a stalled worker counts as dead: two may be lost.
+/// Heartbeats within the time after which a stalled worker counts as dead. Two may be lost.
 const HEARTBEATS_A_TIMEOUT: u32 = 3;
-/// After so many of these times without a result the plan rests (rule U3): whoever needs a
-/// compactor may have the epoch.
+/// After this number of timeouts without a result the plan rests (rule U3), so that another
+/// compactor may take the epoch.
 const TIMEOUTS_IN_VAIN: u32 = 10;
 
-/// A compaction whose ranges other processes merge. Dropping it stops it; what is recorded is where
-/// the next compactor goes on.
+/// A compaction whose ranges other processes merge. Dropping it stops it; the next compactor
+/// continues after the recorded progress.
 pub struct CompactionPlan {
     compactor: CompactorProcess,
     host: Arc<dyn Host>,
-    /// `None`: nothing is to gain.
+    /// `None` if there is nothing to gain.
     work: Option<Arc<PlanWork>>,
-    /// One call at a time.
+    /// Held by the call that runs, so that there is one at a time.
     turn: tokio::sync::Mutex<PlanEnd>,
-    /// Answers when what goes on beside it has ended.
+    /// Completes when the background task has ended.
     beside: tokio::sync::Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// What became of it.
+/// The state of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlanEnd {
     Open,
@@ -50,31 +50,31 @@ enum PlanEnd {
     Ended,
 }
 
-/// Its job.
+/// The job of a plan.
 struct PlanWork {
     epoch: Epoch,
     id: JobId,
     worker: AttemptId,
-    /// When it was planned, by the clock that never goes back.
+    /// When it was planned, by the monotonic clock.
     since: Duration,
     /// Tables that the job had then.
     counted: HashSet<SstId>,
-    /// Whether another compactor had begun it.
+    /// Whether another compactor had begun the job.
     resumed: bool,
     progress: Mutex<PlanProgress>,
 }
 
 struct PlanProgress {
-    /// When something was recorded last.
+    /// Time of the last record.
     recorded: Duration,
-    /// Nothing was, for too long.
+    /// Whether there was no record for too long.
     rests: bool,
 }
 
 impl CompactorProcess {
-    /// Plans to merge every table into one sorted run, in units of about `unit_bytes` each. What an
-    /// earlier compactor left unfinished comes first: what is smaller than a unit is merged here
-    /// and now, else that is the plan. This process has the compactor's epoch until
+    /// Plans to merge all tables into one sorted run, in units of about `unit_bytes` each. Jobs
+    /// that an earlier compactor left come first: a job smaller than a unit is merged here
+    /// immediately; a larger one becomes the plan. This process has the compactor's epoch until
     /// [`CompactionPlan::close`].
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl CompactorProcess {
         .boxed()
     }
 
-    /// The job of a plan; where there is none the epoch is given up.
+    /// The job of a plan. Without one, releases the epoch.
     async fn begin_plan(&self, unit_bytes: u64) -> Result<Option<PlanWork>> {
         let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
         let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
@@ -111,8 +111,8 @@ impl CompactorProcess {
         planned
     }
 
-    /// Gives signs of life and compacts what comes, until the process is stopped, is taken over, or
-    /// has waited in vain.
+    /// Sends heartbeats and compacts new tables, until the process is stopped, another compactor
+    /// has taken over, or no result came for too long.
     fn tend(&self, host: &Arc<dyn Host>, work: &Arc<PlanWork>) -> oneshot::Receiver<()> {
         let (ends, ended) = oneshot::channel();
         let (this, host, work) = (self.clone(), Arc::clone(host), Arc::clone(work));
@@ -121,7 +121,7 @@ impl CompactorProcess {
             let lives = pin!(caught("compaction plan", lives(&host, &work)));
             let compacts = pin!(schedule::run(&host));
             if let Either::Left((lived, compacts)) = select(lives, compacts).await {
-                // Calls of the plan will say so.
+                // Calls of the plan return this error.
                 let _ = host.compactor().told(&*host, lived.flatten()).await;
                 this.stop();
                 let _ = compacts.await;
@@ -133,8 +133,8 @@ impl CompactorProcess {
     }
 }
 
-/// A plan on its way to whoever asked for it. Where that one has given up, its job is nobody's, and
-/// the epoch free.
+/// A plan on its way to the caller that requested it. If the caller has given up, dropping this
+/// ends the plan's job and releases the epoch.
 struct UnclaimedPlan {
     of: CompactorProcess,
     work: Option<PlanWork>,
@@ -187,7 +187,7 @@ impl Drop for ActiveJob<'_> {
     }
 }
 
-/// The job of the plan, claimed; `None` where nothing is to gain.
+/// Claims the job of the plan; `None` if there is nothing to gain.
 async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>> {
     let compactor = host.compactor();
     let _alone = Arc::clone(&compactor.turn).write_owned().await;
@@ -220,7 +220,7 @@ async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>
     Ok(Some(PlanWork::new(&**host, (epoch, id, worker), &job, false)))
 }
 
-/// Whether something of the job is left to merge, a unit's bytes at least.
+/// Whether at least a unit's bytes of the job are left to merge.
 fn is_worth_units(host: &dyn Host, job: &Job, unit_bytes: u64) -> bool {
     let state = host.manifests().newest_known();
     let layers = if job.cancelled || job.is_done() { None } else { job.merged(&state).ok() };
@@ -231,7 +231,7 @@ fn is_worth_units(host: &dyn Host, job: &Job, unit_bytes: u64) -> bool {
     layers.is_some_and(|layers| bytes(layers) >= unit_bytes)
 }
 
-/// Names the feature before the first unit uploads (RFC 0024).
+/// Records the feature before the first unit uploads (RFC 0024).
 async fn name_units(host: &dyn Host, epoch: Epoch) -> Result<()> {
     let manifests = host.manifests();
     if manifests.newest_known().features.names(UNITS) {
@@ -241,7 +241,7 @@ async fn name_units(host: &dyn Host, epoch: Epoch) -> Result<()> {
     named.map(drop).map_err(Error::from)
 }
 
-/// Says that the driver lives, for as long as something is recorded now and then.
+/// Sends heartbeats of this process, as long as results are recorded now and then.
 async fn lives(host: &Arc<dyn Host>, work: &PlanWork) -> Result<()> {
     let env = host.env();
     let timeout = host.options().compactors.worker_timeout;
@@ -283,7 +283,7 @@ impl PlanWork {
         Change::Units { epoch: self.epoch, job: self.id, worker: self.worker, finished }
     }
 
-    /// The job in a record of the own epoch.
+    /// The job in a record of this compactor's epoch.
     fn job<'r>(&self, record: &'r Compactions) -> Result<&'r Job> {
         if record.epoch > self.epoch {
             return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
@@ -292,7 +292,7 @@ impl PlanWork {
         job.ok_or_else(|| Error::internal("the job of a plan is not in the record"))
     }
 
-    /// Records those of `units` that fit; answers whether all of the job is recorded.
+    /// Records the matching results of `units`. Returns whether the whole job is recorded.
     async fn record(&self, host: &dyn Host, units: &[FinishedUnit]) -> Result<bool> {
         let (chain, manifests) = (&host.compactor().chain, host.manifests());
         loop {
@@ -303,7 +303,8 @@ impl PlanWork {
                 return Ok(true);
             }
             if fitting.is_empty() {
-                // Whoever gets only what nobody needs may be the one who was overtaken.
+                // No result matches, so this process may have been fenced; look at the newest
+                // record.
                 let newest = chain.look(manifests).await?;
                 return Ok(self.job(&newest)?.is_done());
             }
@@ -318,11 +319,11 @@ impl PlanWork {
 }
 
 impl CompactionPlan {
-    /// What is left to merge, by the record as this process knows it: nothing once the plan is
-    /// carried out, or where nothing was to gain.
+    /// The units that are left to merge, by the record as this process knows it. Empty once the
+    /// plan is carried out, or if there is nothing to gain.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn units(&self) -> BoxFuture<'_, Result<Vec<CompactionUnit>>> {
         async move {
             let Some(work) = &self.work else { return Ok(Vec::new()) };
@@ -343,20 +344,21 @@ impl CompactionPlan {
         .boxed()
     }
 
-    /// Whether it goes on with what another compactor had begun: what came since is another plan's.
+    /// Whether the plan continues a job that another compactor had begun. Newer tables need another
+    /// plan.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.resumed)
     }
 
-    /// Records what units made, in any order and any number of times; with the last of them the
-    /// compaction is committed. Answers whether it is. Results that nobody needs are passed over.
+    /// Records results of units, in any order and any number of times. The last one commits the
+    /// compaction. Returns whether it is committed. Results that are not needed are ignored.
     ///
     /// # Errors
-    /// Fenced: another compactor has taken over, and goes on from what is recorded. Conflict: a
-    /// restore has moved the database away from the plan, which ends without effect.
-    /// Timeout: nothing was recorded for ten times `worker_timeout`, and the plan rests; plan
-    /// anew, and give that plan the results. Closed; the store's: try again.
+    /// Fenced: another compactor has taken over and continues after the recorded progress.
+    /// Conflict: a restore has changed the database, and the plan ends without effect. Timeout:
+    /// nothing was recorded for ten times `worker_timeout`, and the plan rests; plan again, and
+    /// pass the results to that plan. Closed, and errors of the store: try again.
     pub fn commit<'a>(&'a self, results: &'a [UnitResult]) -> BoxFuture<'a, Result<bool>> {
         async move {
             let Some(work) = &self.work else { return Ok(true) };
@@ -399,20 +401,20 @@ impl CompactionPlan {
         committed?.committed().map(|()| true)
     }
 
-    /// Why it was stopped, where that was not its user's wish.
+    /// Why it was stopped, if its user did not close it.
     fn why_stopped(&self, work: &PlanWork, closed: Error) -> Error {
         let fenced = self.host.compactor().held.lock().fenced.clone();
         let rests = work.progress.lock().rests.then(in_vain);
         fenced.or(rests).unwrap_or(closed)
     }
 
-    /// Ends it: the compactor's epoch is given up, and what is recorded is where the next compactor
-    /// goes on.
+    /// Closes the plan: releases the compactor's epoch. The next compactor continues after the
+    /// recorded progress.
     pub fn close(&self) -> BoxFuture<'_, ()> {
         async move {
             self.compactor.stop();
             if let Some(beside) = self.beside.lock().await.take() {
-                // It answers, or it was dropped with its runtime.
+                // The task has ended, or was dropped with its runtime.
                 let _ = beside.await;
             }
             self.host.compactor().at_rest().await;
@@ -431,7 +433,7 @@ impl Drop for CompactionPlan {
 fn in_vain() -> Error {
     Error::new(
         ErrorKind::Timeout,
-        "no unit's result came for ten times worker_timeout, so the plan rests, and another \
-         compactor may go on; plan anew, and give that plan the results",
+        "no result of a unit came for ten times worker_timeout, so the plan rests and another \
+         compactor may continue; plan again, and pass the results to that plan",
     )
 }

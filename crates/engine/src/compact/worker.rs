@@ -1,5 +1,5 @@
-//! A worker: it has no epoch, plans nothing and commits nothing. It takes ranges from the record of
-//! jobs, merges them, and records what it made.
+//! A worker takes ranges from the record of jobs, merges them, and records its tables. It has no
+//! epoch, and must neither plan nor commit.
 
 use super::cut;
 use super::event::{CompactorEvent, RangeMerged};
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A range that may be taken, and the claim that stands still in its way.
+/// A range that may be claimed, and the stalled claim on it, if there is one.
 type FreeRange = ((JobId, usize), Option<Claim>);
 
 /// Ranges at work.
@@ -25,8 +25,8 @@ type WorkerRanges = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<
 /// Runs until the process is stopped.
 ///
 /// # Errors
-/// NotFound when the database is destroyed; Unsupported; what the store refuses from the beginning
-/// for as long as the deadline, a permission at once.
+/// NotFound if the database was destroyed; Unsupported; errors of a store that accepts nothing from
+/// the beginning, after the deadline, or immediately if a permission is missing.
 pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut working = WorkerRanges::new();
@@ -81,8 +81,8 @@ async fn direct(
             Err(_) if process.check_open().is_err() => {}
             Err(error) if trial.ends_by(&**process, &error) => return Err(error),
             Err(error) => {
-                // Its claim stands until others see it stand still, or until it is taken here
-                // again.
+                // The claim stays until other workers see it as stalled, or this one claims the
+                // range again.
                 process.tell(CompactorEvent::Trouble(error));
                 process.rests(process.next_pause(false)).await;
             }
@@ -91,8 +91,8 @@ async fn direct(
     Ok(())
 }
 
-/// A range that asks whether its job has ended has the turn of the record, which this process
-/// waits for when it looks for other work: it must go on meanwhile.
+/// A range that checks whether its job has ended holds the turn of the record. This process waits
+/// for that turn when it looks for other work, so the range must make progress meanwhile.
 fn merged_apart(
     process: &Arc<Process>,
     work: impl Future<Output = Result<RangeEnding>> + Send + 'static,
@@ -104,7 +104,7 @@ fn merged_apart(
     async move { apart(&*spawn, work).await }.boxed()
 }
 
-/// What there is to take: open ranges, then those whose worker stalled.
+/// The ranges that may be claimed: open ranges first, then those of stalled workers.
 async fn look(
     process: &Process,
     watch: &mut ClaimWatch,
@@ -128,14 +128,14 @@ pub(super) async fn is_over(process: &Process, id: JobId) -> Result<bool> {
     Ok(inputs(process, id).await?.is_none())
 }
 
-/// The tables to merge, newest layer first; `None` when the job has ended.
+/// The tables to merge, newest layer first; `None` if the job has ended.
 pub(super) async fn inputs(
     process: &Process,
     id: JobId,
 ) -> Result<Option<Vec<Vec<SstDescriptor>>>> {
     let manifests = &process.manifests;
     let Some(job) = process.compactor.chain.job(manifests, id).await? else { return Ok(None) };
-    // The state it was planned on is one that this process may not know yet.
+    // This process may not know the manifest on which the job was planned.
     let mut state = manifests.newest_known();
     if state.id < job.planned_on || job.merged(&state).is_err() {
         state = manifests.probe(true).await?;
@@ -161,8 +161,8 @@ async fn merge(
             let (job, range) = (place.0.to_string(), place.1);
             process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
         }
-        // Inputs that are gone belonged to a job that ended meanwhile, which this process may not
-        // know yet; or all of the database is gone.
+        // Missing inputs belonged to a job that ended meanwhile without this process knowing yet,
+        // or the database was destroyed.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if is_over(&process, place.0).await? { Ok(RangeEnding::Lost) } else { ended };
         }
@@ -171,7 +171,7 @@ async fn merge(
     ended
 }
 
-/// The next range that ends here; `None` when `pause` is over before.
+/// The next range that ends here; `None` if `pause` ends first.
 async fn next(
     process: &Process,
     working: &mut WorkerRanges,

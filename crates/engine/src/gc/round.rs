@@ -334,6 +334,8 @@ struct Round<'a> {
     cutoff: UnixMillis,
     report: GcReport,
     progress: Option<&'a Progress>,
+    /// Manifests that are read at a time.
+    reads_at_once: usize,
 }
 
 impl<'a> Round<'a> {
@@ -353,6 +355,7 @@ impl<'a> Round<'a> {
             cutoff: UnixMillis(0),
             report: GcReport { database, ..GcReport::default() },
             progress: None,
+            reads_at_once: READ_AHEAD,
         }
     }
 
@@ -417,9 +420,7 @@ impl<'a> Round<'a> {
             return self.requests.perform(request).await;
         };
         if !self.ahead.contains_key(&id) {
-            let (ids, objects) = (self.reads_ahead(), self.objects);
-            let read = try_join_all(ids.iter().map(|id| objects.manifest(*id))).await?;
-            self.ahead.extend(ids.into_iter().zip(read));
+            self.read_ahead().await?;
         }
         let answer = match self.ahead.remove(&id) {
             Some(read) => ManifestAnswer::Read(read),
@@ -433,9 +434,26 @@ impl<'a> Round<'a> {
         Ok(answer)
     }
 
+    /// Reads the next manifests. They share the link: over a slow one fewer at a time arrive before
+    /// the deadline of each, so the count halves until they do.
+    async fn read_ahead(&mut self) -> Result<()> {
+        loop {
+            let (ids, objects) = (self.next_manifests(), self.objects);
+            match try_join_all(ids.iter().map(|id| objects.manifest(*id))).await {
+                Err(error) if error.kind() == ErrorKind::Timeout && ids.len() > 1 => {
+                    self.reads_at_once = ids.len() / 2;
+                }
+                read => {
+                    self.ahead.extend(ids.into_iter().zip(read?));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     /// The next manifests to read, as many as memory allows: one at least.
-    fn reads_ahead(&self) -> Vec<ManifestId> {
-        let mut ids = self.machine.reads_ahead(READ_AHEAD);
+    fn next_manifests(&self) -> Vec<ManifestId> {
+        let mut ids = self.machine.reads_ahead(self.reads_at_once);
         let mut bytes = 0_u64;
         let fits = ids.iter().take_while(|id| {
             bytes += self.lengths.get(id).copied().unwrap_or_default();

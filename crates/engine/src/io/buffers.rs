@@ -1,8 +1,9 @@
-//! Memory that goes round: buffers that whoever read or sent them gives back by dropping them.
+//! Pools of reusable buffers. A buffer returns to its pool when its last slice is dropped.
 //!
-//! Compactions and loads move their bytes through a few buffers of the same size. Taken from the
-//! allocator each time they come as fresh pages, of which the system clears every one, and which a
-//! guest of a hypervisor may have to ask it for: as much time as the merge itself takes.
+//! Compactions and loads move their bytes through a few buffers of the same size. The allocator
+//! would return fresh pages for each of them. The system clears every fresh page, and a virtual
+//! machine may have to request it from its hypervisor, which takes as much time as the merge
+//! itself.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 type FreeBuffers = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Buffers that are not in use. A clone is the same set.
+/// Free buffers. Clones share one pool.
 #[derive(Clone)]
 pub(crate) struct Buffers {
     free: FreeBuffers,
@@ -20,18 +21,18 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// None yet; at most so many are kept, and none larger than `most_bytes`: one large value must
-    /// not make all of them large.
+    /// An empty pool. It keeps at most `most` buffers and none larger than `most_bytes`, so that
+    /// one large value does not make all of them large.
     pub(crate) fn keeping(most: usize, most_bytes: usize) -> Buffers {
         Buffers { free: FreeBuffers::default(), most, most_bytes }
     }
 
-    /// A buffer, with what it held last still in it.
+    /// Takes a buffer, which still holds its last content.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.free.lock().pop().unwrap_or_default()
     }
 
-    /// An empty buffer with room for so many bytes.
+    /// Takes an empty buffer with room for `bytes` bytes.
     pub(crate) fn take_empty(&self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.take();
         buffer.clear();
@@ -39,12 +40,12 @@ impl Buffers {
         buffer
     }
 
-    /// The bytes of a buffer, which comes back when the last slice of them is dropped.
+    /// The bytes of a buffer, which returns to the pool when their last slice is dropped.
     pub(crate) fn lend(&self, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(LentBuffer { buffer, home: self.clone() })
     }
 
-    /// Frees what is not in use.
+    /// Frees all free buffers.
     pub(crate) fn clear(&self) {
         drop(take(&mut *self.free.lock()));
     }

@@ -1,17 +1,19 @@
-//! Counters for hot paths. One atomic that all threads add to would bounce between their caches on
-//! every `get`; here each thread adds to a cache line that few others share, and reading sums up.
+//! Counters for hot paths. If all threads added to one atomic, its cache line would move between
+//! cores on every `get`. Each thread therefore adds to a cache line that few others share, and a
+//! read adds the lines up.
 
 use super::latency::Latency;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Lines of one counter. Threads share lines from the ninth on: slower, never wrong.
+/// Cache lines of one counter. From the ninth thread on threads share lines, which is slower but
+/// still correct.
 const LINES: usize = 8;
 
-/// One in so many is sampled.
+/// One in this number of operations is sampled.
 const SAMPLED: u64 = 256;
 
-/// 64 bytes: the line of x86-64 and of most aarch64 processors.
+/// 64 bytes: the cache line of x86-64 and of most aarch64 processors.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
@@ -30,14 +32,14 @@ impl Counter {
         }
     }
 
-    /// Adds one; whether it is one of the few that are timed: of each thread's, one in
-    /// [`SAMPLED`]. Two looks at a clock for each would cost a `get` a twentieth of its time.
+    /// Adds one. Returns whether the operation is timed, which is one in [`SAMPLED`] per thread.
+    /// Reading a clock twice for each `get` would cost a twentieth of its time.
     pub(crate) fn count(&self) -> bool {
         let line = self.lines.get(own_line());
         line.is_some_and(|line| line.0.fetch_add(1, Relaxed).is_multiple_of(SAMPLED))
     }
 
-    /// The sum. Additions that run meanwhile are in it or not.
+    /// The sum. Concurrent additions may or may not be included.
     pub(crate) fn sum(&self) -> u64 {
         self.lines.iter().fold(0, |sum, line| sum.wrapping_add(line.0.load(Relaxed)))
     }
@@ -49,22 +51,22 @@ fn own_line() -> usize {
     thread_local! {
         static LINE: usize = NEXT.fetch_add(1, Relaxed) % LINES;
     }
-    // A thread that is being taken down has no locals any more.
+    // A thread that is shutting down has no thread-locals any more.
     LINE.try_with(|line| *line).unwrap_or(0)
 }
 
-/// What one handle was asked for since it was opened.
+/// Counters of the operations on one handle since it was opened.
 #[derive(Debug)]
 pub(crate) struct HandleCounters {
-    /// By the clock's monotonic time.
+    /// By the monotonic clock.
     pub(crate) opened: Duration,
     pub(crate) gets: Counter,
     pub(crate) get_many_keys: Counter,
     pub(crate) scans: Counter,
-    /// Of `get`: where memory had all, sampled, and where the store was asked.
+    /// Durations of `get`: sampled, if memory had all blocks; all, if the store was read.
     pub(crate) cached_gets: Latency,
     pub(crate) fetched_gets: Latency,
-    /// Of each WAL object, since its oldest write was accepted.
+    /// For each WAL object, the time since its oldest write was accepted.
     pub(crate) durable_writes: Latency,
 }
 

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// Time.
 pub trait Clock: Send + Sync {
-    /// Wall-clock time. Never decides about safety: expiry of entries and names use it, nothing
-    /// else does.
+    /// Wall-clock time. It only decides the expiry of entries and names of objects; safety must
+    /// never depend on it.
     fn now(&self) -> UnixMillis;
-    /// Time since some fixed moment of this process; never goes back.
+    /// Time since some fixed moment of this process. It never goes back.
     fn monotonic(&self) -> Duration;
-    /// As [`Clock::monotonic`], and runs on while the machine is suspended: what was promised to
-    /// others until a moment is counted by this.
+    /// As [`Clock::monotonic`], but also counts time during which the machine is suspended.
+    /// Promises to other processes with a time limit are counted by this clock.
     fn elapsed(&self) -> Duration {
         self.monotonic()
     }
@@ -34,7 +34,7 @@ impl fmt::Debug for dyn Clock {
     }
 }
 
-/// Randomness: identities and jitter.
+/// Randomness, for identities and jitter.
 pub trait Random: Send + Sync {
     /// 64 uniform bits.
     fn next_u64(&self) -> u64;
@@ -42,18 +42,18 @@ pub trait Random: Send + Sync {
 
 /// Background work.
 pub trait Spawn: Send + Sync {
-    /// Runs `task` until it ends. `name` stands in traces.
+    /// Runs `task` until it ends. `name` appears in traces.
     fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>);
-    /// Runs `work`, which may block (file synchronisation, building a large table), where it holds
-    /// up no task.
+    /// Runs `work` on a thread where it may block (file synchronisation, building a large table)
+    /// without delaying tasks.
     fn spawn_blocking(&self, name: &'static str, work: Box<dyn FnOnce() + Send>);
-    /// How many pieces of work truly run side by side: the cores that this process may use.
+    /// Number of cores that this process may use.
     fn cores(&self) -> usize {
         1
     }
 }
 
-/// Everything of an [`Env`] but the store: what a store itself is built with. Cheap to clone.
+/// All of an [`Env`] except the store: what a store itself is built with. Cheap to clone.
 #[derive(Clone)]
 pub struct Effects {
     /// Time.
@@ -65,17 +65,17 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// The whole seam, with `store` in it.
+    /// The environment with `store`.
     #[must_use]
     pub fn with_store(self, store: Arc<dyn Store>) -> Env {
         Env { clock: self.clock, random: self.random, spawn: self.spawn, store }
     }
 
-    /// Runs `work` on the blocking side and waits for its result. `work` runs to its end even when
+    /// Runs `work` on a blocking thread and waits for its result. `work` runs to its end even if
     /// the future is dropped.
     ///
     /// # Errors
-    /// Internal when `work` panicked, or the runtime ended before it began.
+    /// Internal if `work` panicked, or if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -103,7 +103,7 @@ async fn blocking<T: Send + 'static>(
     answered.await.unwrap_or_else(|_| Err(gone()))
 }
 
-/// Everything the engine may touch outside its own memory. Cheap to clone.
+/// Everything outside of its own memory that the engine uses. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
     /// Time.
@@ -112,7 +112,7 @@ pub struct Env {
     pub random: Arc<dyn Random>,
     /// Background work.
     pub spawn: Arc<dyn Spawn>,
-    /// The database's root in an object store.
+    /// The root of the database in an object store.
     pub store: Arc<dyn Store>,
 }
 
@@ -135,22 +135,23 @@ impl Env {
         ulid_bits(self.clock.now().0, self.random_u128())
     }
 
-    /// `base` to `2 * base`, uniform: what a retry waits, so that rivals do not stay in step.
+    /// A uniform duration from `base` to `2 * base`, for retries, so that competing processes do
+    /// not stay in step.
     #[must_use]
     pub fn jittered(&self, base: Duration) -> Duration {
         base + base.mul_f64(self.share())
     }
 
-    /// From 0 to 1, uniform.
+    /// A uniform number from 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Runs `work` on the blocking side and waits for its result.
+    /// Runs `work` on a blocking thread and waits for its result.
     ///
     /// # Errors
-    /// Internal when `work` panicked, or the runtime ended before it began.
+    /// Internal if `work` panicked, or if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -159,10 +160,10 @@ impl Env {
         blocking(&*self.spawn, name, work).await
     }
 
-    /// `work`, or Timeout after `limit`. The work is dropped then.
+    /// The output of `work`, or Timeout after `limit`. The work is dropped then.
     ///
     /// # Errors
-    /// Those of `work`; Timeout.
+    /// Errors of `work`; Timeout.
     pub async fn deadline<T>(
         &self,
         limit: Duration,
@@ -176,13 +177,13 @@ impl Env {
         }
     }
 
-    /// What a call ends with whose deadline passed.
+    /// The error of a call whose deadline has passed.
     pub(crate) fn timed_out(&self, limit: Duration, operation: &'static str) -> Error {
         let error = Error::new(ErrorKind::Timeout, "the deadline passed").during(operation);
         self.unanswered(error.with("deadline", format_args!("{limit:?}")))
     }
 
-    /// `error`, a deadline that passed, with the request that was not answered meanwhile.
+    /// Adds the unanswered request to `error`, which reports a passed deadline.
     pub(crate) fn unanswered(&self, error: Error) -> Error {
         match self.store.unanswered() {
             Some(request) => error.with("no answer to", request),

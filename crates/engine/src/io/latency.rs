@@ -1,20 +1,20 @@
-//! A histogram of times. Many threads add to it without a lock.
+//! A histogram of durations. Many threads add to it without a lock.
 //!
-//! Buckets are log-linear, as in HdrHistogram: each doubling of the time is cut into eight of equal
-//! width, so that what is told is at most an eighth more than what was measured.
+//! Buckets are log-linear, as in HdrHistogram: each doubling of the duration has eight buckets of
+//! equal width, so a reported value exceeds the measured one by at most an eighth.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Parts of each doubling, as a power of two.
+/// Number of buckets per doubling, as a power of two.
 const PART_BITS: u32 = 3;
 const PARTS: usize = 1 << PART_BITS;
-/// From 2^0 to 2^43 nanoseconds: over two hours. What is longer counts as that.
+/// From 2^0 to 2^43 nanoseconds, which is over two hours. Longer durations count as the longest.
 const DOUBLINGS: usize = 43;
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 
-/// Times of one kind.
+/// Durations of one kind of operation.
 pub(crate) struct Latency {
     buckets: [AtomicU64; BUCKETS],
 }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Latency {
 }
 
 impl Latency {
-    /// Something took so long.
+    /// Adds a duration.
     pub(crate) fn note(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(bucket) = self.buckets.get(bucket_of(nanos)) {
@@ -40,8 +40,8 @@ impl Latency {
         }
     }
 
-    /// Seconds within which such a share of all ended, from 0 to 1: the end of its bucket. 0 where
-    /// there was none.
+    /// The quantile of the durations in seconds, for a share from 0 to 1: the upper end of its
+    /// bucket. 0 if there are no durations.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         let all: u64 = counts.iter().sum();
@@ -58,15 +58,15 @@ impl Latency {
     }
 }
 
-/// Below 2^[`PART_BITS`] each number has a bucket; from there on the highest bit tells the
-/// doubling, and the bits behind it the part.
+/// Each number below 2^[`PART_BITS`] has its own bucket. Above, the highest bit gives the doubling,
+/// and the bits behind it the part.
 fn bucket_of(nanos: u64) -> usize {
     let doubling = (u64::BITS - nanos.leading_zeros()).saturating_sub(PART_BITS + 1);
     let part = (nanos >> doubling) as usize;
     (doubling as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The largest number of nanoseconds that a bucket has.
+/// The largest number of nanoseconds in a bucket.
 fn end_of(bucket: usize) -> u64 {
     let doubling = (bucket / PARTS).saturating_sub(1);
     let part = (bucket - doubling * PARTS) as u64;

@@ -1,9 +1,9 @@
-//! How far long work is: a verification, by bytes read; a round of the garbage collector, by
+//! Progress of long operations: a verification, by bytes read; a round of the garbage collector, by
 //! objects deleted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far something is. Looked at from anywhere while it runs.
+/// The progress of an operation. Any thread may read it while the operation runs.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What is done so far, and what there is to do as far as is known: 0 until that is found out.
+    /// The amount done, and the total as far as it is known; 0 until it is known.
     #[must_use]
     pub fn so_far(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
@@ -21,7 +21,7 @@ impl Progress {
         self.done.fetch_add(done, Ordering::Relaxed);
     }
 
-    /// In all, what is done already included.
+    /// Sets the total, including what is done already.
     pub(crate) fn expect(&self, total: u64) {
         self.total.store(total, Ordering::Relaxed);
     }

@@ -1,17 +1,19 @@
-//! What becomes of work that panics, and of a task that is dropped before its end since its runtime
-//! has ended: whoever depends on it is told, and nobody waits for it for ever (RFC 0003).
+//! Handles panics of tasks, and tasks that are dropped because their runtime has ended: code that
+//! depends on such a task gets an error, so that no caller waits for ever (RFC 0003).
 //!
-//! *Why a panic may be caught here* (what `AssertUnwindSafe` asserts). Locks do not poison, so
-//! whatever the work had locked is free again when it has unwound, perhaps with a change half made.
-//! What only the work knew is dropped with it. What it shared is one of two:
-//! - it is the handle's (the tail, the tree, the watermark, the checkpoints), and the handle is
-//!   ended: after that these are read, for numbers and by scans under way, and never acknowledged
-//!   from. Where the next one at a lock could go on from half a change before the handle has ended,
-//!   the panic is caught while the lock is still held (`commit`, `pins`, `reader`);
-//! - it is a compactor's or a collector's, which go on. What these share may be left at any await
-//!   already, since their futures are dropped there, and between two awaits it is replaced whole.
+//! *Why a panic may be caught here* (what `AssertUnwindSafe` asserts). Locks do not poison, so the
+//! locks of the panicked code are free after unwinding, perhaps with a half-made change behind
+//! them. State that only that code used is dropped with it. Shared state is one of two kinds:
+//! - It belongs to the handle (the tail, the tree, the watermark, the checkpoints), and the handle
+//!   is ended. After that the state is only read, for statistics and by running scans, and no write
+//!   is acknowledged from it. If the next holder of a lock could continue from a half-made change
+//!   before the handle has ended, the panic is caught while the lock is still held (`commit`,
+//!   `pins`, `reader`).
+//! - It belongs to a compactor or a collector, which continue. Their state must be valid at every
+//!   await anyway, because their futures may be dropped there. Between two awaits it is replaced as
+//!   a whole.
 //!
-//! None of it works where panics abort: then the process ends, which is safe too.
+//! If panics abort, nothing is caught; the process ends, which is safe too.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,24 +22,24 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Where lines about tasks go.
+/// Log target of lines about tasks.
 const TARGET: &str = "siltstone.task";
 
-/// What a call on a closed handle is told.
+/// The error of a call on a closed handle.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the database handle is closed; open it again")
 }
 
-/// What `work` gives.
+/// The output of `work`.
 ///
 /// # Errors
-/// Internal where it panics, with what the panic said.
+/// Internal if it panics, with the message of the panic.
 pub(crate) async fn caught<T>(name: &'static str, work: impl Future<Output = T>) -> Result<T> {
     let ended = AssertUnwindSafe(work).catch_unwind().await;
     ended.map_err(|panic| panicked(name, &*panic))
 }
 
-/// As [`caught`], for work that waits for nothing.
+/// As [`caught`], for synchronous work.
 ///
 /// # Errors
 /// As [`caught`].
@@ -45,13 +47,14 @@ pub(crate) fn caught_now<T>(name: &'static str, work: impl FnOnce() -> T) -> Res
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panicked(name, &*panic))
 }
 
-/// `task`, which tells `died` if it panics (Internal) or is dropped before its end (Closed).
+/// Runs `task` and calls `died` if it panics (Internal) or is dropped before its end (Closed).
 pub(crate) fn watched(
     name: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
     died: impl FnOnce(&Error) + Send + 'static,
 ) -> BoxFuture<'static, ()> {
-    // Made here, so that a task which is dropped before its first step tells too.
+    // Created outside of the future, so that a task that is dropped before its first poll is
+    // reported too.
     let mut watch = TaskWatch { died: Some(died) };
     Box::pin(async move {
         let ended = caught(name, task).await;
@@ -61,7 +64,7 @@ pub(crate) fn watched(
     })
 }
 
-/// Tells of a task that is dropped before its end.
+/// Reports a task that is dropped before its end.
 struct TaskWatch<F: FnOnce(&Error)> {
     died: Option<F>,
 }
@@ -71,20 +74,20 @@ impl<F: FnOnce(&Error)> Drop for TaskWatch<F> {
         if let Some(died) = self.died.take() {
             died(&Error::new(
                 ErrorKind::Closed,
-                "the runtime that the handle was opened on has ended; what was acknowledged is \
-                 durable; open again, on a runtime that lives as long as the handle",
+                "the runtime on which the handle was opened has ended; acknowledged writes are \
+                 durable; open it again on a runtime that lives as long as the handle",
             ));
         }
     }
 }
 
-/// What the calls of a handle answer from here on, when it ends because of `died`.
+/// The error that calls of a handle return after it ended because of `died`.
 pub(crate) fn ends_the_handle(died: &Error) -> Error {
     if died.kind() != ErrorKind::Internal {
         return died.clone();
     }
-    let text = "the handle has ended, since a part of it died; what was acknowledged is durable: \
-                open again, and please report this";
+    let text = "the handle has ended because one of its tasks died; acknowledged writes are \
+                durable: open it again, and please report this";
     Error::internal(text).caused_by(died.clone())
 }
 
@@ -104,7 +107,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A task that is watched, and what it tells when it died.
+    /// A watched task, and a receiver of its death.
     fn watch(
         task: impl Future<Output = ()> + Send + 'static,
     ) -> (BoxFuture<'static, ()>, Receiver<Error>) {

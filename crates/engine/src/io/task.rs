@@ -1,5 +1,5 @@
-//! The effects of a real process: tokio's timers and threads, the system's clock and randomness.
-//! The only place of the engine that spawns or looks at a clock.
+//! The effects of a real process: tokio's timers and threads, the system's clock and randomness. No
+//! other module of the engine may spawn tasks or read a clock.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
-/// An [`Env`] over a tokio runtime, which must have its timer and I/O enabled.
+/// An [`Env`] on a tokio runtime, which must have its timer and I/O enabled.
 #[must_use]
 pub fn tokio_env(handle: Handle, store: Arc<dyn Store>) -> Env {
     tokio_effects(handle).with_store(store)
 }
 
-/// All of [`tokio_env`] but the store.
+/// All of [`tokio_env`] except the store.
 #[must_use]
 pub fn tokio_effects(handle: Handle) -> Effects {
     Effects {
@@ -31,14 +31,14 @@ pub fn tokio_effects(handle: Handle) -> Effects {
     }
 }
 
-/// The system's wall clock, for a store that stamps its objects itself.
+/// The system's wall clock, for stores that set the modification time of objects themselves.
 pub(crate) fn wall_clock() -> UnixMillis {
-    // A clock before 1970 counts as 1970: nothing but expiry and names would notice.
+    // A clock before 1970 counts as 1970. This only affects expiry and names.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The system's clock; sleeps on the timer of a runtime, whoever polls.
+/// The system's clock. It sleeps on the timer of a runtime, from any thread.
 struct TokioClock {
     handle: Handle,
     started: Instant,
@@ -53,7 +53,8 @@ impl Clock for TokioClock {
         self.started.elapsed()
     }
 
-    /// Linux alone has a clock for it; those of other systems run on by themselves, or nearly.
+    /// Only Linux has such a clock. The monotonic clocks of other systems continue during
+    /// suspension, or nearly so.
     #[cfg(target_os = "linux")]
     fn elapsed(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -61,15 +62,15 @@ impl Clock for TokioClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        // The timer is bound to the runtime here, so that a thread outside of it may poll.
+        // Bind the timer to the runtime here, so that a thread outside of it may poll.
         let _entered = self.handle.enter();
         Box::pin(tokio::time::sleep(duration))
     }
 }
 
-/// The operating system's randomness, asked each time (well under a microsecond, a few times per
-/// object written): a generator with a state of its own would give parent and child of a `fork` the
-/// same identities, and each would take the other's object for its own.
+/// The operating system's randomness, read each time: well under a microsecond, a few times per
+/// object written. A generator with its own state would give the parent and the child of a `fork`
+/// the same identities, and each would take the other's object for its own.
 struct SystemRandom;
 
 impl Random for SystemRandom {
@@ -78,8 +79,8 @@ impl Random for SystemRandom {
     }
 }
 
-/// For a system that refuses its randomness (a sandbox): std's hash keys, with the process id and
-/// the time mixed in, since a `fork` copies the keys.
+/// For a system that refuses its randomness, such as a sandbox: hash keys of the standard library,
+/// mixed with the process id and the time, because a `fork` copies the keys.
 fn fallback_u64() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
@@ -87,7 +88,7 @@ fn fallback_u64() -> u64 {
     hasher.finish()
 }
 
-/// Tasks on a tokio runtime, blocking work on its blocking threads.
+/// Runs tasks on a tokio runtime and blocking work on its blocking threads.
 struct TokioSpawn {
     handle: Handle,
 }
@@ -120,7 +121,7 @@ mod tests {
             .build()
             .unwrap();
         let env = tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
-        // Without a timer of its own, and none is entered here.
+        // This runtime has no timer of its own, and no other runtime is entered here.
         let outside = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let before = env.clock.monotonic();
         outside.block_on(env.clock.sleep(Duration::from_millis(20)));

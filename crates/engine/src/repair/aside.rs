@@ -1,5 +1,5 @@
-//! Copies of what a repair passes over, byte for byte, under a name of this repair that no
-//! collector looks at. Only the end of the database deletes them.
+//! Copies objects that a repair gives up, byte for byte, to names of this repair that no collector
+//! deletes. Only destroying the database deletes them.
 
 use super::chain::ManifestChain;
 use super::log::Log;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, SstDescriptor};
 
-/// What one request reads of a table.
+/// Bytes of a table per request.
 const PART_BYTES: u64 = 8 << 20;
 
-/// Copies it, and answers where; `None` where nothing was there to copy.
+/// Copies the objects. Returns the folder of the copies; `None` if there was nothing to copy.
 pub(super) async fn copy(
     objects: &Objects,
     repair: JobId,
@@ -41,8 +41,8 @@ pub(super) async fn copy(
     Ok(copied.then(|| format!("damaged/{repair}/")))
 }
 
-/// Copies what there is of a table, byte for byte and in parts, and answers where; `None` where
-/// nothing was there to copy.
+/// Copies the existing bytes of a table in parts. Returns the folder of the copy; `None` if there
+/// was nothing to copy.
 pub(super) async fn copy_table(
     objects: &Objects,
     repair: JobId,
@@ -56,7 +56,7 @@ pub(super) async fn copy_table(
         return Ok(None);
     };
     if bytes == 0 {
-        // There is no part of nothing.
+        // An empty object has no parts.
         put(objects, to, Bytes::new()).await?;
         return Ok(Some(format!("damaged/{repair}/")));
     }
@@ -68,7 +68,7 @@ pub(super) async fn copy_table(
             let limit = limit_of(objects.limit, range.end - range.start);
             let get = || env.store.get(from, Some(range.clone()));
             let part = with_retries(env, limit, "read", get).await?;
-            let gone = || Error::new(ErrorKind::NotFound, "the table has gone meanwhile");
+            let gone = || Error::new(ErrorKind::NotFound, "the table was deleted meanwhile");
             upload.write(part.ok_or_else(gone)?).await?;
             start = range.end;
         }
@@ -77,7 +77,7 @@ pub(super) async fn copy_table(
     match filled.await {
         Ok(()) => upload.finish().await?,
         Err(error) => {
-            // What failed first is what the caller must know.
+            // The first error matters, not that of the abort.
             let _ = upload.abort().await;
             return Err(error.with("object", from));
         }
@@ -85,7 +85,8 @@ pub(super) async fn copy_table(
     Ok(Some(format!("damaged/{repair}/")))
 }
 
-/// Nobody else makes the name: that it is there already was an earlier try.
+/// Creates a copy. Only this repair uses the name, so an existing object is from an earlier
+/// attempt.
 async fn put(objects: &Objects, name: ObjectName, bytes: Bytes) -> Result<()> {
     let env = &objects.env;
     let limit = limit_of(objects.limit, bytes.len() as u64);
@@ -99,7 +100,7 @@ async fn put(objects: &Objects, name: ObjectName, bytes: Bytes) -> Result<()> {
             return Err(error.with("object", name));
         }
         if env.clock.monotonic().saturating_sub(began) >= limit {
-            return Err(Error::new(ErrorKind::Timeout, "the store does not take a copy")
+            return Err(Error::new(ErrorKind::Timeout, "the store does not accept a copy")
                 .with("object", name)
                 .caused_by(error));
         }

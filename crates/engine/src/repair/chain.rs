@@ -1,4 +1,4 @@
-//! The newest manifest that can be read, and what has to be done so that it counts.
+//! The newest readable manifest, and what has to be done to make it the current one.
 
 use super::report::Damage;
 use crate::manifests::client::look;
@@ -12,36 +12,37 @@ use siltstone_manifest::codec::decode_boundary;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// What makes `base` count.
+/// What makes `base` the current manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// It does.
+    /// Nothing is needed.
     None,
-    /// It is the newest, and an older one is missing: a boundary up to here.
+    /// It is the newest one, but an older one is missing: a boundary up to this number.
     Boundary(ManifestId),
-    /// Others stand behind it, the last under this number, or are gone.
+    /// Later manifests exist, the last with this number, or are missing.
     Void(ManifestId),
 }
 
 /// The manifests.
 pub(super) struct ManifestChain {
-    /// The newest that can be read, and that nothing is missing of.
+    /// The newest readable manifest. If it is at or below the boundary, it also has all its tables.
     pub(super) base: Arc<Manifest>,
     pub(super) remedy: Remedy,
     pub(super) damage: Vec<Damage>,
-    /// Those that are there and cannot be read.
+    /// Manifests that exist and cannot be read.
     pub(super) unreadable: Vec<ManifestId>,
-    /// All that are there, ascending.
+    /// All manifests that exist, ascending.
     pub(super) listed: Vec<ManifestId>,
-    /// Where later manifests are void: tables that no manifest names any more, and their bytes.
+    /// If later manifests are void: number of tables that no manifest names any more, and their
+    /// bytes.
     pub(super) unnamed: (u64, u64),
 }
 
 impl ManifestChain {
-    /// The log says that a newer manifest was there.
+    /// Records that the log proves a newer manifest.
     pub(super) fn lost_newest(&mut self, base: Arc<Manifest>) {
         let name = ObjectName::Manifest(base.next_id());
-        let what = "is missing: the log holds objects of a writer that no manifest knows";
+        let what = "is missing: the log has objects of a writer that no manifest knows";
         self.damage.push(Damage::new(name, what));
         self.remedy = Remedy::Void(base.id);
         self.base = base;
@@ -49,8 +50,8 @@ impl ManifestChain {
 }
 
 /// # Errors
-/// NotFound without a database; Corruption where no manifest is left to go on from; Unsupported for
-/// one of a newer version; those of the store.
+/// NotFound without a database; Corruption if no manifest is left to continue from; Unsupported for
+/// a manifest of a newer version; errors of the store.
 pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     let trouble = match look(objects, None).await {
         Ok(Some(base)) => {
@@ -71,7 +72,7 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     for id in listed.iter().copied().filter(|id| *id > boundary) {
         match objects.manifest(id).await {
             Ok(Some(manifest)) => found.push(manifest),
-            // Freed since it was listed.
+            // It was freed since it was listed.
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 unreadable.push(id);
@@ -90,8 +91,8 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     };
     if found.iter().any(|one| one.database != base.database) {
         return Err(Error::corruption(
-            "manifests of two databases stand here, and one of them is damaged: nothing says \
-             which is to go on; put the damaged one back, from the store's older versions or a \
+            "there are manifests of two databases, and one of them is damaged: nothing shows \
+             which one is current; restore the damaged one from the store's older versions or a \
              backup",
         )
         .caused_by(trouble));
@@ -113,8 +114,8 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
 }
 
-/// Nothing is above the boundary: no database ever was there, it was destroyed, or its newest
-/// manifest is gone.
+/// Handles the case that no manifest is above the boundary: there never was a database, it was
+/// destroyed, or its newest manifest is missing.
 async fn behind_the_boundary(
     objects: &Objects,
     listed: Vec<ManifestId>,
@@ -124,7 +125,7 @@ async fn behind_the_boundary(
         return Err(no_database(&objects.env));
     }
     let name = ObjectName::Manifest(boundary.next());
-    let what = "is missing, and so is whatever came after: the boundary before it is there";
+    let what = "is missing, and so are all later ones: the boundary before it exists";
     let tables = Tables::list(objects).await?;
     let base = older(objects, &listed, boundary, &tables).await?;
     let base = base.ok_or_else(|| none_left(Error::corruption(what).with("object", name)))?;
@@ -133,9 +134,9 @@ async fn behind_the_boundary(
     Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
 }
 
-/// The newest manifest at or below the boundary that was never freed, and that nothing is missing
-/// of: the one before the newest, whose object collectors leave, or one that a checkpoint or a
-/// lease pins. In another slot there a sleeper's late create may stand.
+/// The newest manifest at or below the boundary that was never freed and has all its tables. It is
+/// the one directly below the boundary, whose object collectors retain, or one that a checkpoint or
+/// a lease pins. Any other object there may be the late create of a suspended process.
 async fn older(
     objects: &Objects,
     listed: &[ManifestId],
@@ -167,7 +168,7 @@ async fn older(
     Ok(None)
 }
 
-/// Tables that are there, and their lengths.
+/// Existing tables and their lengths.
 struct Tables(BTreeMap<ObjectName, u64>);
 
 impl Tables {
@@ -180,13 +181,13 @@ impl Tables {
         Ok(Tables(tables))
     }
 
-    /// Those of ancestors are kept by pins there.
+    /// Tables of ancestors are not checked, because pins retain them there.
     fn has_all_of(&self, manifest: &Manifest) -> bool {
         let mut own = manifest.tables().filter(|table| table.location == SstLocation::Own);
         own.all(|table| self.0.get(&table.name()) == Some(&table.object_bytes))
     }
 
-    /// How many neither `base` names, nor what it pins, and their bytes.
+    /// Number and bytes of tables that neither `base` nor the manifests that it pins name.
     async fn unnamed(&self, objects: &Objects, base: &Manifest) -> Result<(u64, u64)> {
         let mut named: HashSet<SstId> = base.tables().map(|table| table.id).collect();
         named.extend(&base.left);
@@ -205,7 +206,7 @@ impl Tables {
     }
 }
 
-/// The first number above the boundary that is not there.
+/// The first missing number above the boundary.
 fn before_gap(found: &[Arc<Manifest>], boundary: ManifestId) -> ManifestId {
     let mut expected = boundary.next();
     for one in found {
@@ -219,8 +220,8 @@ fn before_gap(found: &[Arc<Manifest>], boundary: ManifestId) -> ManifestId {
 
 fn none_left(trouble: Error) -> Error {
     Error::corruption(
-        "no manifest is left to go on from: no older one, and none that a checkpoint pins, can be \
-         read and has all its tables; put the newest one back, from the store's older versions or \
+        "no manifest is left to continue from: no older one, and none that a checkpoint pins, can \
+         be read and has all its tables; restore the newest one from the store's older versions or \
          a backup",
     )
     .caused_by(trouble)

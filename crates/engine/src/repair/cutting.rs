@@ -1,4 +1,4 @@
-//! Cutting the log off (rule Y2): an opening that ends with one commit, as a restore is.
+//! Cuts the log off (rule Y2) in an opening that ends with one commit, like a restore.
 
 use super::log::Log;
 use super::report::RepairReport;
@@ -17,12 +17,12 @@ use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sequence numbers that an object may hold which nobody can read: it has less than 4 GiB, and an
-/// operation takes at least a byte. What is left of one says nothing of what it was, so this is not
-/// judged by its length; there are 2^24 times as many numbers.
+/// Maximum number of sequence numbers in an unreadable object: it has less than 4 GiB, and an
+/// operation takes at least a byte. The length of the remains does not matter, because they do not
+/// show the original length. There are 2^24 times as many sequence numbers.
 const NUMBERS_AN_OBJECT: u64 = 1 << 32;
 
-/// What was done.
+/// The result of a cut.
 pub(super) struct CutDone {
     manifest_id: ManifestId,
     kept: Seq,
@@ -37,8 +37,8 @@ impl CutDone {
 /// Cuts the log of `newest` off at `at`.
 ///
 /// # Errors
-/// Conflict where the log is another one by now; Fenced where somebody opened the database
-/// meanwhile; those of the store.
+/// Conflict if the log has changed; Fenced if another process has opened the database meanwhile;
+/// errors of the store.
 pub(super) async fn cut(
     objects: &Objects,
     newest: Arc<Manifest>,
@@ -47,7 +47,7 @@ pub(super) async fn cut(
     options: &Options,
 ) -> Result<CutDone> {
     let env = &objects.env;
-    // The claim reserves them: what is uploaded under them nobody collects (rule R1).
+    // The claim reserves the names, so no collector deletes what is uploaded under them (rule R1).
     let names = new_names(env, log.objects);
     let how = WriterOptions {
         claim: AttemptId(env.random_u128()),
@@ -61,7 +61,7 @@ pub(super) async fn cut(
     let Some(off) = &recovered.cut_off else {
         return Err(Error::new(
             ErrorKind::Conflict,
-            "the log is not what it was when it was looked at: look again",
+            "the log has changed since it was inspected: try again",
         ));
     };
     let kept = recovered.replay.iter().filter_map(|(id, _)| bodies.remove(id)).collect();
@@ -85,7 +85,7 @@ pub(super) async fn cut(
     Ok(CutDone { manifest_id: state.id, kept: cut })
 }
 
-/// A number above which none was given, and the latest commit time.
+/// A sequence number above all that were assigned, and the latest commit time.
 fn reached(
     recovered: &Recovered,
     log: &TablesOfLog,
@@ -97,8 +97,8 @@ fn reached(
     let at = read.map(|object| object.sent.at).fold(log.commit_time, UnixMillis::max);
     let ids = off.last.get().saturating_sub(off.at.get()).saturating_add(1);
     let unknown = ids.saturating_sub(off.readable.len() as u64);
-    // Of a log of months the numbers would run out by that: half of those that are left are more
-    // than anybody has written.
+    // For a log of months the numbers could run out this way. Half of the remaining numbers exceed
+    // what any database has assigned.
     let left = Seq::MAX.get().saturating_sub(seq.get());
     let numbers = unknown.saturating_mul(NUMBERS_AN_OBJECT).min(left / 2);
     (seq.plus(numbers), at.max(recovered.manifest.commit_time))

@@ -1,11 +1,11 @@
-//! Giving a table up that nobody can read (rule Y4): only by name, and only where rows of it are
-//! lost.
+//! Gives up a table that cannot be read (rule Y4). The caller must name the table, and it must have
+//! lost rows.
 //!
 //! ```text
 //! newest manifest ─► read all of the table ─► what checkpoints name ─► told ─► copy aside
 //!   ─► claim, walk, fence, confirm ─► covers, under names that the claim reserved ─► one commit
 //! ```
-//! The log stays as it is: whoever opens next replays it.
+//! The log stays unchanged, and the next opening replays it.
 
 use super::{RepairOptions, aside};
 use crate::io::env::Env;
@@ -30,50 +30,51 @@ use siltstone_manifest::{CheckpointOwner, Edit, GiveUpTable, GivenUpPart, Manife
 use siltstone_sst::TableBuilder;
 use std::collections::BTreeMap;
 
-/// A table that is given up, and what goes with it.
+/// A table that is given up, and what is lost with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GiveUpReport {
     /// The database.
     pub database: DatabaseId,
     /// The object of the table.
     pub object: String,
-    /// What is wrong with it.
+    /// Description of its damage.
     pub damage: String,
-    /// Whether it was given up; otherwise this is what would be done.
+    /// Whether it was given up. Otherwise the report is a preview.
     pub done: bool,
-    /// The layers that it is in, for people.
+    /// The layers that contain it, as text.
     pub layers: Vec<String>,
-    /// The smallest key that it may have held in sight.
+    /// The smallest visible key that it may have contained.
     pub first_key: Bytes,
-    /// The largest.
+    /// The largest visible key that it may have contained.
     pub last_key: Bytes,
-    /// Puts and operands that it held: they are lost.
+    /// Number of puts and operands that it contained, which are lost.
     pub rows_lost: u64,
-    /// Tombstones that it held.
+    /// Number of tombstones that it contained.
     pub tombstones: u64,
-    /// Entries of older tables that share keys with it. Which of them it had deleted or overwritten
-    /// nobody can tell any more, so those between its first and last key go too: so many at most.
+    /// Number of entries of older tables that share keys with it. It is unknown which of them the
+    /// table had deleted or overwritten, so those between its first and last key are deleted too:
+    /// at most this number.
     pub rows_hidden: u64,
-    /// Checkpoints of users that hold it too: they go.
+    /// Checkpoints of users that also contain it and are dropped.
     pub checkpoints_dropped: Vec<CheckpointId>,
-    /// Clones that read it through a checkpoint, which stays: it has to be given up there as well.
+    /// Clones that read it through a checkpoint, which stays. It has to be given up there as well.
     pub clones: Vec<DatabaseId>,
-    /// The manifest that this was seen in; once it was done, the one that goes on.
+    /// The manifest of this report; after the table was given up, the new manifest.
     pub manifest_id: ManifestId,
-    /// The copy of what was there of it: its folder.
+    /// Folder of the copy of its remains.
     pub aside: Option<String>,
 }
 
-/// Tells what would be lost with a table of the current state that cannot be read, and unless that
-/// is a `dry_run` copies what is there of it under `damaged/` and commits a state without it. What
-/// it had hidden does not return.
+/// Reports the data that is lost with an unreadable table of the current state. Unless `dry_run` is
+/// set, it copies the remains of the table under `damaged/` and commits a state without it. Rows
+/// that the table had hidden do not return.
 ///
 /// # Errors
-/// NotFound without a database, or such a table in its current state; Conflict for a table of which
-/// every row can be read, where a writer is alive, or where somebody else changes the layers
-/// meanwhile: look again; Corruption for a log that bars opening, which is to be repaired first;
-/// Fenced, Denied, Unavailable, Timeout (of one request: the same may be asked for again),
-/// Unsupported for a table that a newer version wrote.
+/// NotFound without a database, or without such a table in its current state; Conflict if every row
+/// of the table can be read, if a writer is alive, or if another process changes the layers
+/// meanwhile (try again); Corruption if the log prevents opening and has to be repaired first;
+/// Fenced, Denied, Unavailable, Timeout (of one request: the caller may try again), Unsupported for
+/// a table of a newer version.
 pub fn give_up_table<'a>(
     env: &'a Env,
     table: SstId,
@@ -89,8 +90,8 @@ pub fn give_up_table<'a>(
         let Some(first) = parts.first().map(|part| part.table.clone()) else {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                "the current state names no such table; `siltstone verify` names those that are \
-             damaged, and one that only a checkpoint names goes with that",
+                "the current state has no such table; `siltstone verify` names the damaged \
+             tables, and a table of a checkpoint is deleted with that checkpoint",
             )
             .with("table", table));
         };
@@ -100,7 +101,7 @@ pub fn give_up_table<'a>(
         if how.dry_run {
             return Ok(report);
         }
-        // It keeps nobody out who is let in by the rules; it only asks whether one is alive.
+        // This call excludes no writer that the protocol admits. It only asks whether one is alive.
         let _presence = env.store.occupy(newest.database, how.take_over).await?;
         if first.ancestor().is_none() {
             let repair = JobId(env.new_ulid());
@@ -114,16 +115,16 @@ pub fn give_up_table<'a>(
     .boxed()
 }
 
-/// A table by its object's name, as `verify` says it, or by what of that is the table's own.
+/// The table of an object name, as `verify` reports it, or of a table id.
 ///
 /// # Errors
-/// Invalid for another text.
+/// Invalid for any other text.
 pub fn table_named(text: &str) -> Result<SstId> {
     match ObjectName::parse(text) {
         Some(ObjectName::Compacted(id) | ObjectName::IngestSst(_, id)) => Ok(id),
         _ => SstId::parse(text).ok_or_else(|| {
             Error::invalid(
-                "this names no table: the name is that of its object, as verify says it, such as \
+                "this is not the name of a table: use the object name that verify reports, such as \
                  compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst",
             )
             .with("name", text)
@@ -131,15 +132,17 @@ pub fn table_named(text: &str) -> Result<SstId> {
     }
 }
 
-/// What is wrong with it.
+/// The damage of the table.
 async fn damage_of(objects: &Objects, state: &Manifest, table: &SstDescriptor) -> Result<String> {
     let (what, way) = match read_table(objects, state, table).await? {
         TableHealth::Missing => return Ok("is missing".to_owned()),
         TableHealth::Lost(what) => return Ok(what),
-        TableHealth::Sound => ("the table reads well, all of it".to_owned(), "none is needed"),
+        TableHealth::Sound => {
+            ("every row of the table can be read".to_owned(), "no repair is needed")
+        }
         TableHealth::Readable(what) => (
-            format!("every row of the table can be read, though not all of it is right ({what})"),
-            "compact the database, which writes it anew",
+            format!("every row of the table can be read, although it has damage ({what})"),
+            "compact the database, which rewrites it",
         ),
     };
     let text = format!("{what}: it is not given up; {way}");
@@ -168,7 +171,7 @@ fn report_of(
     }
 }
 
-/// Who else holds the table: by the manifests that present checkpoints name.
+/// Finds the checkpoints that contain the table, by the manifests of present checkpoints.
 async fn held_by(
     objects: &Objects,
     state: &Manifest,
@@ -191,7 +194,7 @@ async fn held_by(
     Ok(())
 }
 
-/// Whether that manifest names it. One that cannot be read is another damage's.
+/// Whether that manifest names the table. A manifest that cannot be read is another damage.
 async fn names(objects: &Objects, id: ManifestId, table: SstId) -> Result<bool> {
     match objects.manifest(id).await {
         Ok(found) => Ok(found.is_some_and(|state| state.tables().any(|one| one.id == table))),
@@ -200,7 +203,7 @@ async fn names(objects: &Objects, id: ManifestId, table: SstId) -> Result<bool> 
     }
 }
 
-/// Puts covers in its place, as an opening that ends with one commit.
+/// Replaces the table by covers, in an opening that ends with one commit.
 async fn replace(
     objects: &Objects,
     newest: std::sync::Arc<Manifest>,
@@ -253,7 +256,8 @@ async fn upload_cover(
     Ok(cover)
 }
 
-/// Deletes every key that `lost` may have held in sight, at `seq`, and shows as little as that did.
+/// Builds a table that deletes, at `seq`, every visible key that `lost` may have contained. It has
+/// the same visible range.
 fn cover(
     lost: &SstDescriptor,
     envelope: Envelope,
@@ -265,7 +269,7 @@ fn cover(
     if first < last {
         table.add_range_deletes(&[RangeDelete::new(first, last, seq)])?;
     }
-    // A range delete ends before a key, and behind the greatest there is none.
+    // A range delete ends before a key, and there is no key after the greatest.
     if lost.covers(last) {
         let (key, kind) = (last.as_ref(), Kind::Delete);
         table.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;

@@ -1,4 +1,5 @@
-//! The log, read as an opening would: how far it can be kept, and what stands behind that.
+//! Reads the log as an opening would, and finds out up to where it can be kept, and what comes
+//! after.
 
 use super::chain::{ManifestChain, Remedy};
 use super::report::Damage;
@@ -13,11 +14,11 @@ use siltstone_sst::wal::{WalBody, WalBrings, WalIngest, WalObject};
 
 /// The log of a database.
 pub(super) struct Log {
-    /// Objects that hold rows and are kept.
+    /// Number of objects with rows that are kept.
     pub(super) objects: usize,
-    /// The last sequence number of tables and of those.
+    /// The last sequence number of the tables and of these objects.
     pub(super) seq: Seq,
-    /// The largest epoch met.
+    /// The largest epoch that was found.
     pub(super) epoch: Epoch,
     /// Where it has to be cut off.
     pub(super) cut: Option<Cut>,
@@ -27,9 +28,9 @@ pub(super) struct Log {
 pub(super) struct Cut {
     pub(super) at: WalId,
     pub(super) damage: Vec<Damage>,
-    /// What stands there and behind it.
+    /// The objects from there on.
     pub(super) off: Vec<CutObject>,
-    /// Ids that hold nothing and may have held rows.
+    /// Number of missing ids that may have had rows.
     pub(super) missing: u64,
 }
 
@@ -37,19 +38,19 @@ pub(super) struct Cut {
 pub(super) struct CutObject {
     pub(super) id: WalId,
     pub(super) bytes: u64,
-    /// Its first and last sequence number; `None` where nobody can tell.
+    /// Its first and last sequence number; `None` if they are unknown.
     pub(super) seqs: Option<(Seq, Seq)>,
 }
 
 impl Log {
-    /// Whether it holds objects of a writer that `state` does not know.
+    /// Whether it has objects of a writer that `state` does not know.
     pub(super) fn knows_more(&self, state: &Manifest) -> bool {
         self.epoch > state.writer_epoch
     }
 }
 
 /// # Errors
-/// Unsupported for what a newer version wrote; those of the store.
+/// Unsupported for an object of a newer version; errors of the store.
 pub(super) async fn inspect(objects: &Objects, chain: &ManifestChain) -> Result<Log> {
     let mut walk = LogWalk {
         objects,
@@ -81,7 +82,7 @@ struct LogWalk<'a> {
     objects: &'a Objects,
     readahead: WalReadahead,
     state: &'a Manifest,
-    /// Whether newer manifests are lost: the log may have been freed behind them.
+    /// Whether newer manifests are lost. The log may have been freed behind them.
     is_void: bool,
     log: Log,
 }
@@ -108,7 +109,7 @@ impl LogWalk<'_> {
         let flushed = self.state.flushed_seq;
         let rows = insert_rows(&scratch, &object, flushed, self.log.seq);
         let rows = rows.map(|last| last.unwrap_or(self.log.seq));
-        // An ingest takes numbers too: what follows goes on behind it.
+        // An ingest takes sequence numbers too; the next object follows them.
         let last = rows.and_then(|last| Ok((last, ingest_of(&object, flushed, last)?)));
         match last {
             Ok((last, ingest)) => {
@@ -126,7 +127,7 @@ impl LogWalk<'_> {
         }
     }
 
-    /// What is missing of an ingest that stands in the object `at`.
+    /// The damage of an ingest in the object `at`.
     async fn damage_of(
         &self,
         at: ObjectName,
@@ -146,15 +147,16 @@ impl LogWalk<'_> {
         }
     }
 
-    /// Nothing is there: the end, unless a manifest or a later object says otherwise.
+    /// Handles a missing object: it is the end of the log, unless a manifest or a later object
+    /// proves otherwise.
     async fn nothing(&self, at: WalId) -> Result<Step> {
         let cut = |what| Ok(Step::Cut(Damage::new(ObjectName::Wal(at), what)));
         if at <= self.state.wal_id_last_seen {
-            return cut("is missing, and the manifest knows of it");
+            return cut("is missing, and the manifest knows it");
         }
         let WalListing { boundary, later } = self.objects.list_wal(at).await?;
         if self.is_void && at <= boundary {
-            return cut("was freed, behind a manifest that can not be read");
+            return cut("was freed behind a manifest that cannot be read");
         }
         for id in later.into_iter().rev() {
             match self.objects.wal(id).await {
@@ -162,7 +164,7 @@ impl LogWalk<'_> {
                     let shown = seen(&object, self.state.database);
                     let is_hole = Hole::before(at, (id, shown)).is_some();
                     if is_hole && self.objects.wal(at).await?.is_none() {
-                        return cut("is missing, and a later object says that it was there");
+                        return cut("is missing, and a later object proves that it existed");
                     }
                     if is_hole {
                         return Ok(Step::On(at));
@@ -179,7 +181,7 @@ impl LogWalk<'_> {
         Ok(Step::End)
     }
 
-    /// What is cut off.
+    /// The objects that are cut off.
     async fn behind(&mut self, at: WalId, first: Damage) -> Result<Cut> {
         let listed = self.objects.list(siltstone_base::name::prefix::WAL).await?;
         let there = listed.into_iter().filter_map(|one| match one.name {
@@ -211,7 +213,7 @@ impl LogWalk<'_> {
         }
         let mut known = self.state.wal_id_last_seen.next();
         if self.is_void {
-            // Freed behind manifests that are lost, and so is what they had made of it.
+            // Freed behind manifests that are lost, together with their tables.
             known = known.max(self.objects.wal_boundary().await?.next());
         }
         cut.missing += known.get().saturating_sub(expected.get());

@@ -67,7 +67,7 @@ pub fn repair<'a>(
     if !report.needed {
         return Err(Error::new(
             ErrorKind::Conflict,
-            "nothing bars opening this database: there is nothing to repair (`siltstone verify` \
+            "nothing prevents opening this database: there is nothing to repair (`siltstone verify` \
              reads every byte of it)",
         ));
     }

@@ -1,4 +1,4 @@
-//! Going on from an older manifest (rule Y3).
+//! Continues from an older manifest (rule Y3).
 
 use super::chain::ManifestChain;
 use super::log::Log;
@@ -17,14 +17,14 @@ use siltstone_manifest::{Checkpoint, CheckpointOwner, KeptFence, Manifest, VoidM
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// A fence has no records: an object that is longer is none.
+/// A fence has no records, so a longer object is not a fence.
 const LONGEST_FENCE: u64 = 512;
 
-/// Creates the manifest that goes on, behind the last number that is taken, and then the boundary
-/// below it. Answers it, and the checkpoints that it drops.
+/// Creates the manifest that continues, after the last used number, and then the boundary below it.
+/// Returns the manifest, and the checkpoints that it drops.
 ///
 /// # Errors
-/// Conflict where somebody else committed meanwhile; those of the store.
+/// Conflict if another process has committed meanwhile; errors of the store.
 pub(super) async fn go_on(
     objects: &Objects,
     chain: &ManifestChain,
@@ -34,7 +34,7 @@ pub(super) async fn go_on(
     let env = &objects.env;
     let there = ListedObjects::list(objects, chain).await?;
     let mut gone = Vec::new();
-    // Writers' own go with the claim.
+    // The claim removes the checkpoints of writers.
     let of_others = |one: &&Checkpoint| !matches!(one.owner, CheckpointOwner::Writer(_));
     for one in chain.base.checkpoints.iter().filter(of_others) {
         if !there.has(objects, one).await? {
@@ -56,12 +56,13 @@ pub(super) async fn go_on(
     let (name, attempt) = (ObjectName::Manifest(next.id), AttemptId(env.random_u128()));
     let bytes = next.encode(ObjectId(env.random_u128()), attempt)?;
     let is_new = create(objects, name, bytes, attempt).await?;
-    // A slot that was freed before is nobody's: somebody else has repaired, and gone on.
+    // A boundary above the new manifest means that another process has repaired the database and
+    // continued, so this create does not count.
     let (_, boundary) = objects.manifests_listed().await?;
     if !is_new || boundary >= next.id {
         return Err(Error::new(
             ErrorKind::Conflict,
-            "somebody else has committed meanwhile: look again whether the database opens",
+            "another process has committed meanwhile: check again whether the database opens",
         )
         .with("object", name));
     }
@@ -69,10 +70,10 @@ pub(super) async fn go_on(
     Ok((Arc::new(next.written_as(attempt)), gone))
 }
 
-/// Says that manifests up to `id` count no more.
+/// Creates the boundary that makes manifests up to `id` void.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub(super) async fn boundary(
     objects: &Objects,
     database: DatabaseId,
@@ -81,11 +82,11 @@ pub(super) async fn boundary(
     let env = &objects.env;
     let (object, attempt) = (ObjectId(env.random_u128()), AttemptId(env.random_u128()));
     let bytes = codec::encode_boundary(id.get(), database, object, attempt);
-    // One that is there says the same.
+    // An existing boundary has the same content.
     create(objects, ObjectName::ManifestBoundary(id), bytes, attempt).await.map(drop)
 }
 
-/// Whether it was created by this call.
+/// Returns whether this call created the object.
 async fn create(
     objects: &Objects,
     name: ObjectName,
@@ -102,7 +103,7 @@ async fn create(
     }
 }
 
-/// What listings show.
+/// The objects in the listings.
 struct ListedObjects {
     manifests: BTreeSet<ManifestId>,
     tables: HashSet<ObjectName>,
@@ -139,7 +140,7 @@ impl ListedObjects {
         Ok(there)
     }
 
-    /// Whether what the checkpoint pins is still there.
+    /// Whether all that the checkpoint pins still exists.
     async fn has(&self, objects: &Objects, checkpoint: &Checkpoint) -> Result<bool> {
         let log = !checkpoint.pins_any_wal() || self.log.contains(&checkpoint.replay_from);
         if !log || !self.manifests.contains(&checkpoint.manifest_id) {
@@ -156,7 +157,7 @@ impl ListedObjects {
     }
 }
 
-/// The fence at `id`, where one stands that can be read.
+/// The fence at `id`, if there is one that can be read.
 async fn fence(objects: &Objects, database: DatabaseId, id: WalId) -> Result<Option<KeptFence>> {
     let object = match objects.wal(id).await {
         Err(error) if error.kind() == ErrorKind::Corruption => None,

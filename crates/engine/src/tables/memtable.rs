@@ -1,4 +1,5 @@
-//! A memtable alone: numbers what is written to it, as the engine's commit path does.
+//! A standalone memtable. It assigns sequence numbers to writes, as the commit path of the engine
+//! does.
 
 use super::view::{self, View};
 use crate::cache::fetch::ReadContext;
@@ -15,8 +16,8 @@ use siltstone_memtable::Memtable;
 use std::fmt;
 use std::sync::Arc;
 
-/// A memtable with a history of its own: the first operation has sequence number 1. One thread
-/// writes at a time, any number read meanwhile; every version is kept.
+/// A memtable with its own history: the first operation has sequence number 1. One thread writes at
+/// a time, any number of threads read meanwhile, and every version is kept.
 pub struct MemoryTable {
     context: ReadContext,
     tree: Arc<Tree>,
@@ -24,10 +25,10 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// An empty one.
+    /// An empty memtable.
     #[must_use]
     pub fn new(effects: Effects) -> MemoryTable {
-        // Nothing of a memtable is ever fetched, so the store below it stays empty.
+        // A memtable never fetches blocks, so the store below it stays empty.
         let env = effects.with_store(MemoryStore::unnamed());
         let tree = Tree {
             active: Arc::new(Memtable::new()),
@@ -44,11 +45,11 @@ impl MemoryTable {
         }
     }
 
-    /// Writes the operations of a batch, which are seen together; answers the sequence number of
-    /// the last of them, or of what was there when the batch is empty.
+    /// Writes the operations of a batch, which become visible together. Returns the sequence number
+    /// of the last operation, or the current one if the batch is empty.
     ///
     /// # Errors
-    /// Invalid when the memtable is full. Nothing is written then.
+    /// Invalid if the memtable is full. Nothing is written then.
     pub fn write(&self, batch: &Batch) -> Result<Seq> {
         let mut next = self.next.lock();
         let first = *next;
@@ -57,7 +58,7 @@ impl MemoryTable {
         Ok(next.minus(1))
     }
 
-    /// What is there now.
+    /// The current content.
     #[must_use]
     pub fn view(&self) -> View {
         View::new(&self.context, self.pin(self.last_seq()))
@@ -75,33 +76,33 @@ impl MemoryTable {
         read::get(&self.context, self.pin(self.last_seq()), key)
     }
 
-    /// What was there when `seq` was the last operation.
+    /// The content when `seq` was the last operation.
     ///
     /// # Errors
-    /// Invalid for a number that was not given out yet.
+    /// Invalid for a number that is not assigned yet.
     pub fn view_at(&self, seq: Seq) -> Result<View> {
         let last = self.last_seq();
         if seq > last {
-            return Err(Error::invalid("nothing has this sequence number yet")
+            return Err(Error::invalid("this sequence number is not assigned yet")
                 .with("given", seq)
                 .with("last", last));
         }
         Ok(View::new(&self.context, self.pin(seq)))
     }
 
-    /// The last sequence number that was given out; 0 while empty.
+    /// The last assigned sequence number; 0 while empty.
     #[must_use]
     pub fn last_seq(&self) -> Seq {
         self.memtable().last_seq().unwrap_or_default()
     }
 
-    /// Entries: every version, tombstones included.
+    /// Number of entries, including all versions and tombstones.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.memtable().len()
     }
 
-    /// Bytes of memory it takes, about.
+    /// Approximate bytes of memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.memtable().bytes()

@@ -1,4 +1,5 @@
-//! Several parts as one sorted whole: of every key the version of the input that was named first.
+//! Merges several parts into one sorted sequence. For each key it returns the version of the first
+//! input that has the key.
 
 use super::table::TableFile;
 use super::view::View;
@@ -10,7 +11,7 @@ use siltstone_memtable::MemCursor;
 use siltstone_merge::{Direction, Merge};
 use std::fmt;
 
-/// A merge of a few rows reads little; one that goes on reads in long stretches.
+/// A merge of a few rows reads little; a longer one reads ahead more.
 const READ_AHEAD: PrefetchBytes = PrefetchBytes { first_bytes: 32 << 10, most_bytes: 4 << 20 };
 
 /// An input of a merge.
@@ -18,13 +19,13 @@ const READ_AHEAD: PrefetchBytes = PrefetchBytes { first_bytes: 32 << 10, most_by
 pub enum MergeInput {
     /// A table in a file.
     Table(TableFile),
-    /// A memtable, as a view of it.
+    /// A view of a memtable.
     Memory(View),
 }
 
 impl MergeInput {
-    /// A merge of parts gives entries, and a range delete is none: passed over, what it deletes
-    /// would come back.
+    /// Refuses inputs with range deletes. A merge of parts returns entries, and a range delete is
+    /// not an entry; without it the deleted rows would return.
     fn refuse_range_deletes(&self) -> Result<()> {
         let has = match self {
             MergeInput::Table(file) => file.has_range_deletes(),
@@ -68,26 +69,26 @@ impl MergeSource {
     }
 }
 
-/// One input, of each key only the newest version at or below a sequence number. All its entries
-/// count as written at `rank`, so that the input that was named first wins whatever numbers its
-/// writer gave.
+/// One input, with only the newest version of each key at or below a sequence number. All its
+/// entries count as written at `rank`, so that the input that was given first wins, regardless of
+/// the sequence numbers in its file.
 struct Newest {
     source: MergeSource,
     bound: Seq,
     rank: Seq,
-    /// The key whose newest version was given out: its older ones are passed over.
+    /// The last key that was returned. Its older versions are skipped.
     given: Vec<u8>,
-    /// The move that waits for a block is the first one of `next`: it leaves what was given.
+    /// Whether there is a current entry; false while a move waits for a block.
     stands: bool,
 }
 
 impl Newest {
-    /// From where the source stands, or came to stand, to the next entry to give out.
+    /// Advances from the current position of the source to the next entry to return.
     fn settle(&mut self, mut step: Step) -> Result<Step> {
         self.stands = false;
         while step == Step::Ready {
             let Some((key, seq)) = self.source.key() else {
-                return Err(Error::internal("a cursor stands on no entry"));
+                return Err(Error::internal("a cursor has no current entry"));
             };
             if seq <= self.bound && key != self.given.as_slice() {
                 let given = &mut self.given;
@@ -108,7 +109,7 @@ impl Newest {
 
 impl Cursor for Newest {
     fn seek_first(&mut self) -> Result<Step> {
-        // Repeated after NeedBlock, it begins anew: nothing was given out yet.
+        // If this is repeated after NeedBlock it begins again, because nothing was returned yet.
         self.given.clear();
         let step = self.source.cursor().seek_first()?;
         self.settle(step)
@@ -131,7 +132,7 @@ impl Cursor for Newest {
     }
 
     fn key(&self) -> Option<(&[u8], Seq)> {
-        // What was given out stands in a buffer of its own.
+        // The returned key is in its own buffer.
         self.stands.then_some((self.given.as_slice(), self.rank))
     }
 
@@ -148,38 +149,38 @@ impl Cursor for Newest {
     }
 }
 
-/// The rows of all inputs in key order, read once, from their beginning to their end.
+/// The rows of all inputs in key order, read once from beginning to end.
 pub struct Merged {
     merge: Merge<Newest>,
     inputs: Inputs,
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
     left: u64,
-    /// What expires at or before this has expired.
+    /// Entries that expire at or before this time have expired.
     now: UnixMillis,
     tombstones: bool,
     state: MergeState,
     needed: Vec<BlockAddr>,
-    /// The key of the last row or tombstone: what older inputs hold of it is passed over.
+    /// The key of the last row or tombstone. Entries of older inputs for it are skipped.
     last: Vec<u8>,
-    /// Of the rows since the batch was last taken: which are tombstones.
+    /// For each row since the last call of `take_deleted`: whether it is a tombstone.
     deleted: Vec<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergeState {
     Unplaced,
-    /// The entry at hand was taken: move before looking.
+    /// The current entry was taken: advance before the next read.
     Taken,
-    /// An entry is at hand.
+    /// There is a current entry.
     Standing,
     Ended,
 }
 
 impl Merged {
     /// Merges `inputs`, newest first, over `range` (which is not reversed). With `tombstones`, keys
-    /// that are gone by a tombstone, or have expired at `now`, are rows without a value; without
-    /// it they are left out.
+    /// that are deleted or have expired at `now` are rows without a value; otherwise they are left
+    /// out.
     ///
     /// # Errors
     /// Unsupported for a reversed range, and for an input with range deletes.
@@ -228,8 +229,8 @@ impl Merged {
         })
     }
 
-    /// Appends rows as [`crate::Scan::fill`] does. A row of a tombstone has an empty value, and is
-    /// told apart by [`Merged::take_deleted`].
+    /// Appends rows as [`crate::Scan::fill`] does. The row of a tombstone has an empty value;
+    /// [`Merged::take_deleted`] identifies it.
     ///
     /// # Errors
     /// Corruption; Unsupported for merge operands. The merge is over then.
@@ -254,7 +255,7 @@ impl Merged {
                 }
             }
             if !self.take(rows)? {
-                // The batch is full by its offsets; the entry stays at hand.
+                // The offsets of the batch are full; the entry stays current.
                 return Ok(Fill::Full);
             }
         }
@@ -262,7 +263,7 @@ impl Merged {
         Ok(Fill::End)
     }
 
-    /// How many more rows it gives at most.
+    /// Maximum number of further rows.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
         self.left
@@ -281,10 +282,10 @@ impl Merged {
         Ok(step)
     }
 
-    /// Takes the entry at hand; `false` when the batch has no room for it.
+    /// Takes the current entry; `false` if the batch has no room for it.
     fn take(&mut self, rows: &mut Rows) -> Result<bool> {
         let Some(entry) = self.merge.entry() else {
-            return Err(Error::internal("a merge stands on no entry"));
+            return Err(Error::internal("a merge has no current entry"));
         };
         if self.end.as_deref().is_some_and(|end| entry.key >= end) {
             self.state = MergeState::Ended;
@@ -306,7 +307,7 @@ impl Merged {
             let value = if gone { &[] } else { entry.value };
             if !rows.push(entry.key, value) {
                 if rows.is_empty() {
-                    return Err(Error::invalid("one row is over 2 GiB"));
+                    return Err(Error::invalid("a row exceeds 2 GiB"));
                 }
                 return Ok(false);
             }
@@ -319,15 +320,15 @@ impl Merged {
         Ok(true)
     }
 
-    /// Brings what the last [`Merged::fill`] lacked.
+    /// Reads the blocks that the last [`Merged::fill`] lacked.
     ///
     /// # Errors
-    /// Corruption, and what the store says; the same call may be made again.
+    /// Corruption, and errors of the store; the call may be repeated.
     pub fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.inputs.fetch(&self.needed))
     }
 
-    /// Of the rows filled since the last call, one by one: whether it is a tombstone.
+    /// For each row that was filled since the last call: whether it is a tombstone.
     pub fn take_deleted(&mut self) -> Vec<bool> {
         std::mem::take(&mut self.deleted)
     }

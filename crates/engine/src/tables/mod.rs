@@ -1,7 +1,6 @@
-//! The parts of the engine, each usable alone (RFC 0014): a memtable, a table in a file of its own,
-//! the writer and the sorter of such files, filters, and a merge over all of these. They run on the
-//! very code that a database runs on; what is here gives that code something to stand on where
-//! there is no database.
+//! The parts of the engine, each usable alone (RFC 0014): a memtable, a table in its own file, the
+//! writer and the sorter of such files, filters, and a merge over all of these. They run the same
+//! code as a database; this module provides what that code needs without a database.
 
 mod load;
 mod memtable;

@@ -1,11 +1,11 @@
-//! A pinned range of the log as tables (rules K2, N14, S1): what a clone, or a restored state,
-//! begins with beside the tables that it names.
+//! A pinned range of the log as tables (rules K2, N14, S1): what a clone or a restored state begins
+//! with, in addition to the tables that its manifest names.
 //!
 //! ```text
 //! objects, in order ─► memtable ─► table, as soon as it is full, or an ingest comes ─► table …
 //!                  └─► ingest ──► its tables, as they were staged ───────────────────────┘
 //! ```
-//! Numbers are kept: a row counts as having the one that it had in the log.
+//! Rows keep the sequence numbers that they had in the log.
 
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
@@ -25,30 +25,31 @@ use siltstone_sst::wal::{WalBrings, WalObject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where tables go, and how they are built.
+/// Where tables are written, and how they are built.
 pub(crate) struct TableTarget<'a> {
-    /// Their place.
+    /// The environment with their store.
     pub(crate) env: &'a Env,
-    /// The database that they belong to, which their envelopes name.
+    /// The database that their envelopes name.
     pub(crate) database: DatabaseId,
-    /// The job in whose folder they go; `None`: where the database's own are.
+    /// The job whose folder they go to; `None` for the database's own folder.
     pub(crate) job: Option<JobId>,
-    /// How they are built, and how large they get.
+    /// Options of tables and their size.
     pub(crate) options: &'a Options,
 }
 
 /// A part of a log that is to be taken over.
 #[derive(Debug, Default)]
 pub(crate) struct TakenLog {
-    /// Neighbours, in order.
+    /// Consecutive objects, in order.
     pub(crate) objects: Vec<WalObject>,
-    /// The layers of the ingest that an object ends with, the oldest first, each at its number.
+    /// The layers of the ingest with which an object ends, oldest first, each at its sequence
+    /// number.
     brought: BTreeMap<WalId, Vec<Vec<SstDescriptor>>>,
 }
 
 impl TakenLog {
-    /// Reads what the ingests of `log` bring that are above `flushed`. Whoever keeps the log keeps
-    /// that too: they are asked for, or left, in the state that the log goes on from.
+    /// Reads the contents of the ingests in `log` above `flushed`. The owner of the log must keep
+    /// them too: the state from which the log continues names them as pending or left.
     ///
     /// # Errors
     /// As [`layers_of`].
@@ -66,18 +67,18 @@ impl TakenLog {
         Ok(TakenLog { objects: log, brought })
     }
 
-    /// The last number in it, at least `flushed`.
+    /// The last sequence number in it, at least `flushed`.
     pub(crate) fn last_seq(&self, flushed: Seq) -> Seq {
         self.objects.iter().map(|object| object.last_seq).fold(flushed, Seq::max)
     }
 
-    /// Tables that its ingests bring.
+    /// Tables of its ingests.
     pub(crate) fn brought(&self) -> impl Iterator<Item = &SstDescriptor> {
         self.brought.values().flatten().flatten()
     }
 }
 
-/// A part of what a log came to.
+/// A part of the tables of a log.
 #[expect(clippy::large_enum_variant, reason = "there are a few of them, for one commit")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogPart {
@@ -85,27 +86,28 @@ pub(crate) enum LogPart {
     Rows(SstDescriptor),
     /// An ingest.
     Brought {
-        /// Which.
+        /// The ingest.
         brings: WalBrings,
-        /// Its layers, the oldest first, each at its number; their tables lie where they were
+        /// Its layers, oldest first, each at its sequence number. Their tables stay where they were
         /// staged.
         layers: Vec<Vec<SstDescriptor>>,
     },
 }
 
-/// What a log came to.
+/// The tables of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TablesOfLog {
-    /// The oldest first; their numbers ascend.
+    /// Oldest first, with ascending sequence numbers.
     pub(crate) parts: Vec<LogPart>,
-    /// The largest number met: that of the tables before, where nothing was above it.
+    /// The largest sequence number found, or that of the earlier tables if the log has no larger
+    /// one.
     pub(crate) last_seq: Seq,
-    /// The latest commit time of the objects; 0 where there are none.
+    /// The latest commit time of the objects; 0 if there are none.
     pub(crate) commit_time: UnixMillis,
 }
 
 impl TablesOfLog {
-    /// Tables that were written.
+    /// The tables that were written.
     pub(crate) fn written(&self) -> impl Iterator<Item = &SstDescriptor> {
         self.parts.iter().filter_map(|part| match part {
             LogPart::Rows(table) => Some(table),
@@ -113,8 +115,7 @@ impl TablesOfLog {
         })
     }
 
-    /// Each part as layers of L0, the oldest first; of tables that were brought what `of_brought`
-    /// makes of them.
+    /// Each part as layers of L0, oldest first. Tables of ingests are converted with `of_brought`.
     pub(crate) fn layers(
         &self,
         of_brought: impl Fn(&SstDescriptor) -> SstDescriptor,
@@ -133,7 +134,7 @@ impl TablesOfLog {
         all
     }
 
-    /// For an edit of the database whose log it was.
+    /// Converts it to an edit of the database whose log it was.
     pub(crate) fn into_edit(self) -> LogTables {
         let mut log = LogTables::default();
         for part in self.parts {
@@ -152,15 +153,16 @@ impl TablesOfLog {
     }
 }
 
-/// Writes the rows of `log` into tables named by `names` in the order given, and names what its
-/// ingests bring among them. What is at or below `flushed` is in tables already and left out; the
-/// rest must follow it without a gap.
+/// Writes the rows of `log` to tables with the given `names`, in order, and adds the tables of its
+/// ingests between them. Rows at or below `flushed` are in tables already and are skipped; the rest
+/// must follow without a gap.
 ///
-/// Nothing names the tables yet: a commit must, under names that its database reserved, or that
-/// nobody collects. Names are used up as they come, also those of a call that fails.
+/// No manifest names the tables yet. A commit must name them, under names that its database has
+/// reserved or that no collector deletes. A failed call also uses names up.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow; Internal where names run out; the store's.
+/// Corruption if the sequence numbers have a gap; Internal if the names run out; errors of the
+/// store.
 pub(crate) async fn tables_of_log(
     log: &TakenLog,
     flushed: Seq,
@@ -180,11 +182,11 @@ pub(crate) async fn tables_of_log(
     Ok(TablesOfLog { parts, last_seq: read.last_seq, commit_time: read.commit_time })
 }
 
-/// What the tables of [`tables_of_log`] will span, at most: rows that have expired by then are left
-/// out of them.
+/// The largest key ranges that the tables of [`tables_of_log`] can span. Rows that have expired by
+/// then are not written.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow.
+/// Corruption if the sequence numbers have a gap.
 pub(crate) fn spans_of_log(log: &TakenLog, flushed: Seq, options: &Options) -> Result<Vec<Span>> {
     let mut read = LogParts::new(log, flushed, options);
     let mut spans = Vec::new();
@@ -210,7 +212,7 @@ fn span_of(memtable: &Arc<Memtable>) -> Result<Option<Span>> {
     Ok(Span::hull(spanned))
 }
 
-/// A part of a log as it is read.
+/// A part of a log while it is read.
 enum ReadPart<'a> {
     /// Rows, at least one.
     Rows(Arc<Memtable>),
@@ -218,17 +220,17 @@ enum ReadPart<'a> {
     Brought(WalBrings, &'a [Vec<SstDescriptor>]),
 }
 
-/// Reads a log in memtables of the size of a table, none of which spans an ingest (rule Q1).
+/// Reads a log into memtables of the size of a table. No memtable spans an ingest (rule Q1).
 struct LogParts<'a> {
     log: &'a TakenLog,
     objects: std::slice::Iter<'a, WalObject>,
-    /// What comes behind the rows that were read last.
+    /// The part after the rows that were read last.
     next: Option<ReadPart<'a>>,
     flushed: Seq,
     most_bytes: usize,
-    /// The largest number met.
+    /// The largest sequence number so far.
     last_seq: Seq,
-    /// The latest commit time met.
+    /// The latest commit time so far.
     commit_time: UnixMillis,
 }
 
@@ -245,7 +247,7 @@ impl<'a> LogParts<'a> {
         }
     }
 
-    /// The next one; `None` where nothing is left.
+    /// The next part; `None` at the end.
     fn advance(&mut self) -> Result<Option<ReadPart<'a>>> {
         if let Some(next) = self.next.take() {
             return Ok(Some(next));
@@ -262,7 +264,7 @@ impl<'a> LogParts<'a> {
                 self.last_seq = ingest.last_seq();
                 let layers = self.log.brought.get(&object.id);
                 let layers = layers.ok_or_else(|| {
-                    Error::internal("nobody read what an ingest of the log brings")
+                    Error::internal("the content of an ingest in the log was not read")
                         .with("wal id", object.id)
                 })?;
                 self.next = Some(ReadPart::Brought(ingest.brings, layers));
@@ -290,7 +292,7 @@ async fn write(
         filter_bits_per_key: options.filter_bits_per_key,
         ..options.table_options()
     };
-    // Operands stay what they are: whoever reads them has the operator.
+    // Operands are kept unfolded, because readers have the operator.
     let table = TableInProgress::new(memtable, envelope, built, env.clock.now(), None)?;
     let place = match target.job {
         None => ObjectName::Compacted(name),

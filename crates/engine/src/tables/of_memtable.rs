@@ -1,4 +1,5 @@
-//! A memtable as a table: what survives of it goes into a builder, and from there into the store.
+//! Writes a memtable as a table: the entries that retention keeps go through a builder into the
+//! store.
 
 use crate::io::env::Env;
 use crate::io::store::Upload;
@@ -10,19 +11,19 @@ use siltstone_sst::{TableBuilder, TableOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that are built between two chances for other tasks, and the size of an upload's chunk:
-/// some 10 ms of one core.
+/// Bytes that are built before other tasks may run, and the chunk size of an upload: about 10 ms of
+/// one core.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// A table under construction. Everything that decides its bytes is fixed when it is begun.
+/// A table under construction. Everything that determines its bytes is fixed at the beginning.
 pub(crate) struct TableInProgress {
     rows: Retain<MemCursor>,
     builder: Option<TableBuilder>,
 }
 
 impl TableInProgress {
-    /// The newest version of each key, with its number: whoever reads older ones holds the memtable
-    /// itself. Operands are folded where `operator` is there.
+    /// Writes the newest version of each key, with its sequence number. Readers of older versions
+    /// hold the memtable itself. Operands are folded if there is an `operator`.
     pub(crate) fn new(
         memtable: &Arc<Memtable>,
         envelope: Envelope,
@@ -42,7 +43,7 @@ impl TableInProgress {
         Ok(TableInProgress { rows, builder: Some(builder) })
     }
 
-    /// Adds rows until about [`SLICE_BYTES`] are ready; `None` once there are no more.
+    /// Adds rows until about [`SLICE_BYTES`] are ready. Returns `None` once there are no more rows.
     fn slice(&mut self) -> Result<Option<Bytes>> {
         let Some(builder) = self.builder.as_mut() else { return Ok(None) };
         loop {
@@ -56,14 +57,14 @@ impl TableInProgress {
             }
             match self.rows.entry() {
                 Some(entry) => builder.add(&entry)?,
-                None => return Err(Error::internal("retention stands on no entry")),
+                None => return Err(Error::internal("retention has no current entry")),
             }
         }
     }
 
-    /// Builds the table and uploads it. What was sent of an upload that fails is freed: a store
-    /// bills parts that nobody sees, and a folder holds them. An end that fails is the upload's
-    /// own to free: only it knows what of it may stand.
+    /// Builds the table and uploads it. The sent bytes of a failed upload are freed, because a
+    /// store bills invisible parts, and a folder keeps them. If finishing fails, the upload frees
+    /// them itself: only it knows which of them may exist.
     pub(crate) async fn stream(
         mut self,
         env: &Env,
@@ -72,7 +73,7 @@ impl TableInProgress {
         match self.send(env, &mut *upload).await {
             Ok(descriptor) => upload.finish().await.map(|()| descriptor),
             Err(error) => {
-                // What failed first is what the caller must know.
+                // The first error matters, not that of the abort.
                 let _ = upload.abort().await;
                 Err(error)
             }
@@ -82,11 +83,11 @@ impl TableInProgress {
     async fn send(&mut self, env: &Env, upload: &mut dyn Upload) -> Result<SstDescriptor> {
         while let Some(chunk) = self.slice()? {
             upload.write(chunk).await?;
-            // A chance for others between two slices.
+            // Let other tasks run between two slices.
             env.clock.sleep(Duration::ZERO).await;
         }
         let builder = self.builder.take();
-        let builder = builder.ok_or_else(|| Error::internal("a table is finished once"))?;
+        let builder = builder.ok_or_else(|| Error::internal("a table was finished twice"))?;
         let (rest, descriptor) = builder.finish()?;
         upload.write(rest).await?;
         Ok(descriptor)

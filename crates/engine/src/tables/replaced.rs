@@ -1,6 +1,6 @@
-//! The range that an ingest job replaces (RFC 0035, rule P5): one table in the job's folder, below
-//! all others of the job, that deletes it. So the delete has its number, its place in the log and
-//! its install with the rows, and no format says anything of it.
+//! The range that an ingest job replaces (RFC 0035, rule P5). A table in the job's folder, below
+//! all others of the job, deletes the range. The delete thus shares the sequence number, the log
+//! record and the install of the rows, and needs no format of its own.
 
 use crate::io::env::Env;
 use crate::io::store::retry::with_retries;
@@ -16,7 +16,7 @@ use siltstone_base::{
 use siltstone_sst::TableBuilder;
 use std::time::Duration;
 
-/// Keys of which a job leaves nothing that was there before.
+/// Keys whose existing rows a job deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedRange {
     start: Bytes,
@@ -24,10 +24,10 @@ pub struct ReplacedRange {
 }
 
 impl ReplacedRange {
-    /// The keys of `[start, end)`; `None`: from the least one, up to the greatest.
+    /// The keys of `[start, end)`. `None` means from the least or up to the greatest key.
     ///
     /// # Errors
-    /// Invalid when a bound is no key, or start is not below end.
+    /// Invalid if a bound is not a valid key, or `start` is not below `end`.
     pub fn new(start: Option<&[u8]>, end: Option<&[u8]>) -> Result<ReplacedRange> {
         let start = start.unwrap_or(LEAST_KEY);
         match end {
@@ -44,27 +44,27 @@ impl ReplacedRange {
         &self.start
     }
 
-    /// The first key behind it; `None`: it goes on to the last.
+    /// The first key after the range; `None` if it extends to the last key.
     #[must_use]
     pub fn end(&self) -> Option<&[u8]> {
         self.end.as_deref()
     }
 
-    /// Whether all keys of a table lie in it.
+    /// Whether all keys of a table lie in the range.
     pub(crate) fn holds(&self, table: &SstDescriptor) -> bool {
         *self.start <= *table.first_key
             && self.end.as_ref().is_none_or(|end| *table.last_key < **end)
     }
 
-    /// Whether a table is such a one, and no rows of anybody's: parts hold no range deletes.
+    /// Whether a table is such a range table and not rows of a part: parts have no range deletes.
     pub(crate) fn is_of_one(table: &SstDescriptor) -> bool {
         table.range_deletes.is_some()
     }
 
-    /// Uploads the table, under a fresh name for each try.
+    /// Uploads the table, with a fresh name for each attempt.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     pub(crate) async fn stage(
         &self,
         env: &Env,
@@ -89,7 +89,8 @@ impl ReplacedRange {
         Ok(SstDescriptor { job: Some(job), ..descriptor })
     }
 
-    /// At sequence number 0, as the tables of parts: all of it counts at that of its layer.
+    /// Builds it at sequence number 0, as tables of parts: all of it counts at the number of its
+    /// layer.
     fn table(&self, envelope: Envelope) -> Result<(Bytes, SstDescriptor)> {
         let mut table = TableBuilder::new(Options::default().table_options(), envelope);
         let end = self.end.as_deref().unwrap_or(&GREATEST_KEY);
@@ -97,7 +98,7 @@ impl ReplacedRange {
             table.add_range_deletes(&[RangeDelete::new(&self.start, end, Seq::NONE)])?;
         }
         if self.end.is_none() {
-            // A range delete ends before a key, and behind the greatest there is none.
+            // A range delete ends before a key, and there is no key after the greatest.
             let (key, seq, kind) = (GREATEST_KEY.as_slice(), Seq::NONE, Kind::Delete);
             table.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
         }
@@ -126,7 +127,7 @@ mod tests {
             (open.first_key.as_ref(), open.last_key.as_ref()),
             (LEAST_KEY, &GREATEST_KEY[..])
         );
-        // Of the greatest key alone there is nothing between it and the end.
+        // For the greatest key alone there is no range.
         let last = ReplacedRange::new(Some(&GREATEST_KEY), None).expect("a range");
         assert_eq!(table(&last).first_key.as_ref(), GREATEST_KEY);
     }

@@ -1,8 +1,8 @@
-//! Layers of a job that lie over one another, merged before the job is closed.
+//! Merges overlapping layers of a job before the job is closed.
 //!
-//! Each layer of a job is one of L0, which every look-up goes through, and which counts against the
-//! bound from which on puts wait. Whoever closes a job with many parts over the same keys therefore
-//! merges them first: the ingest takes longer, and no put waits.
+//! Each layer of a job becomes a layer of L0, which every look-up reads, and which counts against
+//! the limit at which puts wait. Before it closes a job with many parts over the same keys, the
+//! caller therefore merges them: the ingest takes longer, and no put waits.
 
 use super::spare::SpareBuffers;
 use super::staged::{OpenPart, SLICE_BYTES};
@@ -17,23 +17,24 @@ use siltstone_merge::{Direction, Merge, RunCursor, TableBounds};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Layers that a job is closed with at most, beside that of the range which it replaces. Half of
-/// the layers at which a database of default options begins to compact: a job is never a reason to
-/// hold puts up.
+/// Maximum number of layers of a closed job, in addition to that of its replaced range. It is half
+/// of the layers at which a database with default options begins to compact, so a job alone never
+/// delays puts.
 const MOST_LAYERS: usize = 4;
-/// Bytes of rows from which on another table is begun: as parts are cut by default.
+/// A table is complete at this many bytes of rows, the default size of parts.
 const TABLE_BYTES: u64 = 64 << 20;
-/// What is read ahead of all layers together, three waves each.
+/// Bytes read ahead of all layers together, three waves each.
 const READ_AHEAD_BYTES: u64 = 48 << 20;
-/// Bytes of one wave: many layers are read in small ones, so that memory stays bounded.
+/// Bytes of one wave. Many layers are read in small waves, so that memory stays bounded.
 const WAVE_BYTES: RangeInclusive<u64> = 64 << 10..=4 << 20;
 
-/// These layers, the oldest first, as [`MOST_LAYERS`] at most: of equal keys the newest layer's
-/// counts. Tombstones stay, since they delete what the database has. The smallest neighbours are
-/// merged, each byte once; what was merged is left in the job's folder, and goes with the job.
+/// Merges the layers, oldest first, into at most [`MOST_LAYERS`]. The entry of the newest layer
+/// counts for equal keys. Tombstones are kept, because they delete rows of the database. The
+/// smallest adjacent layers are merged, each byte once. Merged tables stay in the job's folder and
+/// are deleted with the job.
 ///
 /// # Errors
-/// Those of the store; Corruption of a part.
+/// Errors of the store; Corruption of a part.
 pub(crate) async fn restack(
     env: &Env,
     of: (JobId, DatabaseId),
@@ -52,7 +53,7 @@ pub(crate) async fn restack(
     Ok(made)
 }
 
-/// The rows of these layers as one.
+/// Merges these layers into one.
 async fn merged(
     env: &Env,
     of: (JobId, DatabaseId),
@@ -73,7 +74,7 @@ async fn merged(
         };
         if let Some(chunk) = part.add(&entry)? {
             part.upload.write(chunk).await?;
-            // A chance for others between two slices.
+            // Let other tasks run between two slices.
             env.clock.sleep(Duration::ZERO).await;
         }
     }
@@ -83,12 +84,12 @@ async fn merged(
     Ok(tables)
 }
 
-/// Of every key of some layers the entry of the newest one.
+/// The entry of the newest layer for each key of some layers.
 struct LayeredRows {
     merge: Merge<RunCursor<InputCursor>>,
     inputs: Inputs,
     placed: bool,
-    /// The key that was given out last: what older layers hold of it is passed over.
+    /// The last key that was returned. Entries of older layers for it are skipped.
     given: Vec<u8>,
 }
 
@@ -107,7 +108,7 @@ impl LayeredRows {
         for (rank, layer) in (1..).zip(layers) {
             let mut tables = Vec::with_capacity(layer.len());
             for table in layer {
-                // As in the database: all of a layer counts at its number.
+                // As in the database, all of a layer counts at its sequence number.
                 let ranked = SstDescriptor { seq_override: Some(Seq(rank)), ..table.clone() };
                 let handle = TableHandle::new(ranked, &budget);
                 let open = context.table(&handle).await?;
@@ -138,7 +139,7 @@ impl LayeredRows {
             }
         }
         let Some(entry) = self.merge.entry() else {
-            return Err(Error::internal("a merge stands on no entry"));
+            return Err(Error::internal("a merge has no current entry"));
         };
         self.given.clear();
         self.given.extend_from_slice(entry.key);

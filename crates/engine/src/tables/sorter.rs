@@ -1,12 +1,12 @@
-//! Sorting of rows that come in any order: chunks in memory, then sorted runs in files, merged at
-//! the end.
+//! Sorts rows that come in any order: chunks in memory, then sorted runs in files, which are merged
+//! at the end.
 //!
 //! ```text
 //! rows ─► chunk (sort_memory_bytes) ─► sort ─► run 1, run 2, … ─► merge ─► rows in order
 //!                                        └─────── one chunk alone ──────────┘
 //! ```
-//! A run is a table like any other, whose sequence numbers say when a row came: the merge then
-//! meets, of equal keys, the row that came last first, and both positions are known.
+//! A run is an ordinary table whose sequence numbers are the positions of the rows. For equal
+//! keys the merge thus returns the row that came last first, and both positions are known.
 
 use super::table::TableFile;
 use crate::io::buffers::Buffers;
@@ -24,28 +24,28 @@ use siltstone_merge::{Direction, Merge};
 use siltstone_sst::{TableBuilder, TableOptions};
 use std::path::PathBuf;
 
-/// Size of the buffers that keys and values are collected in: large enough that the space left at
-/// the end of each does not matter, small enough that a small table takes little.
+/// Size of the buffers for keys and values: large enough that the unused space at their ends does
+/// not matter, small enough that a small table takes little memory.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes that are built between two chances for others.
+/// Bytes that are built before other tasks may run.
 const SLICE_BYTES: usize = 4 << 20;
-/// Block target of a run: runs are read from end to end.
+/// Target block size of a run, which is read from end to end.
 const RUN_BLOCK_BYTES: usize = 64 << 10;
-/// What all runs together read ahead at least, when the chunk's memory is free again.
+/// Minimum read-ahead of a run, when the memory of the chunk is free again.
 const LEAST_AHEAD_BYTES: u64 = 128 << 10;
-/// What one run reads ahead at most.
+/// Maximum read-ahead of a run.
 const MOST_AHEAD_BYTES: u64 = 4 << 20;
 
-/// Pieces of memory for reads of runs that are kept.
+/// Number of read buffers of runs that are kept.
 const READ_BUFFERS: usize = 4;
 
-/// How a run is laid out: it is read once, from end to end, so that a filter would be of no use.
+/// Table options of a run. It is read once, from end to end, so a filter would be useless.
 pub(super) fn run_options() -> TableOptions {
     TableOptions { block_bytes: RUN_BLOCK_BYTES, filter_bits_per_key: 0, ..TableOptions::default() }
 }
 
-/// A row of a chunk: where its bytes lie, and the first eight bytes of its key, by which most
-/// comparisons are decided without a look at the others.
+/// A row of a chunk: the position of its bytes, and the first eight bytes of its key. Most
+/// comparisons need only these bytes.
 struct Row {
     prefix: u64,
     position: u64,
@@ -65,8 +65,8 @@ pub(super) struct Chunk {
     bytes: usize,
 }
 
-/// The first eight bytes of a key, big-endian, filled up with zeros: ordered as keys are, and equal
-/// for some that are not.
+/// The first eight bytes of a key, big-endian, padded with zeros. They order as keys do, and may be
+/// equal for different keys.
 fn prefix_of(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(key).for_each(|(byte, of_key)| *byte = *of_key);
@@ -74,7 +74,7 @@ fn prefix_of(key: &[u8]) -> u64 {
 }
 
 impl Chunk {
-    /// Adds a row; `entry.seq` is its position, counted from 1.
+    /// Adds a row. `entry.seq` is its position, counted from 1.
     pub(super) fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
         let len = entry.key.len() + entry.value.len();
         let full = self.buffers.last().is_none_or(|last| last.capacity() - last.len() < len);
@@ -89,9 +89,9 @@ impl Chunk {
             position: entry.seq.get(),
             expires_at: entry.expires_at,
             buffer: u32::try_from(number).map_err(|_| too_many())?,
-            // A buffer of several rows is 1 MiB; one of a single row begins with it.
+            // A buffer with several rows is 1 MiB; one with a single row begins with it.
             offset: buffer.len() as u32,
-            // Keys and values were checked: two and four bytes hold their lengths.
+            // Keys and values were checked: their lengths fit two and four bytes.
             value_len: entry.value.len() as u32,
             key_len: entry.key.len() as u16,
             kind: entry.kind,
@@ -102,7 +102,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Bytes of memory in use, about.
+    /// Approximate bytes of memory in use.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -111,8 +111,8 @@ impl Chunk {
         key_of(&self.buffers, row)
     }
 
-    /// Key ascending; of equal keys the row that came last first. Rows in order already cost one
-    /// pass.
+    /// Sorts by ascending key; of equal keys the row that came last is first. Sorted input costs
+    /// one pass.
     fn sort(&mut self) {
         let Chunk { buffers, rows, .. } = self;
         rows.sort_unstable_by(|a, b| {
@@ -142,7 +142,7 @@ fn key_of<'a>(buffers: &'a [Vec<u8>], row: &Row) -> &'a [u8] {
     buffers.get(row.buffer as usize).and_then(|buffer| buffer.get(key)).unwrap_or_default()
 }
 
-/// Rows on their way into order.
+/// Sorts rows.
 pub(super) struct Sorter {
     effects: Effects,
     chunk: Chunk,
@@ -150,7 +150,7 @@ pub(super) struct Sorter {
     scratch_parent: PathBuf,
     scratch: Option<ScratchFolder>,
     runs: Vec<TableFile>,
-    /// What runs are read into.
+    /// Read buffers of runs.
     buffers: Buffers,
 }
 
@@ -161,13 +161,13 @@ impl Sorter {
         Sorter { effects, chunk, memory_bytes, scratch_parent, scratch, runs, buffers }
     }
 
-    /// Adds a row; `true` when [`Sorter::spill`] is due.
+    /// Adds a row. Returns `true` if [`Sorter::spill`] is due.
     pub(super) fn push(&mut self, entry: &Entry<'_>) -> Result<bool> {
         self.chunk.push(entry)?;
         Ok(self.chunk.bytes() >= self.memory_bytes)
     }
 
-    /// Makes a run of what is in memory. When this fails or is dropped, rows are lost.
+    /// Writes the rows in memory as a run. If this fails or is cancelled, rows are lost.
     pub(super) async fn spill(&mut self) -> Result<()> {
         if self.chunk.rows.is_empty() {
             return Ok(());
@@ -202,7 +202,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// The chunk, sorted where it holds up nobody: a large one takes seconds.
+    /// Sorts the chunk on a blocking thread, because a large one takes seconds.
     async fn sorted_chunk(&mut self) -> Result<Chunk> {
         let mut chunk = std::mem::take(&mut self.chunk);
         let sort = move || {
@@ -212,7 +212,7 @@ impl Sorter {
         self.effects.blocking("sort", sort).await
     }
 
-    /// Every row in order: key ascending, of equal keys the one that came last first.
+    /// Returns all rows in order: ascending key; of equal keys the row that came last is first.
     pub(super) async fn finish(mut self) -> Result<Sorted> {
         if self.runs.is_empty() {
             let chunk = self.sorted_chunk().await?;
@@ -235,11 +235,11 @@ impl Sorter {
 
 /// Rows in order.
 pub(super) enum Sorted {
-    /// All of them in memory.
+    /// All rows in memory.
     Memory {
         /// The sorted rows.
         chunk: Chunk,
-        /// The row after the one at hand.
+        /// Index of the row after the current one.
         next: usize,
     },
     /// In files.
@@ -250,12 +250,12 @@ pub(super) struct Runs {
     merge: Merge<InputCursor>,
     inputs: Inputs,
     placed: bool,
-    /// Goes when the rows have been read.
+    /// Removed when the rows were read.
     _scratch: Option<ScratchFolder>,
 }
 
 impl Sorted {
-    /// To the next row; `false` at the end. Waits only where a run has to be read.
+    /// Advances to the next row; `false` at the end. It only waits if a run has to be read.
     pub(super) async fn advance(&mut self) -> Result<bool> {
         let runs = match self {
             Sorted::Memory { chunk, next } => {
@@ -277,7 +277,7 @@ impl Sorted {
         }
     }
 
-    /// The row at hand; its sequence number is its position, counted from 1.
+    /// The current row. Its sequence number is its position, counted from 1.
     pub(super) fn entry(&self) -> Option<Entry<'_>> {
         match self {
             Sorted::Memory { chunk, next } => {

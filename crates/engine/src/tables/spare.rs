@@ -1,4 +1,4 @@
-//! Memory that goes from one table in the making to the next: fresh pages cost about as much as the
+//! Memory that successive tables under construction reuse: fresh pages cost about as much as the
 //! rows that fill them.
 
 use crate::io::buffers::Buffers;
@@ -8,22 +8,22 @@ use siltstone_base::{Envelope, Result, SstDescriptor};
 use siltstone_sst::{FinishedTable, TableBuilder, TableOptions, TableScratch};
 use std::sync::Arc;
 
-/// Most tables whose memory is kept.
+/// Maximum number of tables whose memory is kept.
 const TABLES: usize = 16;
-/// A chunk ends with a block, for which there is room beside it: what grows is copied.
+/// Room for the block that ends a chunk, because a buffer that grows is copied.
 const LAST_BLOCK_BYTES: usize = 128 << 10;
 
-/// What is in use by no table. A clone is the same set.
+/// Memory that no table uses. Clones share it.
 #[derive(Clone)]
 pub(super) struct SpareBuffers {
-    /// Bytes of a table that are handed to the store at once.
+    /// Bytes of a table that are handed to the store at a time.
     pub(super) chunk_bytes: usize,
     chunks: Buffers,
     scratch: Arc<Mutex<Vec<TableScratch>>>,
 }
 
 impl SpareBuffers {
-    /// None yet, for chunks of so many bytes.
+    /// An empty pool for chunks of `chunk_bytes` bytes.
     pub(super) fn new(chunk_bytes: usize) -> SpareBuffers {
         let chunks = Buffers::keeping(TABLES, 2 * (chunk_bytes + LAST_BLOCK_BYTES));
         SpareBuffers { chunk_bytes, chunks, scratch: Arc::default() }
@@ -39,13 +39,13 @@ impl SpareBuffers {
         self.chunks.take_empty(self.chunk_bytes + LAST_BLOCK_BYTES)
     }
 
-    /// A chunk, if there is one.
+    /// A chunk, if one is complete.
     pub(super) fn chunk(&self, builder: &mut TableBuilder) -> Option<Bytes> {
         let chunk = builder.take_chunk_for(self.chunk_bytes, |_| self.buffer())?;
         Some(self.chunks.lend(chunk))
     }
 
-    /// Ends a table.
+    /// Finishes a table.
     ///
     /// # Errors
     /// As [`TableBuilder::finish`].

@@ -1,5 +1,5 @@
-//! One part of an ingest job (RFC 0035): rows in any order become sorted tables in the job's
-//! folder, of any process, without a look at the database.
+//! A part of an ingest job (RFC 0035): rows in any order become sorted tables in the job's folder.
+//! Any process can do this, without access to the database.
 
 use super::sorter::Sorter;
 use super::spare::SpareBuffers;
@@ -19,22 +19,22 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Size of an upload's chunk, and what is built between two chances for others: some 10 ms of one
+/// Chunk size of an upload, and bytes that are built before other tasks may run: about 10 ms of one
 /// core.
 pub(super) const SLICE_BYTES: usize = 4 << 20;
 
 /// How a part is staged.
 #[derive(Clone, Debug)]
 pub struct PartOptions {
-    /// Block size, codec and filter; what else there is has no effect.
+    /// Block size, codec and filter; other options have no effect.
     pub options: Options,
-    /// Rows with equal keys.
+    /// What to do with equal keys.
     pub duplicates: Duplicates,
-    /// Memory for sorting, in bytes; what is more goes to files in between.
+    /// Memory for sorting, in bytes; further rows go to temporary files.
     pub sort_memory_bytes: usize,
-    /// Where those files go: a folder that exists.
+    /// The existing folder of these files.
     pub scratch: PathBuf,
-    /// Bytes of rows from which on another table is begun.
+    /// A table is complete at this many bytes of rows.
     pub table_bytes: u64,
 }
 
@@ -46,12 +46,12 @@ pub struct PartWriter {
     how: PartOptions,
     sorter: Sorter,
     rows: u64,
-    /// A call failed, or was dropped, with rows half way: nothing good can come of the rest.
+    /// A call has failed or was cancelled, and rows may be lost, so further calls fail.
     broken: bool,
 }
 
 impl PartWriter {
-    /// A part of `job`, which is for `database`, in the store of `env`.
+    /// A part of `job`, which belongs to `database`, in the store of `env`.
     #[must_use]
     pub fn new(env: Env, (job, database): (JobId, DatabaseId), how: PartOptions) -> PartWriter {
         let Env { clock, random, spawn, .. } = env.clone();
@@ -60,7 +60,7 @@ impl PartWriter {
         PartWriter { env, job, database, how, sorter, rows: 0, broken: false }
     }
 
-    /// How many rows were added.
+    /// Number of added rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -69,8 +69,8 @@ impl PartWriter {
     /// Adds a row of kind put or delete (without a value).
     ///
     /// # Errors
-    /// Invalid for a bad key or value: the writer is as before then. Invalid too once something
-    /// failed before.
+    /// Invalid for an invalid key or value: the writer is unchanged then. Invalid too after an
+    /// earlier failure.
     pub fn push(
         &mut self,
         kind: Kind,
@@ -87,14 +87,14 @@ impl PartWriter {
         Ok(if full { PushResult::Full } else { PushResult::Room })
     }
 
-    /// Moves what is in memory to where there is room.
+    /// Frees memory by writing its rows to a file.
     ///
     /// # Errors
-    /// As the file system says. The writer is of no use then.
+    /// Errors of the file system. The writer cannot be used any more then.
     pub fn relieve(&mut self) -> BoxFuture<'_, Result<()>> {
         async move {
             self.check_whole()?;
-            // Stays so when this future is dropped on its way.
+            // It stays set if this future is dropped.
             self.broken = true;
             self.sorter.spill().await?;
             self.broken = false;
@@ -103,16 +103,17 @@ impl PartWriter {
         .boxed()
     }
 
-    /// Has every later call fail: rows were refused in the middle of something.
+    /// Makes all later calls fail, because rows were refused halfway.
     pub fn give_up(&mut self) {
         self.broken = true;
     }
 
-    /// Completes the part: its tables are whole and durable, in key order. None without rows.
+    /// Completes the part: its tables are whole and durable, in key order. There are none without
+    /// rows.
     ///
     /// # Errors
-    /// Invalid for equal keys that are refused; Unavailable, Denied, as the store says. What was
-    /// uploaded goes with the job.
+    /// Invalid for equal keys that are refused; Unavailable, Denied, as the store reports. Uploaded
+    /// tables are deleted with the job.
     pub fn finish(self) -> BoxFuture<'static, Result<Vec<SstDescriptor>>> {
         async move {
             self.check_whole()?;
@@ -123,7 +124,7 @@ impl PartWriter {
             let spare = SpareBuffers::new(SLICE_BYTES);
             while sorted.advance().await? {
                 let Some(entry) = sorted.entry() else {
-                    return Err(Error::internal("a sort stands on no row"));
+                    return Err(Error::internal("a sort has no current row"));
                 };
                 if let Some((key, before)) = &last
                     && key.as_slice() == entry.key
@@ -145,7 +146,7 @@ impl PartWriter {
                 last = Some((entry.key.to_vec(), entry.seq));
                 if let Some(chunk) = part.add(&entry)? {
                     part.upload.write(chunk).await?;
-                    // A chance for others between two slices.
+                    // Let other tasks run between two slices.
                     env.clock.sleep(Duration::ZERO).await;
                 }
             }
@@ -159,7 +160,7 @@ impl PartWriter {
 
     fn check_whole(&self) -> Result<()> {
         if self.broken {
-            return Err(Error::invalid("an earlier call of this writer failed; make another one"));
+            return Err(Error::invalid("an earlier call of this writer failed; begin another one"));
         }
         Ok(())
     }
@@ -180,12 +181,13 @@ pub(super) struct OpenPart {
     pub(super) upload: Box<dyn Upload>,
     /// Bytes of its rows.
     pub(super) bytes: u64,
-    /// Where its memory is from.
+    /// The pool of its memory.
     pub(super) spare: SpareBuffers,
 }
 
 impl OpenPart {
-    /// A fresh name for each: whatever lands late of another try meets none of these (rule N7).
+    /// Begins a table. Each table has a fresh name, so that a late upload of an earlier attempt
+    /// cannot overwrite it (rule N7).
     pub(super) async fn begin(
         env: &Env,
         (job, database): (JobId, DatabaseId),
@@ -201,14 +203,15 @@ impl OpenPart {
         Ok(OpenPart { builder, upload, bytes: 0, spare: spare.clone() })
     }
 
-    /// A row, at sequence number 0: the whole table counts at that which its ingest says (rule P4).
+    /// Adds a row at sequence number 0: the whole table counts at the number of its ingest (rule
+    /// P4).
     pub(super) fn add(&mut self, entry: &Entry<'_>) -> Result<Option<bytes::Bytes>> {
         self.builder.add(&Entry { seq: Seq::NONE, ..*entry })?;
         self.bytes += (entry.key.len() + entry.value.len()) as u64;
         Ok(self.spare.chunk(&mut self.builder))
     }
 
-    /// Completes it.
+    /// Completes the table.
     pub(super) async fn finish(mut self, job: JobId) -> Result<SstDescriptor> {
         let (rest, descriptor) = self.spare.finish(self.builder)?;
         self.upload.write(rest).await?;
@@ -218,8 +221,8 @@ impl OpenPart {
 }
 
 fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
-                value says which of them counts";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
+                value selects the row that counts";
     let (first, second) = (before.min(now).minus(1), before.max(now).minus(1));
     Error::invalid(text).with("row", first).with("and row", second)
 }

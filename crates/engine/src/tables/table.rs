@@ -1,4 +1,4 @@
-//! A table in a file of its own, read without a manifest.
+//! A table in its own file, read without a manifest.
 
 use super::view::{self, View};
 use crate::cache::fetch::ReadContext;
@@ -26,21 +26,22 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How much of the end is read at once, in the hope that the whole tail is in it: the tail of a
-/// table of 3 MB, by 10 bits of filter and some bytes of index per key. A larger one costs one more
-/// request; a smaller guess would cost that more often, a larger one time that nobody needs.
+/// Number of bytes that are read from the end at first, which usually contain the whole tail: that
+/// of a table of 3 MB, with 10 bits of filter and some bytes of index per key. A larger tail costs
+/// another request. A smaller value would cost it more often, and a larger one would take longer
+/// for no benefit.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
-/// Bytes that `verify` reads at once.
+/// Bytes per read of `verify`.
 const VERIFY_BYTES: u64 = 4 << 20;
 
-/// What a table says of itself, and what its file says of it.
+/// Properties of a table, from its content and its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its identity, to which its checksums are bound.
+    /// Its id, to which its checksums are bound.
     pub id: SstId,
-    /// Entries of all kinds, all versions.
+    /// Number of entries, of all kinds and versions.
     pub entries: u64,
-    /// Tombstones among them.
+    /// Number of tombstones.
     pub tombstones: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
@@ -58,14 +59,14 @@ pub struct TableInfo {
     pub min_seq: Seq,
     /// Largest sequence number.
     pub max_seq: Seq,
-    /// Earliest expiry; `None` when nothing expires.
+    /// Earliest expiry; `None` if no entry expires.
     pub min_expiry: Option<UnixMillis>,
-    /// Latest expiry; `None` when an entry never expires.
+    /// Latest expiry; `None` if an entry never expires.
     pub max_expiry: Option<UnixMillis>,
 }
 
 impl TableInfo {
-    /// From what a manifest would say of the table, and the bytes of its keys and values.
+    /// From the table's descriptor, and the bytes of its keys and values.
     pub(super) fn new(table: &SstDescriptor, key_bytes: u64, value_bytes: u64) -> TableInfo {
         TableInfo {
             id: table.id,
@@ -85,7 +86,7 @@ impl TableInfo {
     }
 }
 
-/// A table that stands alone, open for reading.
+/// A standalone table, open for reading.
 #[derive(Clone)]
 pub struct TableFile {
     context: ReadContext,
@@ -99,12 +100,12 @@ impl TableFile {
         !self.table.range_deletes().is_empty()
     }
 
-    /// Opens the table in `object`: a request for its length, one for its end, and one more when
-    /// filter and index are larger than 64 KiB. Of `options` those about reading count.
+    /// Opens the table in `object` with a request for its length, one for its end, and another one
+    /// if filter and index exceed 64 KiB. Only those `options` about reading matter.
     ///
     /// # Errors
-    /// NotFound; Corruption for what is no table, or a damaged one; Unsupported for one that a
-    /// newer version wrote; Unavailable, Timeout, Denied, as the store says.
+    /// NotFound; Corruption for an object that is not a table or is damaged; Unsupported for a
+    /// table of a newer version; Unavailable, Timeout, Denied, as the store reports.
     pub fn open<'a>(
         effects: Effects,
         object: &'a LoneObject,
@@ -114,7 +115,7 @@ impl TableFile {
             let env = effects.with_store(Arc::clone(object.store()));
             let context = view::context(env, options, options.block_cache_bytes);
             let table = match open(&context, object).await {
-                // Bytes may be damaged on the way, not only at rest.
+                // Bytes may be damaged in transit and not only in the store.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     open(&context, object).await?
                 }
@@ -122,7 +123,7 @@ impl TableFile {
             };
             let open = OpenTable::new(table);
             let table = Arc::clone(&open.table);
-            // The table is held here for good: no budget could let go of it.
+            // The table is held as long as the file, so no budget could evict it.
             let handle =
                 TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
             handle.install(Arc::new(open));
@@ -140,7 +141,7 @@ impl TableFile {
         .boxed()
     }
 
-    /// What the table says of itself.
+    /// The properties of the table.
     #[must_use]
     pub fn info(&self) -> TableInfo {
         let properties = self.table.properties();
@@ -148,7 +149,7 @@ impl TableFile {
         TableInfo::new(descriptor, properties.key_bytes, properties.value_bytes)
     }
 
-    /// The newest version of everything.
+    /// The newest version of all keys.
     #[must_use]
     pub fn view(&self) -> View {
         View::new(&self.context, self.pin())
@@ -156,7 +157,7 @@ impl TableFile {
 
     fn pin(&self) -> Pin {
         let expires = self.table.properties().min_expiry.is_some();
-        // Where nothing expires the time does not matter.
+        // If no entry expires, the time does not matter.
         let now = if expires { self.context.env.clock.now() } else { UnixMillis(0) };
         Pin { tree: Arc::clone(&self.tree), seq: Seq::MAX, now }
     }
@@ -191,18 +192,17 @@ impl TableFile {
         &self.context
     }
 
-    /// Reads every byte and checks all of it: the checksum of the whole, those of the parts, the
-    /// order of the entries, their counts, and that the filter denies no key. Answers how many
-    /// bytes were read.
+    /// Reads and checks every byte: the checksum of the file and those of its parts, the order and
+    /// number of the entries, and that the filter denies no key. Returns the number of bytes read.
     ///
     /// # Errors
-    /// Corruption, saying what is wrong; what the store says.
+    /// Corruption, with the reason; errors of the store.
     pub fn verify(&self) -> BoxFuture<'_, Result<u64>> {
         async move {
             let descriptor = self.table.descriptor();
             let head = self.read(0..ENVELOPE_BYTES as u64).await?;
             if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
-                return Err(Error::corruption("head and foot of a table differ"));
+                return Err(Error::corruption("the envelopes at both ends of a table differ"));
             }
             let mut found =
                 BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
@@ -242,7 +242,7 @@ impl TableFile {
             block += 1;
         }
         if group.is_empty() && offset != self.table.descriptor().tail_offset {
-            return Err(Error::corruption("something lies between the blocks and the tail"));
+            return Err(Error::corruption("there are bytes between the blocks and the tail"));
         }
         Ok((!group.is_empty()).then_some(group))
     }
@@ -284,7 +284,7 @@ async fn open(context: &ReadContext, object: &LoneObject) -> Result<Table> {
     Table::open_alone(bytes, tail)
 }
 
-/// What reading every block came to.
+/// Totals of all blocks.
 #[derive(Default)]
 struct BlockTotals {
     checksum: u32,
@@ -298,7 +298,7 @@ impl BlockTotals {
             self.entries += 1;
             self.tombstones += u64::from(entry.kind == Kind::Delete);
             if !table.may_contain(key_hash(entry.key)) {
-                return Err(Error::corruption("the filter of a table denies a key that is there"));
+                return Err(Error::corruption("the filter of a table denies a key that exists"));
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl BlockTotals {
             return Err(Error::corruption("the checksum of the whole table does not match"));
         }
         if (self.entries, self.tombstones) != (said.entries, said.tombstones) {
-            return Err(Error::corruption("the counts of a table are not those of its entries"));
+            return Err(Error::corruption("the counts of a table do not match its entries"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A fixed view of a part, read like a database.
+//! A fixed view of a part, with the read interface of a database.
 
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What a part held at one moment. It keeps that alive, and can be read from any thread.
+/// The content of a part at one moment. It keeps that content alive, and any thread may read it.
 #[derive(Clone)]
 pub struct View {
     context: ReadContext,
@@ -27,7 +27,7 @@ impl View {
         View { context: context.clone(), pin }
     }
 
-    /// The last sequence number it sees.
+    /// The last sequence number that the view sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.pin.seq
@@ -66,7 +66,7 @@ impl fmt::Debug for View {
     }
 }
 
-/// What reads of a part need. `env`'s store is the part's own.
+/// The context for reads of a part. The store of `env` belongs to the part.
 pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
     let (env, requests) = crate::io::store::counting::count(env);
     let asked = Arc::new(HandleCounters::since(env.clock.monotonic()));

@@ -1,4 +1,4 @@
-//! Writes a table into a file of its own, from rows in order or in any order.
+//! Writes a table into its own file, from rows in order or in any order.
 
 use super::sorter::Sorter;
 use super::table::TableInfo;
@@ -17,14 +17,14 @@ use siltstone_sst::TableBuilder;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Size of an upload's chunk, and what is built between two chances for others: some 10 ms of one
+/// Chunk size of an upload, and bytes that are built before other tasks may run: about 10 ms of one
 /// core.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// What becomes of rows with equal keys.
+/// What to do with rows that have equal keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// They are an error that names both rows.
+    /// Return an error that names both rows.
     #[default]
     Refuse,
     /// The row that came last counts.
@@ -34,19 +34,19 @@ pub enum Duplicates {
 /// How a table is written.
 #[derive(Clone, Debug)]
 pub struct TableWriterOptions {
-    /// Block size, codec and filter; what else there is has no effect.
+    /// Block size, codec and filter; other options have no effect.
     pub options: Options,
-    /// Whether rows come in any order; otherwise they must ascend.
+    /// Whether rows may come in any order. Otherwise they must ascend.
     pub sort: bool,
-    /// Rows with equal keys.
+    /// What to do with equal keys.
     pub duplicates: Duplicates,
-    /// Memory for sorting, in bytes; what is more goes to files in between.
+    /// Memory for sorting, in bytes; further rows go to temporary files.
     pub sort_memory_bytes: usize,
-    /// Where those files go: a folder that exists.
+    /// The existing folder of these files.
     pub scratch: PathBuf,
 }
 
-/// What adding a row came to.
+/// The result of adding a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "rows that are not relieved pile up in memory"]
 pub enum PushResult {
@@ -63,12 +63,12 @@ pub struct TableWriter {
     sorter: Option<Sorter>,
     duplicates: Duplicates,
     rows: u64,
-    /// A call failed, or was dropped, with rows half way: nothing good can come of the rest.
+    /// A call has failed or was cancelled, and rows may be lost, so further calls fail.
     broken: bool,
 }
 
 impl TableWriter {
-    /// A writer into `upload`. Its id is new; it belongs to no database.
+    /// A writer into `upload`. The table gets a new id and belongs to no database.
     #[must_use]
     pub fn new(effects: Effects, upload: Box<dyn Upload>, how: TableWriterOptions) -> TableWriter {
         let random = || {
@@ -92,7 +92,7 @@ impl TableWriter {
         TableWriter { effects, output, sorter, duplicates, rows: 0, broken: false }
     }
 
-    /// How many rows were added.
+    /// Number of added rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -101,8 +101,8 @@ impl TableWriter {
     /// Adds a row of kind put or delete (without a value).
     ///
     /// # Errors
-    /// Invalid for a bad key or value, and, where rows must ascend, for one that does not; the
-    /// writer is as before then. Invalid too once something failed before.
+    /// Invalid for an invalid key or value, and for a row that does not ascend if rows must; the
+    /// writer is unchanged then. Invalid too after an earlier failure.
     pub fn push(
         &mut self,
         kind: Kind,
@@ -123,14 +123,15 @@ impl TableWriter {
         Ok(if full { PushResult::Full } else { PushResult::Room })
     }
 
-    /// Moves what is in memory to where there is room.
+    /// Frees memory by writing its rows.
     ///
     /// # Errors
-    /// Unavailable, Denied, as the store or the file system says. The writer is of no use then.
+    /// Unavailable, Denied, as the store or the file system reports. The writer cannot be used any
+    /// more then.
     pub fn relieve(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.check_whole()?;
-            // Stays so when this future is dropped on its way.
+            // It stays set if this future is dropped.
             self.broken = true;
             match &mut self.sorter {
                 Some(sorter) => sorter.spill().await?,
@@ -141,23 +142,23 @@ impl TableWriter {
         })
     }
 
-    /// Has every later call fail: rows were refused in the middle of something.
+    /// Makes all later calls fail, because rows were refused halfway.
     pub fn give_up(&mut self) {
         self.broken = true;
     }
 
-    /// Completes the table. Without an error it is whole and durable.
+    /// Completes the table, which is whole and durable then.
     ///
     /// # Errors
-    /// Invalid when there are no rows, and for equal keys that are refused, naming both rows;
-    /// Unavailable, Denied, as the store says. Nothing is left under the name then.
+    /// Invalid if there are no rows, and for equal keys that are refused, with both rows;
+    /// Unavailable, Denied, as the store reports. No object has the name then.
     pub fn finish(mut self) -> BoxFuture<'static, Result<TableInfo>> {
         async move {
             let finished = self.write_out().await;
             if finished.is_err()
                 && let Some(upload) = self.output.upload.take()
             {
-                // What failed first is what the caller must know.
+                // The first error matters, not that of the abort.
                 let _ = upload.abort().await;
             }
             finished
@@ -168,17 +169,17 @@ impl TableWriter {
     async fn write_out(&mut self) -> Result<TableInfo> {
         self.check_whole()?;
         if self.rows == 0 {
-            return Err(Error::invalid("a table has at least one row; nothing was added"));
+            return Err(Error::invalid("a table needs at least one row; none was added"));
         }
         if let Some(sorter) = self.sorter.take() {
             let mut sorted = sorter.finish().await?;
             while sorted.advance().await? {
                 let Some(entry) = sorted.entry() else {
-                    return Err(Error::internal("a sort stands on no row"));
+                    return Err(Error::internal("a sort has no current row"));
                 };
                 if self.output.sorted(&entry, self.duplicates)? {
                     self.output.send().await?;
-                    // A chance for others between two slices.
+                    // Let other tasks run between two slices.
                     self.effects.clock.sleep(std::time::Duration::ZERO).await;
                 }
             }
@@ -186,10 +187,10 @@ impl TableWriter {
         self.output.finish().await
     }
 
-    /// Gives up: nothing is left, as far as the store lets one.
+    /// Aborts. Nothing is left, as far as the store allows.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub fn abort(mut self) -> BoxFuture<'static, Result<()>> {
         async move {
             match self.output.upload.take() {
@@ -202,7 +203,7 @@ impl TableWriter {
 
     fn check_whole(&self) -> Result<()> {
         if self.broken {
-            return Err(Error::invalid("an earlier call of this writer failed; make another one"));
+            return Err(Error::invalid("an earlier call of this writer failed; begin another one"));
         }
         Ok(())
     }
@@ -214,27 +215,27 @@ impl fmt::Debug for TableWriter {
     }
 }
 
-/// The table itself, from rows in order.
+/// The table, from rows in order.
 struct Output {
     upload: Option<Box<dyn Upload>>,
-    /// Gone once the table is finished.
+    /// `None` once the table is finished.
     builder: Option<TableBuilder>,
-    /// Finished bytes that were not sent yet.
+    /// Finished bytes that are not sent yet.
     chunk: Option<bytes::Bytes>,
     held: LastRow,
     key_bytes: u64,
     value_bytes: u64,
 }
 
-/// The last row: of those in order the one that the next is compared with, and that another one
-/// with its key may still replace.
+/// The last row. With ordered rows the next row is compared with it, and a later row with an equal
+/// key may replace it.
 #[derive(Default)]
 struct LastRow {
     key: Vec<u8>,
     value: Vec<u8>,
     kind: Option<Kind>,
     expires_at: Option<UnixMillis>,
-    /// Position, counted from 1; 0 while there is none.
+    /// Position, counted from 1; 0 if there is none.
     seq: Seq,
 }
 
@@ -246,24 +247,24 @@ impl LastRow {
     }
 }
 
-/// The row of a position that is counted from 1, counted from 0.
+/// Converts a position that is counted from 1 to a row that is counted from 0.
 fn row(seq: Seq) -> u64 {
     seq.minus(1).get()
 }
 
 fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
-                value says which of them counts";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
+                value selects the row that counts";
     let (first, second) = (before.min(now), before.max(now));
     Error::invalid(text).with("row", row(first)).with("and row", row(second))
 }
 
 fn finished() -> Error {
-    Error::internal("a table is finished once")
+    Error::internal("a table was finished twice")
 }
 
 impl Output {
-    /// A row of those that must ascend; `true` when [`Output::send`] is due.
+    /// Adds a row of ordered input. Returns `true` if [`Output::send`] is due.
     fn in_order(&mut self, entry: &Entry<'_>, duplicates: Duplicates) -> Result<bool> {
         let before = self.held.seq;
         if !before.is_none() && entry.key <= self.held.key.as_slice() {
@@ -291,7 +292,7 @@ impl Output {
         Ok(full)
     }
 
-    /// Adds the row that waited for another one with its key.
+    /// Adds the held row, for which no row with an equal key came.
     fn release(&mut self) -> Result<bool> {
         let Some(kind) = self.held.kind.take() else { return Ok(false) };
         let held = std::mem::take(&mut self.held);
@@ -306,7 +307,7 @@ impl Output {
         full
     }
 
-    /// A row out of a sort, where of equal keys the one that came last is first; `true` when
+    /// Adds a row of sorted output, in which the last of equal keys comes first. Returns `true` if
     /// [`Output::send`] is due.
     fn sorted(&mut self, entry: &Entry<'_>, duplicates: Duplicates) -> Result<bool> {
         if !self.held.seq.is_none() && entry.key == self.held.key.as_slice() {
@@ -320,8 +321,8 @@ impl Output {
         Ok(full)
     }
 
-    /// A row goes into the table, at sequence number 0: it is older than everything that is
-    /// written to a database, until an ingest says at what number the whole table counts.
+    /// Adds a row to the table at sequence number 0. It is older than every row that is written to
+    /// a database, until an ingest assigns a number to the whole table.
     fn add(&mut self, entry: &Entry<'_>) -> Result<bool> {
         let builder = self.builder.as_mut().ok_or_else(finished)?;
         builder.add(&Entry { seq: Seq::NONE, ..*entry })?;

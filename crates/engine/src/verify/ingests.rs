@@ -1,9 +1,9 @@
-//! What ingests need whose tables no manifest names: those in the log, those that are asked for,
-//! and those that a consumer of the change feed has yet to read.
+//! The content of ingests whose tables no manifest names: ingests in the log, pending ones, and
+//! those that a consumer of the change feed has yet to read.
 //!
-//! A writer may install an ingest, and a collector free what it was made of, while this reads. So
-//! everything that an ingest needs has a [`Keeper`], and what is missing is a problem only while
-//! the newest manifest, read after that, still has its keeper.
+//! A writer may install an ingest, and a collector may delete its objects, while they are verified.
+//! Each object of an ingest therefore has a [`Keeper`], and a missing object is a problem only if
+//! the newest manifest, read after the object, still has its keeper.
 
 use super::{Verify, is_damage};
 use crate::wal::replay::tables_at;
@@ -15,21 +15,21 @@ use siltstone_manifest::ingest::{ClosedJob, pending};
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::collections::BTreeMap;
 
-/// Who needs what an ingest brings.
+/// What needs the content of an ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeper {
-    /// Whoever opens: its last number is not in tables.
+    /// The next opening: the last sequence number of the ingest is not in tables.
     Log(Seq),
-    /// Whoever reads at this checkpoint.
+    /// Readers at this checkpoint.
     Checkpoint(CheckpointId),
-    /// A consumer of the change feed that reads the log from here or from before.
+    /// A consumer of the change feed that reads the log from this id or an earlier one.
     Feed(WalId),
-    /// The writer: it is asked for.
+    /// The writer: the job is pending.
     Request(JobId),
 }
 
 impl Keeper {
-    /// Whether `now` still has it.
+    /// Whether `now` still has the keeper.
     pub(super) fn is_in(self, now: &Manifest) -> bool {
         match self {
             Keeper::Log(last) => last > now.flushed_seq,
@@ -40,12 +40,12 @@ impl Keeper {
     }
 }
 
-/// What is known of what ingests bring.
+/// The known content of ingests.
 #[derive(Default)]
 pub(super) struct IngestContents {
-    /// Tables, each with all who need it.
+    /// Tables, each with all its keepers.
     pub(super) tables: BTreeMap<ObjectName, (SstDescriptor, Vec<Keeper>)>,
-    /// Objects that closed jobs; `None` for what was told to be missing or damaged.
+    /// Objects that closed jobs; `None` for one that was reported as missing or damaged.
     closed: BTreeMap<JobId, Option<ClosedJob>>,
 }
 
@@ -61,7 +61,7 @@ impl IngestContents {
 }
 
 impl Verify<'_> {
-    /// Takes note of what `ingest`, which stands in the log at `at`, brings.
+    /// Records the content of `ingest`, which is at `at` in the log.
     pub(super) async fn brought(
         &mut self,
         at: WalId,
@@ -79,7 +79,7 @@ impl Verify<'_> {
             WalBrings::Job { job, digest } => {
                 let Some(closed) = self.closed(*job, digest, keeper).await? else { return Ok(()) };
                 if closed.layers.len() != ingest.numbers as usize {
-                    let what = "has another number of layers than the log says";
+                    let what = "has a different number of layers than the log says";
                     self.report.problem(ObjectName::IngestManifest(*job), None, what);
                 }
                 let layers = closed.numbered(ingest.first_seq);
@@ -89,12 +89,12 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Jobs that are asked for and not taken in yet.
+    /// Checks jobs that are pending and not adopted yet.
     pub(super) async fn requests(&mut self, newest: &Manifest) -> Result<()> {
         for asked in &newest.pending_ingests {
             let keeper = Keeper::Request(asked.job);
             if let Some(closed) = self.closed(asked.job, &asked.digest, keeper).await? {
-                // Its numbers come with the log: any will do.
+                // The log assigns its sequence numbers later; any numbers do here.
                 let layers = closed.numbered(newest.flushed_seq.next());
                 self.brought.add(layers.into_iter().flatten(), keeper);
             }
@@ -102,7 +102,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// The object that closed `job`; what is wrong with it goes into the report, once.
+    /// The object that closed `job`. Its problem is reported once.
     async fn closed(
         &mut self,
         job: JobId,
@@ -115,7 +115,7 @@ impl Verify<'_> {
         let name = ObjectName::IngestManifest(job);
         let found = match self.objects.closed_job(job).await {
             Ok(Some(closed)) if closed.digest() != *digest => {
-                self.report.problem(name, None, "is another than the one that was asked for");
+                self.report.problem(name, None, "differs from the object that was requested");
                 None
             }
             Ok(Some(closed)) => Some(closed),

@@ -1,8 +1,8 @@
-//! The chain of manifests, what checkpoints pin, and the boundaries.
+//! Verifies the chain of manifests, the manifests that checkpoints pin, and the boundaries.
 //!
-//! A listing is no snapshot: while it is made, and after, manifests are committed, and older ones
-//! are freed behind a boundary that moves. So a manifest that a listing lacks is read by its name,
-//! and what looks wrong at or below the boundary as it is by then is nobody's any more.
+//! A listing is not a snapshot: manifests are committed during and after it, and older ones are
+//! freed behind a boundary that moves. A manifest that a listing lacks is therefore read by its
+//! name, and a problem at or below the boundary, as of that moment, is ignored.
 
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
 use futures::StreamExt;
@@ -15,10 +15,10 @@ use siltstone_manifest::codec::decode_boundary;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A number of a manifest, and what it is called.
+/// A number of a manifest, with its description.
 type Number = (&'static str, fn(&Manifest) -> u64);
 
-/// What a chain compares from one manifest to the next. Each only grows.
+/// Numbers that are compared from one manifest to the next. None may decrease.
 const GROWS: [Number; 6] = [
     ("the writer's epoch", |m| m.writer_epoch.get()),
     ("the compactor's epoch", |m| m.compactor_epoch.get()),
@@ -29,11 +29,11 @@ const GROWS: [Number; 6] = [
 ];
 
 impl Verify<'_> {
-    /// Reads and decodes the newest manifest; what is wrong with it goes into the report. `None`
-    /// when it is gone or damaged.
+    /// Reads and decodes the newest manifest, and reports its problem. `None` if it is missing or
+    /// damaged.
     ///
     /// # Errors
-    /// The store's; Unsupported for one that is not damaged, and that this build cannot read.
+    /// Errors of the store; Unsupported for an undamaged manifest that this version cannot read.
     pub(super) async fn manifest(&mut self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
         let found = self.objects.manifest(id).await;
         if let Err(error) = &found
@@ -44,10 +44,11 @@ impl Verify<'_> {
         self.judge(id, found)
     }
 
-    /// Every manifest above the boundary, in order: none is missing, each is of this database, and
-    /// what only grows does.
+    /// Checks all manifests above the boundary in order: none is missing, each belongs to this
+    /// database, and numbers that only grow do not decrease.
     pub(super) async fn chain(&mut self, newest: &Arc<Manifest>) -> Result<()> {
-        // Those that were committed between the listing and the newest stand in another one.
+        // Another listing has the manifests that were committed between the listing and the newest
+        // manifest.
         let (mut now, boundary) = self.objects.manifests_listed().await?;
         if cfg!(mutation = "listing_is_a_snapshot") {
             now.clear();
@@ -65,7 +66,7 @@ impl Verify<'_> {
             if expected < id {
                 unlisted.extend(self.unlisted(expected, id).await?);
             }
-            // What follows the first one stands in it.
+            // The first manifest contains the number of the one that follows it.
             let first = if id == ManifestId::FIRST { self.state(id).await? } else { None };
             expected = first.map_or(id.next(), |first| first.next_id());
         }
@@ -88,8 +89,8 @@ impl Verify<'_> {
         self.follows_on(before.as_deref(), Arc::clone(newest)).await.map(drop)
     }
 
-    /// Whether the manifest `id` lies behind the boundary by now: whatever stands there, a
-    /// sleeper's late create above all, counts no more.
+    /// Whether the manifest `id` is behind the boundary now. An object there, such as the late
+    /// create of a suspended process, does not count.
     async fn was_freed(&self, id: ManifestId) -> Result<bool> {
         Ok(id <= self.objects.manifests_listed().await?.1)
     }
@@ -99,7 +100,7 @@ impl Verify<'_> {
         stream::iter(reads).buffered(PARALLEL_OBJECTS).collect().await
     }
 
-    /// Counts what was read, or says what is wrong with it.
+    /// Counts a manifest that was read, or reports its problem.
     fn judge(&mut self, id: ManifestId, found: ManifestRead) -> Result<Option<Arc<Manifest>>> {
         let name = ObjectName::Manifest(id);
         match found {
@@ -111,7 +112,7 @@ impl Verify<'_> {
                 Ok(Some(manifest))
             }
             Ok(None) => {
-                self.report.problem(name, None, "is missing, though it was listed just now");
+                self.report.problem(name, None, "is missing, although it was just listed");
                 Ok(None)
             }
             Err(error) if is_damage(error.kind()) => {
@@ -122,8 +123,9 @@ impl Verify<'_> {
         }
     }
 
-    /// Manifests from `from` to before `to` that listings lacked, and that are there: a store's
-    /// listing may be stale. Those that are not are a problem, unless they were freed since.
+    /// Finds manifests from `from` to before `to` that the listings lacked but that exist, because
+    /// a store's listing may be stale. Reports those that do not exist, unless they were freed
+    /// since.
     async fn unlisted(&mut self, from: ManifestId, to: ManifestId) -> Result<BTreeSet<ManifestId>> {
         let (mut found, mut at) = (BTreeSet::new(), from);
         while at < to {
@@ -133,7 +135,8 @@ impl Verify<'_> {
                 at = at.next();
                 continue;
             }
-            // Asked for after it was missed: what was freed in between lies behind this.
+            // Listed after the manifest was missed, so manifests that were freed in between are
+            // behind this boundary.
             let (listed, boundary) = self.objects.manifests_listed().await?;
             if at <= boundary {
                 at = boundary.next();
@@ -142,7 +145,7 @@ impl Verify<'_> {
             let next = listed.into_iter().find(|id| *id > at).unwrap_or(to).min(to);
             let last = next.minus(1);
             let what = format_args!(
-                "is missing, up to number {last}, and no boundary says that it was freed"
+                "is missing, up to number {last}, and no boundary shows that it was freed"
             );
             self.report.problem(ObjectName::Manifest(at), None, what);
             at = next;
@@ -150,13 +153,13 @@ impl Verify<'_> {
         Ok(found)
     }
 
-    /// Whether an object stands under this number.
+    /// Whether an object with this number exists.
     async fn is_there(&self, id: ManifestId) -> Result<bool> {
         Ok(self.objects.get(ObjectName::Manifest(id)).await?.is_some())
     }
 
-    /// Holds a manifest against the one before it, and takes note of the tables that it names.
-    /// Answers it, where it counts.
+    /// Compares a manifest with the one before it, and records the tables that it names. Returns
+    /// the manifest if it counts.
     async fn follows_on(
         &mut self,
         before: Option<&Manifest>,
@@ -183,7 +186,7 @@ impl Verify<'_> {
         Ok(Some(manifest))
     }
 
-    /// Whoever reads by this manifest asks for its tables, and for what is in its log.
+    /// Records what readers of this manifest need: its tables, and the content of its log.
     pub(super) fn name_all(&mut self, manifest: &Manifest) {
         let own = manifest.tables().filter(|table| table.location == SstLocation::Own);
         self.named.extend(own.map(SstDescriptor::name));
@@ -191,7 +194,7 @@ impl Verify<'_> {
         self.named.extend(names.map(|id| ObjectName::Compacted(*id)));
     }
 
-    /// The manifests that present checkpoints and leases pin.
+    /// Checks the manifests that present checkpoints and leases pin.
     pub(super) async fn checkpoints(&mut self, newest: &Arc<Manifest>) -> Result<()> {
         self.report.checkpoints = newest.checkpoints.len() as u64;
         for id in newest.pinned_versions().into_iter().filter(|id| *id != newest.id) {
@@ -200,7 +203,7 @@ impl Verify<'_> {
             let found = self.objects.manifest(id).await;
             let wrong = match &found {
                 Ok(Some(manifest)) if is_the_one(newest, manifest, self.report.database) => None,
-                Ok(Some(_)) => Some("is another than the one that is pinned".to_owned()),
+                Ok(Some(_)) => Some("differs from the manifest that is pinned".to_owned()),
                 Ok(None) => Some("a checkpoint or a lease pins it, and it is missing".to_owned()),
                 Err(error) if is_damage(error.kind()) => Some(error.to_string()),
                 Err(error) => return Err(error.clone()),
@@ -211,9 +214,9 @@ impl Verify<'_> {
                     self.name_all(&manifest);
                     self.states.push(manifest);
                 }
-                // The chain has told of it.
+                // The chain has reported it.
                 (Some(_), Err(_)) if counted => {}
-                // Else it went with what pinned it.
+                // Otherwise it was released with its pin.
                 (Some(what), _) if self.is_pinned_now(id).await? => {
                     self.report.problem(name, None, what);
                 }
@@ -223,14 +226,14 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Whether a checkpoint or a lease that is present as of now pins the manifest `id`.
+    /// Whether a present checkpoint or lease pins the manifest `id` now.
     async fn is_pinned_now(&self, id: ManifestId) -> Result<bool> {
         let now = self.newest_now().await?;
         Ok(now.is_none_or(|now| now.pins(id)))
     }
 
-    /// Boundary objects say what their names say. Only the largest of a folder counts, and none
-    /// from before the database's own numbers (rule E1); others are orphans.
+    /// Checks that boundary objects agree with their names. Only the largest boundary of a folder
+    /// counts, and none from before the database's own numbers (rule E1); others are orphans.
     pub(super) async fn boundaries(&mut self) -> Result<()> {
         let mut found: Vec<(ObjectName, u64)> = Vec::new();
         for name in self.listed.keys() {
@@ -242,7 +245,7 @@ impl Verify<'_> {
             }
         }
         let first = self.report.database.counts_from();
-        // The manifests of a place go on where those of a database before this one ended.
+        // The numbers of manifests continue after those of an earlier database at the same place.
         let counts = |name: &ObjectName| matches!(name, ObjectName::ManifestBoundary(_));
         found.retain(|(name, id)| counts(name) || id.saturating_add(1) >= first);
         for (name, id) in &found {
@@ -262,7 +265,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// A boundary goes once a higher one is there, and not before.
+    /// Reports a missing boundary, unless there is a higher one: a boundary is deleted only then.
     async fn boundary_gone(&mut self, name: ObjectName) -> Result<()> {
         let folder = match name {
             ObjectName::ManifestBoundary(_) => prefix::MANIFEST,
@@ -273,7 +276,7 @@ impl Verify<'_> {
             |other: &ObjectName| std::mem::discriminant(other) == std::mem::discriminant(&name);
         let passed = |other: &ObjectName| same(other) && *other > name;
         if !self.objects.names(folder).await?.iter().any(passed) {
-            self.report.problem(name, None, "is missing, and no higher boundary is there");
+            self.report.problem(name, None, "is missing, and there is no higher boundary");
         }
         Ok(())
     }
@@ -282,12 +285,12 @@ impl Verify<'_> {
         match decode_boundary(bytes) {
             Ok((envelope, says)) => {
                 if says != id {
-                    let text = format_args!("a boundary under another name says {says}");
+                    let text = format_args!("a boundary whose content is {says}");
                     self.report.problem(name, None, text);
                 }
                 let database = self.report.database;
                 let other = envelope.database != database && database != DatabaseId::NONE;
-                // A database that was here before this one ended there.
+                // An earlier database at this place ended there.
                 let before = id.saturating_add(1) < database.counts_from();
                 if other && !before {
                     self.report.problem(name, None, "belongs to another database");
@@ -300,7 +303,8 @@ impl Verify<'_> {
 
 type ManifestRead = Result<Option<Arc<Manifest>>>;
 
-/// Whether `found` is what checkpoints and leases of `newest` pin under its number (rule L6).
+/// Whether `found` is the manifest that checkpoints and leases of `newest` pin under its number
+/// (rule L6).
 fn is_the_one(newest: &Manifest, found: &Manifest, database: DatabaseId) -> bool {
     let checkpoints = newest.checkpoints.iter();
     let mut pins = checkpoints
@@ -310,7 +314,7 @@ fn is_the_one(newest: &Manifest, found: &Manifest, database: DatabaseId) -> bool
     found.database == database && pins.all(|attempt| attempt == found.attempt)
 }
 
-/// The ids in portions that are read together.
+/// Splits the ids into groups that are read together.
 fn chunks(ids: &BTreeSet<ManifestId>) -> impl Iterator<Item = Vec<ManifestId>> {
     let ids: Vec<ManifestId> = ids.iter().copied().collect();
     let portions = ids.len().div_ceil(PARALLEL_OBJECTS);

@@ -1,22 +1,22 @@
-//! Reading and checking every byte that a database is made of: the newest manifest, the chain of
-//! manifests that led to it, what present checkpoints pin, the boundaries, the WAL from the replay
-//! point on, what ingests in it need, every block of every table, and the pins of a clone.
+//! Reads and checks every byte of a database: the newest manifest, the chain of manifests before
+//! it, manifests that present checkpoints pin, the boundaries, the WAL from the replay point on,
+//! the content of its ingests, every block of every table, and the pins of a clone.
 //!
 //! ```text
 //! list all ─► record of jobs ─► newest manifest ─► chain, checkpoints ─► boundaries
 //!   ─► WAL ─► ingests ─► pins in ancestors ─► tables ─► orphans
 //! ```
-//! Nothing wrong means: every open, every checkpoint, every lease, every consumer of the change
-//! feed and every clone can read all that is theirs.
+//! Without a problem, every opening, checkpoint, lease, consumer of the change feed and clone can
+//! read its data.
 //!
-//! The listing comes first: whatever it shows and nobody names afterwards was garbage then. What is
-//! met is judged against the newest manifest; where the two disagree because a writer or a
-//! collector went on meanwhile, the newest manifest is read again before anything is called a
-//! problem. Nothing is written.
+//! The listing comes first: an object in it that nothing names afterwards was garbage then. Objects
+//! are compared with the newest manifest. If they disagree because a writer or a collector
+//! continued meanwhile, the newest manifest is read again before a problem is reported. A
+//! verification must not write anything.
 //!
 //! Memory: [`PARALLEL_TABLES`] tables at a time, each with its index, its filter and
-//! [`CHUNK_BYTES`] of blocks (or one block, where that is larger); [`PARALLEL_OBJECTS`] manifests
-//! or WAL objects; and the names of the listing.
+//! [`CHUNK_BYTES`] of blocks (or one block, if that is larger); [`PARALLEL_OBJECTS`] manifests or
+//! WAL objects; and the names of the listing.
 
 mod ingests;
 mod manifests;
@@ -48,24 +48,23 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tables that are read at a time: enough to keep two cores and a network busy.
+/// Number of tables that are read in parallel: enough to keep two cores and a network busy.
 const PARALLEL_TABLES: usize = 4;
-/// Manifests or WAL objects that are read ahead.
+/// Number of manifests or WAL objects that are read ahead.
 const PARALLEL_OBJECTS: usize = 4;
-/// Bytes of a table that one request reads.
+/// Bytes of a table per request.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// Problems that a report lists; more are counted.
+/// Maximum number of listed problems. Further ones are only counted.
 const MOST_PROBLEMS: usize = 1000;
 
-/// Checks everything that the newest manifest and the present checkpoints name. `deadline` is for
-/// each request, not for the whole. `progress` is kept up to date for whoever looks at it: bytes
-/// read, of those that there are to read, an estimate, since others go on writing and damaged bytes
-/// are read twice.
+/// Checks everything that the newest manifest and the present checkpoints name. `deadline` limits
+/// each request, not the whole verification. Any thread may read `progress` meanwhile: bytes read,
+/// of an estimated total, because writers continue and damaged bytes are read twice.
 ///
 /// # Errors
-/// NotFound where there is no database; Unsupported where the newest manifest asks for what this
-/// version lacks; Denied, Unavailable, Timeout from the store. What is
-/// damaged is no error: it stands in the report.
+/// NotFound if there is no database; Unsupported if the newest manifest needs a feature that this
+/// version lacks; Denied, Unavailable, Timeout from the store. Damage is not an error: the report
+/// contains it.
 pub fn verify<'a>(
     env: &'a Env,
     deadline: Duration,
@@ -104,20 +103,20 @@ pub fn verify<'a>(
     .boxed()
 }
 
-/// A verification under way.
+/// A verification in progress.
 struct Verify<'a> {
     objects: Objects,
     progress: &'a Progress,
-    /// Everything that was there at the start, and its length.
+    /// All objects at the start, with their lengths.
     listed: BTreeMap<ObjectName, u64>,
     report: Report,
-    /// Whatever somebody names, or may still come to name.
+    /// All objects that are named or may come to be named.
     named: HashSet<ObjectName>,
     /// The states whose tables and WAL are checked: the newest, then those that checkpoints pin.
     states: Vec<Arc<Manifest>>,
-    /// What ingests bring that no manifest names yet, or any more.
+    /// Content of ingests that no manifest names.
     brought: IngestContents,
-    /// What compaction jobs reserve.
+    /// Reservations of compaction jobs.
     jobs: Vec<JobReservation>,
 }
 
@@ -132,7 +131,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// The newest manifest, or `None` when it cannot be read: then there is nothing to go by.
+    /// The newest manifest, or `None` if it cannot be read. Nothing can be compared then.
     async fn newest(&mut self) -> Result<Option<Arc<Manifest>>> {
         let mut listing = self.manifests().await?;
         let newest = loop {
@@ -144,7 +143,7 @@ impl Verify<'_> {
             if let Some(newest) = self.manifest(id).await? {
                 break newest;
             }
-            // Perhaps freed since it was listed: there are newer ones then.
+            // It may have been freed since it was listed; there are newer ones then.
             listing = self.manifests().await?;
             if listing.newest == Some(id) {
                 let name = ObjectName::Manifest(id);
@@ -158,8 +157,8 @@ impl Verify<'_> {
         Ok(Some(newest))
     }
 
-    /// There is no manifest above the boundary: where a database was destroyed that says so, and
-    /// everywhere else the newest one is gone.
+    /// There is no manifest above the boundary. If a database was destroyed, the boundary shows it;
+    /// otherwise the newest manifest is missing.
     async fn no_newest(&mut self, boundary: ManifestId) -> Result<Option<Arc<Manifest>>> {
         let is_emptied = match self.objects.is_emptied(boundary).await {
             Err(error) if is_damage(error.kind()) => false,
@@ -169,12 +168,12 @@ impl Verify<'_> {
             return Err(no_database(&self.objects.env));
         }
         let name = ObjectName::Manifest(boundary.next());
-        let what = "is missing, and with it all that it named: the boundary before it is there";
+        let what = "is missing, so its objects are unknown: the boundary before it exists";
         self.report.problem(name, None, what);
         Ok(None)
     }
 
-    /// Reads `name`, or `None` when it is gone. Counts its bytes.
+    /// Reads `name`, or `None` if it does not exist. Counts its bytes.
     async fn read(&mut self, name: ObjectName) -> Result<Option<bytes::Bytes>> {
         let found = self.objects.get(name).await?;
         if let Some(bytes) = &found {
@@ -184,7 +183,7 @@ impl Verify<'_> {
         Ok(found)
     }
 
-    /// How much there will be to read, for whoever shows progress.
+    /// Estimates the number of bytes to read, for progress reports.
     fn expect_bytes(&self, newest: &Manifest) {
         let wal_and_manifests = self.listed.iter().filter(|(name, _)| match name {
             ObjectName::Manifest(_) => true,
@@ -196,7 +195,7 @@ impl Verify<'_> {
         self.progress.expect(tables.chain(rest).fold(0, u64::saturating_add));
     }
 
-    /// Every table of every state, each once.
+    /// Checks every table of every state once.
     async fn tables(&mut self) -> Result<()> {
         let mut wanted: BTreeMap<ObjectName, SstDescriptor> = BTreeMap::new();
         let ancestors = Ancestors::default();
@@ -254,13 +253,13 @@ impl Verify<'_> {
         if let Some(before) = wanted.insert(name, table.clone())
             && before.checksum != table.checksum
         {
-            let what = "two manifests name two tables by this name";
+            let what = "two manifests describe different tables of this name";
             self.report.problem(name, None, what);
         }
     }
 
-    /// A table may have been compacted away and collected since the listing: it is missing only
-    /// when it is still named.
+    /// Reports missing tables that are still named. A table may have been compacted and collected
+    /// since the listing.
     async fn tables_gone(&mut self, gone: &[(ObjectName, Option<Arc<str>>)]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
@@ -286,7 +285,7 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// The newest state as of now, and what its checkpoints pin.
+    /// The newest state as of now, and the states that its checkpoints pin.
     async fn named_now(&mut self) -> Result<Vec<Arc<Manifest>>> {
         let mut states = Vec::new();
         let Some(newest) = self.newest_now().await? else { return Ok(states) };
@@ -297,8 +296,8 @@ impl Verify<'_> {
         Ok(states)
     }
 
-    /// The newest manifest, and the boundary. Where one is missing before it, which is told as what
-    /// it is, whoever opens is refused; what is there is checked all the same.
+    /// The newest manifest and the boundary. If an earlier manifest is missing, openings are
+    /// refused, and the problem is reported elsewhere; the remaining objects are checked anyway.
     async fn manifests(&self) -> Result<Listing> {
         match self.objects.list_manifests(ManifestId::NONE).await {
             Ok(listing) if listing.newest.is_some() => return Ok(listing),
@@ -310,13 +309,13 @@ impl Verify<'_> {
         Ok(Listing::ending(newest, boundary, ManifestId::NONE))
     }
 
-    /// The newest state as of now; `None` where it cannot be read.
+    /// The newest state as of now; `None` if it cannot be read.
     async fn newest_now(&self) -> Result<Option<Arc<Manifest>>> {
         let newest = self.manifests().await?.newest;
         self.state(newest.unwrap_or_default()).await
     }
 
-    /// A manifest that is read again, without a word about damage, which was reported before.
+    /// Reads a manifest again, without reporting its damage, which was reported before.
     async fn state(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
         match self.objects.manifest(id).await {
             Err(error) if is_damage(error.kind()) => Ok(None),
@@ -325,22 +324,22 @@ impl Verify<'_> {
     }
 }
 
-/// What reading all of one table found.
+/// The result of reading a whole table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TableHealth {
     Sound,
-    /// Something is wrong with it, and yet every row reads.
+    /// There is damage, but every row can be read.
     Readable(String),
     /// Rows are lost.
     Lost(String),
-    /// There is no object.
+    /// The object does not exist.
     Missing,
 }
 
 /// Reads all of a table that `state` names.
 ///
 /// # Errors
-/// Unsupported for what a newer version wrote; those of the store.
+/// Unsupported for a table of a newer version; errors of the store.
 pub(crate) async fn read_table(
     objects: &Objects,
     state: &Manifest,
@@ -363,7 +362,7 @@ pub(crate) async fn read_table(
     })
 }
 
-/// Where the table lies, and whose it is: an ancestor's where the database is a clone.
+/// The store and the database of the table: an ancestor's if the database is a clone.
 fn place_of(
     objects: &Objects,
     ancestors: &Ancestors,

@@ -1,7 +1,8 @@
-//! What was listed and nobody names, or may come to name: the collector's to delete.
+//! Orphans: objects that were listed and that no manifest, log or job names or may come to name. A
+//! collector deletes them.
 //!
-//! Everything that a collector keeps is no orphan (RFC 0020): whoever deletes orphans by hand must
-//! break nobody.
+//! No object that a collector retains is an orphan (RFC 0020): a manual deletion of orphans must
+//! not break the database.
 
 use super::{Orphan, Verify, is_damage};
 use siltstone_base::{Error, JobId, ObjectName, Result, SstId};
@@ -9,15 +10,16 @@ use siltstone_manifest::compaction::record::JobReservation;
 use siltstone_manifest::{FedSource, Manifest};
 use std::collections::HashSet;
 
-/// Names that wait for whoever reserved them, and folders of jobs.
+/// Reserved table names, and folders of jobs.
 struct ReservedNames {
     tables: HashSet<SstId>,
     jobs: HashSet<JobId>,
 }
 
 impl Verify<'_> {
-    /// What compaction jobs reserve, by their newest record: read after the listing, and before the
-    /// newest manifest (rule G1). What a job had uploaded by then is in one of the two.
+    /// The names that compaction jobs reserve, by their newest record. It is read after the listing
+    /// and before the newest manifest (rule G1), so each uploaded object of a job is in the record
+    /// or in the manifest.
     pub(super) async fn jobs(&mut self) -> Result<()> {
         let Some(newest) = self.newest_now().await? else { return Ok(()) };
         let record = async {
@@ -27,7 +29,7 @@ impl Verify<'_> {
                     return Ok::<_, Error>(None);
                 }
                 let record = self.objects.record(listing.newest, newest.database).await?;
-                // Else it was freed since, behind a newer one.
+                // Otherwise it was freed since, behind a newer one.
                 if record.is_some() {
                     return Ok(record);
                 }
@@ -73,7 +75,7 @@ impl Verify<'_> {
         waiting
     }
 
-    /// What was there at the start, and nobody names or may come to name.
+    /// Finds the objects that existed at the start and that nothing names or may come to name.
     pub(super) fn orphans(&mut self, newest: &Manifest) {
         self.name_all(newest);
         self.named.extend(self.brought.tables.keys().copied());
@@ -81,16 +83,17 @@ impl Verify<'_> {
         for (name, bytes) in std::mem::take(&mut self.listed) {
             let waits = match name {
                 ObjectName::Compacted(id) => waiting.tables.contains(&id),
-                // Newer than what was read, or what a repair would go on from.
+                // Newer than the manifest that was read, or one from which a repair would continue.
                 ObjectName::Manifest(id) => id > newest.id || newest.follows(id),
-                // Under way beside what was read; or held, and met by no walk, as behind a fence.
+                // Written during the verification; or held, but not read by a walk, for example
+                // behind a fence.
                 ObjectName::Wal(id) => {
                     let holds = newest.holds.iter().map(|hold| hold.wal_from);
                     let from = holds.fold(newest.replay_from, |from, hold| from.min(hold));
                     let is_open = id >= newest.replay_from && id > self.report.wal_last_id;
                     is_open || (from <= id && id < newest.replay_from)
                 }
-                // Jobs, whose own parts look after them.
+                // Jobs, whose own functions check them.
                 ObjectName::Compactions(_) | ObjectName::IngestManifest(_) => true,
                 ObjectName::IngestSst(job, _) => {
                     let is_staged = !job.is_of_units() && !job.is_of_an_export();

@@ -1,5 +1,5 @@
-//! The pins of a clone: without them the collectors of its ancestors take what it reads (rules K3,
-//! K4). What a pin keeps there, an ancestor's own verification reads too.
+//! Verifies the pins of a clone: without them the collectors of its ancestors delete objects that
+//! it reads (rules K3, K4). A verification of an ancestor also reads what a pin retains there.
 
 use super::{Report, Verify, is_damage};
 use crate::manifests::client::look;
@@ -10,10 +10,10 @@ use siltstone_manifest::{Ancestor, CheckpointOwner, Manifest};
 use std::collections::BTreeMap;
 
 impl Verify<'_> {
-    /// Every ancestor that a state names tables of is there, and so is the pin in it.
+    /// Checks that every ancestor whose tables a state names exists, and has the pin.
     ///
     /// # Errors
-    /// Unsupported for a place that is not followed; those of its store.
+    /// Unsupported for a place that is not followed; errors of its store.
     pub(super) async fn pins(&mut self, newest: &Manifest) -> Result<()> {
         let states = self.states.iter().flat_map(|state| named_ancestors(state));
         let mut named: BTreeMap<u32, Ancestor> =
@@ -24,7 +24,7 @@ impl Verify<'_> {
         for entry in named.into_values() {
             let there = self.objects.neighbour(&entry.location)?;
             let Some((object, what)) = pin_problem(&there, &entry, newest).await? else { continue };
-            // Let go of meanwhile, once nobody named it any more?
+            // The ancestor may have been released meanwhile, once no state named it any more.
             let still = self.named_now().await?;
             let mut still = still.iter().flat_map(|state| named_ancestors(state));
             if still.any(|now| now.number == entry.number) {
@@ -38,7 +38,7 @@ impl Verify<'_> {
     }
 }
 
-/// What is wrong with the pin of `entry`, an ancestor of `clone`, and with which object.
+/// The problem with the pin of `entry`, an ancestor of `clone`, and the object that it concerns.
 async fn pin_problem(
     there: &Objects,
     entry: &Ancestor,
@@ -52,24 +52,24 @@ async fn pin_problem(
         Err(error) => return Err(error),
     };
     let Some(newest) = newest else {
-        return Ok(Some((named, "names a database that is not there".to_owned())));
+        return Ok(Some((named, "names a database that does not exist".to_owned())));
     };
     let Some(checkpoint) = newest.checkpoint(pin) else {
-        let what = format!("names checkpoint {pin} as its pin, and that is gone");
+        let what = format!("names checkpoint {pin} as its pin, which is gone");
         return Ok(Some((named, what)));
     };
     if checkpoint.owner != CheckpointOwner::Clone(clone.database) {
-        let what = format!("names checkpoint {pin} as its pin, and that is somebody else's");
+        let what = format!("names checkpoint {pin} as its pin, which has another owner");
         return Ok(Some((named, what)));
     }
     if clone.initialized && checkpoint.expires_at.is_some() {
-        return Ok(Some((named, format!("names checkpoint {pin} as its pin, and that expires"))));
+        return Ok(Some((named, format!("names checkpoint {pin} as its pin, which expires"))));
     }
     pinned_problem(there, checkpoint.manifest_id, &newest).await
 }
 
-/// What is wrong with the manifest that the pin names, by which the ancestor's collector knows what
-/// to keep.
+/// The problem with the manifest that the pin names, from which the ancestor's collector learns
+/// what to retain.
 async fn pinned_problem(
     there: &Objects,
     pinned: ManifestId,
@@ -77,7 +77,7 @@ async fn pinned_problem(
 ) -> Result<Option<(ObjectName, String)>> {
     let what = match there.manifest(pinned).await {
         Ok(Some(found)) if found.database == newest.database => return Ok(None),
-        Ok(Some(_)) => "is another database's".to_owned(),
+        Ok(Some(_)) => "belongs to another database".to_owned(),
         Ok(None) => "is missing, and the pin of this clone names it".to_owned(),
         Err(error) if error.kind() == ErrorKind::Corruption => error.to_string(),
         Err(error) => return Err(error),

@@ -1,62 +1,62 @@
-//! What a verification found.
+//! The report of a verification.
 
 use super::MOST_PROBLEMS;
 use siltstone_base::{DatabaseId, ManifestId, ObjectName, WalId};
 use std::fmt;
 
-/// What a verification found.
+/// The report of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Identity of the database; none when the newest manifest could not be read.
+    /// Id of the database; none if the newest manifest could not be read.
     pub database: DatabaseId,
-    /// The manifest that was gone by: the newest.
+    /// The newest manifest, against which everything was checked.
     pub manifest_id: ManifestId,
-    /// Manifests that were read and checked.
+    /// Number of manifests that were read and checked.
     pub manifests: u64,
-    /// Present checkpoints, expired ones included: what they name is checked too.
+    /// Number of present checkpoints, including expired ones. Their objects are checked too.
     pub checkpoints: u64,
-    /// Boundary objects.
+    /// Number of boundary objects.
     pub boundaries: u64,
-    /// Tables.
+    /// Number of tables.
     pub tables: u64,
-    /// Data blocks in them.
+    /// Number of data blocks in tables.
     pub blocks: u64,
-    /// Entries in them, of all kinds.
+    /// Number of entries in tables, of all kinds.
     pub entries: u64,
-    /// Point tombstones among the entries.
+    /// Number of point tombstones among the entries.
     pub tombstones: u64,
-    /// WAL objects from the replay points on, fences included.
+    /// Number of WAL objects from the replay points on, including fences.
     pub wal_objects: u64,
-    /// Fences among them.
+    /// Number of fences.
     pub fences: u64,
-    /// Batches in the WAL objects.
+    /// Number of batches in the WAL objects.
     pub batches: u64,
-    /// Operations in the batches.
+    /// Number of operations in the batches.
     pub operations: u64,
-    /// The last WAL object that was met; none when there was none.
+    /// The last WAL object that was found; none if there was none.
     pub wal_last_id: WalId,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub bytes_read: u64,
-    /// Objects that nobody names: no problem, and the collector's to delete.
+    /// Unreferenced objects. They are not a problem; a collector deletes them.
     pub orphans: Vec<Orphan>,
-    /// What is wrong, at most 1,000 of them.
+    /// The problems, at most 1,000.
     pub problems: Vec<Problem>,
-    /// How many problems there are, those not listed included.
+    /// Number of problems, including those that are not listed.
     pub problem_count: u64,
 }
 
-/// Something wrong in an object.
+/// A problem with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The object.
     pub object: ObjectName,
-    /// From which byte of it on, where that is known.
+    /// Offset of the problem in the object, if it is known.
     pub offset: Option<u64>,
-    /// What.
+    /// Description of the problem.
     pub what: String,
 }
 
-/// An object that nobody names.
+/// An unreferenced object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     /// Its name.
@@ -76,7 +76,7 @@ impl fmt::Display for Problem {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there is no problem.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.problem_count == 0
@@ -94,14 +94,14 @@ impl Report {
         }
     }
 
-    /// Its problems are those of objects in an ancestor.
+    /// Marks its problems as those of objects in an ancestor.
     pub(super) fn lies_in(&mut self, location: &str) {
         for problem in &mut self.problems {
             problem.what = format!("{} (in the ancestor at {location})", problem.what);
         }
     }
 
-    /// Adds the counts and problems of a part.
+    /// Adds the counts and problems of `part`.
     pub(super) fn add(&mut self, part: Report) {
         self.tables += part.tables;
         self.blocks += part.blocks;

@@ -1,4 +1,4 @@
-//! A table: every byte of the object, once.
+//! Verifies a table: reads every byte of the object once.
 
 use super::{CHUNK_BYTES, Report, is_damage};
 use crate::io::progress::Progress;
@@ -16,12 +16,12 @@ use siltstone_sst::{Block, Table};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What came of one table.
+/// The result for one table.
 pub(super) struct Checked {
     pub(super) name: ObjectName,
-    /// The object is not there.
+    /// Whether the object does not exist.
     pub(super) gone: bool,
-    /// It is not damaged: a newer version wrote it.
+    /// Set if the table is not damaged, but has the format of a newer version.
     pub(super) newer: Option<Error>,
     pub(super) report: Report,
 }
@@ -41,13 +41,13 @@ struct Reading {
     checksum: u32,
     counts: Counts,
     report: Report,
-    /// Blocks of the last chunk that did not decode: they are read once more, since bytes may be
-    /// damaged on the way.
+    /// Blocks of the last chunk that could not be decoded. They are read once more, because bytes
+    /// may be damaged in transit.
     damaged: Vec<u32>,
     newer: Option<Error>,
 }
 
-/// What the properties claim, counted.
+/// Counts that are compared with the properties of the table.
 #[derive(Default, PartialEq, Eq)]
 struct Counts {
     entries: u64,
@@ -61,8 +61,8 @@ struct Counts {
     expiring: u64,
 }
 
-/// Reads and checks all of the table that `descriptor` names. `listed` is its length by the
-/// listing, where it was in there.
+/// Reads and checks the whole table of `descriptor`. `listed` is its length in the listing, if it
+/// was listed.
 pub(super) async fn check(
     objects: &Objects,
     progress: &Progress,
@@ -70,7 +70,7 @@ pub(super) async fn check(
     descriptor: SstDescriptor,
     listed: Option<u64>,
 ) -> Result<Checked> {
-    // All of the object is checked, whatever the manifest lets be seen of it.
+    // The whole object is checked, even if the manifest makes only a part visible.
     let descriptor = descriptor.whole();
     let name = descriptor.name();
     let mut report = Report { tables: 1, ..Report::default() };
@@ -136,7 +136,7 @@ fn damaged(name: ObjectName, mut report: Report, error: &Error) -> Checked {
     Checked { name, gone: false, newer: newer(error), report }
 }
 
-/// The error, if it says that a newer version wrote what could not be read.
+/// The error, if it reports the format of a newer version.
 fn newer(error: &Error) -> Option<Error> {
     (error.kind() == ErrorKind::Unsupported).then(|| error.clone())
 }
@@ -144,7 +144,7 @@ fn newer(error: &Error) -> Option<Error> {
 async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<Option<Bytes>> {
     if range.start >= range.end {
         return Err(
-            Error::corruption("a part of the table lies nowhere").with("range", span(&range))
+            Error::corruption("a part of the table has an empty range").with("range", span(&range))
         );
     }
     let get = || objects.env.store.get(name, Some(range.clone()));
@@ -153,8 +153,8 @@ async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<
 }
 
 impl Reading {
-    /// The blocks from number `from` on that one request reads, and the bytes that it asks for. The
-    /// first chunk has the envelope too.
+    /// The blocks from number `from` on that one request reads, and the range of their bytes. The
+    /// first chunk includes the envelope.
     fn chunk(&self, from: u32) -> Option<(Range<u32>, Range<u64>)> {
         let first = self.table.block_range(from)?;
         let start = if from == 0 { 0 } else { first.start };
@@ -180,7 +180,7 @@ impl Reading {
         for number in blocks {
             let Some(range) = self.table.block_range(number) else { continue };
             let (from, to) = (range.start - start, range.end - start);
-            // A store gives the bytes that were asked for, or an error.
+            // A store returns the requested bytes or an error.
             let part = bytes.slice(from as usize..(to as usize).min(bytes.len()));
             match self.table.decode_block(number, part) {
                 Ok(block) => self.count(number, &block),
@@ -189,9 +189,9 @@ impl Reading {
         }
     }
 
-    /// The envelope at the front, which a reader of the tail never looks at. A table that came
-    /// through a job's folder has that of whoever built it: the checksum of all of it tells that it
-    /// is the one that the manifest names.
+    /// Checks the envelope at the front, which readers of the tail never see. A table of a job's
+    /// folder has the envelope of the process that built it; the checksum of the whole object
+    /// proves that it is the one in the manifest.
     fn check_envelope(&mut self, bytes: &Bytes) {
         let head = bytes.get(..ENVELOPE_BYTES).unwrap_or_default();
         match Envelope::decode(head, ObjectKind::Table) {
@@ -210,7 +210,7 @@ impl Reading {
         self.table.descriptor().job.is_some()
     }
 
-    /// Reads damaged blocks once more, and reports those that are damaged at rest.
+    /// Reads damaged blocks once more, and reports those that are damaged in the store.
     async fn read_again(&mut self, objects: &Objects) -> Result<()> {
         for number in std::mem::take(&mut self.damaged) {
             let Some(range) = self.table.block_range(number) else { continue };
@@ -231,8 +231,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Counts the entries of a block and looks each key up in the filter. Their order within the
-    /// block and against its neighbours was checked when it was decoded.
+    /// Counts the entries of a block and looks each key up in the filter. Decoding has checked
+    /// their order within the block and against the neighbouring blocks.
     fn count(&mut self, number: u32, block: &Block) {
         self.report.blocks += 1;
         let mut denied = 0u64;
@@ -249,14 +249,14 @@ impl Reading {
         }
     }
 
-    /// Holds what was counted against what the table says of itself, and the checksum of all of it
-    /// against the manifest's.
+    /// Compares the counts with the properties of the table, and the checksum of the whole object
+    /// with that of the manifest.
     fn finish(&mut self, tail: &Bytes) {
         self.report.entries = self.counts.entries;
         self.report.tombstones = self.counts.tombstones;
         self.checksum = checksum::extend(self.checksum, tail);
         if self.report.problem_count > 0 {
-            // Counts of what could be read say nothing then.
+            // The counts of the readable blocks say nothing then.
             return;
         }
         let descriptor = self.table.descriptor();
@@ -269,7 +269,7 @@ impl Reading {
         }
         let properties = self.table.properties();
         let counts = &self.counts;
-        // Where the manifest overrules sequence numbers, blocks give out the manifest's.
+        // If the manifest overrides sequence numbers, decoded blocks have those of the manifest.
         let seqs = descriptor.seq_override.is_some()
             || counts.seqs == Some((properties.min_seq, properties.max_seq));
         let all_expire = counts.expiring == counts.entries;

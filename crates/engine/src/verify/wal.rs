@@ -1,10 +1,10 @@
-//! The WAL: from every state's replay point on, by the rules that a replay goes by; what
-//! checkpoints pin of it, and what consumers of the change feed hold.
+//! Verifies the WAL from every state's replay point on, by the rules of a replay, including the
+//! parts that checkpoints pin and consumers of the change feed hold.
 //!
-//! A writer may flush and a collector free what a walk is about to read. So an object that is
-//! missing is read once more, and is a problem only when the newest manifest, read after that,
-//! still needs it: replay points only grow, so it was needed when it was missed. Otherwise the walk
-//! moves on to where the log begins now, or ends where the checkpoint that it was for is gone.
+//! A writer may flush, and a collector may free, objects that a walk is about to read. A missing
+//! object is therefore read once more. It is a problem only if the newest manifest, read after
+//! that, still needs it: replay points only grow, so the object was needed when it was missed.
+//! Otherwise the walk continues where the log begins now, or ends if its checkpoint is gone.
 
 use super::ingests::Keeper;
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
@@ -19,17 +19,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What is remembered of an object: walks from several replay points meet the same ones.
+/// The state of an object, kept because walks from several replay points read the same objects.
 #[derive(Clone, Debug)]
 enum WalObjectState {
     Absent,
-    /// Reported already.
+    /// Its damage is reported already.
     Damaged,
     Records {
         epoch: Epoch,
         first: Seq,
         last: Seq,
-        /// What the object ends with, where that is an ingest.
+        /// The ingest with which the object ends, if there is one.
         ingest: Option<WalIngest>,
     },
     Fence {
@@ -38,19 +38,19 @@ enum WalObjectState {
     },
 }
 
-/// Whom a walk is for.
+/// The purpose of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WalkFor {
-    /// Whoever opens.
+    /// The next opening.
     Opening,
-    /// Whoever reads at this checkpoint.
+    /// Readers at this checkpoint.
     Checkpoint(CheckpointId),
     /// Consumers of the change feed.
     Feed,
 }
 
 impl WalkFor {
-    /// Who needs an ingest that the walk meets at `id`.
+    /// What needs an ingest that the walk finds at `id`.
     fn keeper(self, id: WalId, ingest: &WalIngest) -> Keeper {
         match self {
             WalkFor::Opening => Keeper::Log(ingest.last_seq()),
@@ -60,20 +60,20 @@ impl WalkFor {
     }
 }
 
-/// Where a walk is, and what has to follow.
+/// The position of a walk, and what has to follow.
 struct Walk {
-    /// Objects up to here must be there.
+    /// Objects up to this id must exist.
     needed: WalId,
-    /// The walk goes no further than this, where it does not end with the log.
+    /// Last id of the walk; `None` if it ends with the log.
     last: Option<WalId>,
     whom: WalkFor,
     epoch: Option<Epoch>,
-    /// The last sequence number so far; those of the next object follow on it.
+    /// The last sequence number so far. The next object must begin with the following one.
     seq: Option<Seq>,
     flushed: Seq,
-    /// Whether the first number must follow on those in tables.
+    /// Whether the first number must follow those in tables.
     seqs_known: bool,
-    /// What came right before is not known: nothing can be held against it.
+    /// Whether the preceding objects are unknown, so that nothing can be compared with them.
     blind: bool,
 }
 
@@ -86,7 +86,8 @@ impl Walk {
 type MetWal = BTreeMap<WalId, WalObjectState>;
 
 impl Verify<'_> {
-    /// Walks the WAL of the newest state to its end, and of pinned ones as far as they reach.
+    /// Walks the WAL of the newest state to its end, and that of pinned states as far as they
+    /// reach.
     pub(super) async fn wal(&mut self, newest: &Arc<Manifest>) -> Result<()> {
         let mut memory = MetWal::new();
         let mut walks = vec![(newest.replay_from, self.walk_of(newest, WalkFor::Opening, None))];
@@ -100,7 +101,7 @@ impl Verify<'_> {
         if let Some(from) = newest.holds.iter().map(|hold| hold.wal_from).min() {
             let last = Some(newest.replay_from.minus(1));
             let mut walk = self.walk_of(newest, WalkFor::Feed, last);
-            // Consumers read what is in tables too.
+            // Consumers also read rows that are in tables.
             walk.flushed = Seq(0);
             walk.seqs_known = false;
             walks.push((from, walk));
@@ -121,8 +122,8 @@ impl Verify<'_> {
         Walk { needed, last, whom, epoch, seq, flushed, seqs_known: true, blind: false }
     }
 
-    /// Whether an object that was listed behind `id`, where nothing was found, proves that
-    /// something was there (rule E3).
+    /// Whether an object that was listed after `id`, where none was found, proves that one existed
+    /// there (rule E3).
     async fn is_proven(&self, id: WalId) -> Result<bool> {
         let behind = (Bound::Excluded(ObjectName::Wal(id)), Bound::Unbounded);
         for name in self.listed.range(behind).rev().map(|(name, _)| *name) {
@@ -181,8 +182,8 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// What the walk needs was not there: stored since it was asked for, missing, or retired
-    /// meanwhile. Where the walk goes on, or `None` where nothing needs it any more.
+    /// Handles a missing object that the walk needs: it was stored since, is missing, or was freed
+    /// meanwhile. Returns where the walk continues, or `None` if nothing needs the object any more.
     async fn missed(
         &mut self,
         memory: &mut MetWal,
@@ -193,7 +194,7 @@ impl Verify<'_> {
         let met = self.meet(id, found)?;
         memory.insert(id, met.clone());
         if !matches!(met, WalObjectState::Absent) {
-            // Met anew.
+            // It exists now.
             return Ok(Some(id));
         }
         let Some(now) = self.newest_now().await? else {
@@ -201,14 +202,14 @@ impl Verify<'_> {
         };
         match walk.whom {
             WalkFor::Opening if id < now.replay_from => {
-                // What was listed and is passed over was no orphan.
+                // Listed objects that are skipped here are not orphans.
                 let retired = ObjectName::Wal(id)..ObjectName::Wal(now.replay_from);
                 self.named.extend(self.listed.range(retired).map(|(name, _)| *name));
                 *walk = self.walk_of(&now, WalkFor::Opening, None);
                 Ok(Some(now.replay_from))
             }
             WalkFor::Checkpoint(checkpoint) if now.checkpoint(checkpoint).is_none() => Ok(None),
-            // Whoever held it has read on.
+            // The consumer that held it has read further.
             WalkFor::Feed if !Keeper::Feed(id).is_in(&now) => Ok(Some(id.next())),
             _ => Ok(self.step(id, &WalObjectState::Absent, walk)),
         }
@@ -220,7 +221,7 @@ impl Verify<'_> {
         stream::iter(reads).buffered(PARALLEL_OBJECTS).collect().await
     }
 
-    /// Checks an object by itself.
+    /// Checks a single object.
     fn meet(&mut self, id: WalId, found: Result<Option<WalObject>>) -> Result<WalObjectState> {
         let name = ObjectName::Wal(id);
         let object = match found {
@@ -255,7 +256,7 @@ impl Verify<'_> {
                     self.report.operations += u64::from(ops);
                 }
                 Ok(WalRecord::Ingest(ingest)) => ends_with = Some(ingest),
-                Ok(_) => self.report.problem(name, None, "holds a record of a newer version"),
+                Ok(_) => self.report.problem(name, None, "contains a record of a newer version"),
                 Err(error) => {
                     self.report.problem(name, None, error);
                     return Ok(WalObjectState::Damaged);
@@ -266,14 +267,15 @@ impl Verify<'_> {
         Ok(WalObjectState::Records { epoch: object.epoch, first, last, ingest: ends_with })
     }
 
-    /// Checks an object against those before it. Where the walk goes on, or `None` at its end.
+    /// Checks an object against those before it. Returns where the walk continues, or `None` at its
+    /// end.
     fn step(&mut self, id: WalId, met: &WalObjectState, walk: &mut Walk) -> Option<WalId> {
         let name = ObjectName::Wal(id);
         match *met {
             WalObjectState::Absent if id <= walk.needed => {
                 // After damage this may be the gap of a fence.
                 if !walk.blind {
-                    self.report.problem(name, None, "is missing, and others after it are known of");
+                    self.report.problem(name, None, "is missing, and later objects are known");
                 }
                 walk.go_blind();
                 Some(id.next())
@@ -285,7 +287,7 @@ impl Verify<'_> {
             }
             WalObjectState::Fence { epoch, next_id } => {
                 if walk.epoch.is_some_and(|before| epoch <= before) {
-                    self.report.problem(name, None, "a fence of an epoch that was over");
+                    self.report.problem(name, None, "a fence of an epoch that has ended");
                 }
                 walk.epoch = Some(epoch);
                 Some(next_id.max(id.next()))
@@ -302,8 +304,8 @@ impl Verify<'_> {
         }
     }
 
-    /// Sequence numbers go on without a gap: from one object to the next, and from the tables to
-    /// the first one.
+    /// Checks that sequence numbers continue without a gap: from one object to the next, and from
+    /// the tables to the first object.
     fn follows(&mut self, name: ObjectName, (first, last): (Seq, Seq), walk: &mut Walk) {
         if first.is_none() {
             return;
@@ -320,7 +322,7 @@ impl Verify<'_> {
         (walk.seq, walk.blind) = (Some(last), false);
     }
 
-    /// Fences that must never be collected are there, and are what the manifest says.
+    /// Checks that fences that must never be collected exist and agree with the manifest.
     async fn kept_fences(&mut self, memory: &mut MetWal, newest: &Manifest) -> Result<()> {
         for fence in &newest.kept_fences {
             let KeptFence { id, epoch, next_id } = *fence;
@@ -355,7 +357,7 @@ impl Verify<'_> {
         Ok(now.is_none_or(|now| now.kept_fences.contains(fence)))
     }
 
-    /// An epoch in the WAL that no manifest knows is damage, unless a writer came just now.
+    /// An epoch in the WAL that no manifest knows is damage, unless a writer has just claimed it.
     async fn newer_writer(&mut self, newest: &Manifest, met: Epoch) -> Result<()> {
         if met <= newest.writer_epoch {
             return Ok(());

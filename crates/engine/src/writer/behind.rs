@@ -1,5 +1,5 @@
-//! Ingest jobs that come behind all that is there (RFC 0043): installed by one commit, without a
-//! number of the history, so no log has them; visible by then.
+//! Ingest jobs that come behind all existing rows (RFC 0043). One commit installs such a job. It
+//! has no number in the history, so no log names it, and it is visible once installed.
 
 use super::checkpoint::TreePins;
 use super::state::Writer;
@@ -18,19 +18,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Jobs whose keys are remembered for transactions that began before them: one that is older than
-/// all of these is run again.
+/// Number of jobs whose keys are kept for transactions that began before them. A transaction that
+/// is older than all of them fails with Conflict.
 const MOST_REMEMBERED: usize = 64;
-/// Pause before an install is settled again that met what may pass.
+/// Pause before the next attempt to settle an install, after an error that may pass.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The keys of what came behind, for transactions that read before it did (rule O4).
+/// Keys of the jobs that came behind, to validate transactions that read before them (rule O4).
 #[derive(Debug, Default)]
 pub(crate) struct BehindKeys(Mutex<VecDeque<JobKeys>>);
 
 #[derive(Debug)]
 struct JobKeys {
-    /// Numbers that were taken before and after it.
+    /// Counts of behind-numbers before and after the job.
     from: u64,
     to: u64,
     /// First and last key of each table.
@@ -51,11 +51,11 @@ impl BehindKeys {
         }
     }
 
-    /// Whether nothing that came behind since `read` tables touches `footprint`, where `now` are
-    /// the tables.
+    /// Checks that no job that came behind since `read` touches `footprint`. `read` and `now` are
+    /// the behind-counts of the tables that the transaction read and of the current tables.
     ///
     /// # Errors
-    /// Conflict, naming the key.
+    /// Conflict, with the key.
     fn check(&self, read: Option<u64>, now: Option<u64>, footprint: &Footprint) -> Result<()> {
         let Some(read) = read.filter(|_| read != now) else { return Ok(()) };
         let jobs = self.0.lock();
@@ -80,7 +80,7 @@ impl BehindKeys {
 }
 
 impl Writer {
-    /// Makes a job part of the database, behind all that is there, or refuses it.
+    /// Installs a job behind all existing rows, or refuses it.
     ///
     /// # Errors
     /// As [`Writer::commit_pinned`].
@@ -99,8 +99,8 @@ impl Writer {
             let edit = IngestEdit::Refuse { epoch: self.epoch, job: closed.job, reason };
             return self.manifests.commit(Edit::Ingest(edit)).await.map(drop);
         }
-        // Before anybody can read it. Where the commit fails it stays, and costs a transaction a
-        // second run.
+        // Remember the keys before any reader sees the rows. If the commit fails, the entry stays;
+        // it costs some transaction a second run.
         self.came_behind.remember(newest.behind.unwrap_or_default(), closed);
         let levels = self.settle_pinned(&mut held, edit).await?;
         self.install_levels(&levels);
@@ -109,8 +109,8 @@ impl Writer {
         Ok(())
     }
 
-    /// As [`Writer::commit_pinned`], until it is settled: the same edit again, by which a commit
-    /// that landed unheard is known.
+    /// As [`Writer::commit_pinned`], repeated until the outcome is known. Each attempt commits the
+    /// same edit, which recognizes an earlier attempt that landed.
     async fn settle_pinned(&self, held: &mut TreePins, edit: FlushL0) -> Result<Arc<Levels>> {
         loop {
             let error = match self.commit_pinned(held, edit.clone()).await {
@@ -118,7 +118,7 @@ impl Writer {
                 Err(error) => error,
             };
             if !error.kind().may_pass() || !self.is_open() {
-                // Whatever became of its checkpoint, no other commit adds that one again.
+                // The fate of its checkpoint is unknown, so no other commit may use the same id.
                 held.draw_anew(&self.env);
                 return Err(error);
             }
@@ -126,16 +126,16 @@ impl Writer {
         }
     }
 
-    /// Whether nothing that came behind since the tables `read` were read touches `footprint`;
-    /// under the commit lock.
+    /// Checks that no job that came behind since the tables `read` were read touches `footprint`.
+    /// Called under the commit lock.
     ///
     /// # Errors
-    /// Conflict, naming the key.
+    /// Conflict, with the key.
     pub(super) fn check_behind(&self, read: &Levels, footprint: &Footprint) -> Result<()> {
         self.came_behind.check(read.behind, self.tree().below().behind, footprint)
     }
 
-    /// Makes sure that the tree shows a job that was adopted under `seq`, where it came behind.
+    /// Makes the tree show a job that was adopted at `seq`, if the job came behind.
     ///
     /// # Errors
     /// As [`Writer::commit_pins`].
@@ -145,13 +145,13 @@ impl Writer {
         if behind.is_none_or(shows) {
             return Ok(());
         }
-        // Its install is being settled, or was and could not be taken up.
+        // Its install is being settled, or was settled without being taken up here.
         let writer = Arc::clone(self);
         self.apart(async move { writer.commit_pins().await }).await
     }
 
-    /// What stands at or above every key, now or ever: where jobs may come behind, that is the
-    /// greatest that there can be.
+    /// A key at or above every present and future key, and whether the bound includes it. If jobs
+    /// may come behind, it is the greatest possible key.
     pub(super) fn greatest_key(&self) -> Option<(Vec<u8>, bool)> {
         let tree = self.tree();
         match tree.below().behind {
@@ -161,7 +161,7 @@ impl Writer {
     }
 }
 
-/// Of a database that jobs may not come behind.
+/// The error for a database that does not allow ingest behind.
 pub(crate) fn not_made_for_it() -> Error {
     Error::unsupported(
         "the database was made without allow_ingest_behind, and stays so: tombstones may be gone \
@@ -169,7 +169,7 @@ pub(crate) fn not_made_for_it() -> Error {
     )
 }
 
-/// Why a job cannot be placed.
+/// The reason why a job cannot be placed, if there is one.
 fn refused(edit: &FlushL0, newest: &Manifest) -> Option<String> {
     match Edit::FlushL0(edit.clone()).apply(newest) {
         Err(Refusal::Invalid(why)) => Some(why.to_owned()),

@@ -20,17 +20,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The versions that the writer's process reads. Locked for the length of a commit that changes
-/// them, so that what is planned is still so when it is settled.
+/// them, so that the plan is still valid when the commit is settled.
 pub(crate) struct TreePins {
     pins: Pins,
-    /// The tables of each version, as readers hold them: a version is read while somebody does.
+    /// The tables of each version. A version is read while a reader holds its tables.
     trees: BTreeMap<ManifestId, Weak<Levels>>,
-    /// The id of the next checkpoint; the same until the commit that adds it is settled.
+    /// The id of the next checkpoint. It stays the same until the commit that adds it is settled.
     next: CheckpointId,
 }
 
 impl TreePins {
-    /// `checkpoint` names `version`, whose tables are `levels`.
+    /// Begins with the checkpoint `checkpoint` of `version`, whose tables are `levels`.
     pub(crate) fn new(
         (checkpoint, next): (CheckpointId, CheckpointId),
         version: Arc<Manifest>,
@@ -40,18 +40,18 @@ impl TreePins {
         TreePins { pins: Pins::new(checkpoint, version), trees, next }
     }
 
-    /// The next checkpoint has another id.
+    /// Draws another id for the next checkpoint.
     pub(super) fn draw_anew(&mut self, env: &Env) {
         self.next = CheckpointId(env.random_u128());
     }
 
-    /// Versions whose last reader is gone are forgotten.
+    /// Forgets versions that no reader holds any more.
     fn forget_unread(&mut self) {
         self.trees.retain(|_, levels| levels.strong_count() > 0);
         self.pins.forget_unread(|version| self.trees.contains_key(&version));
     }
 
-    /// Whether a commit has something to do that no flush came by for.
+    /// Whether there is something to commit that no flush has committed.
     fn is_due(&mut self, newest: &Manifest) -> bool {
         self.forget_unread();
         self.pins.has_unread() || self.pins.is_behind(newest)
@@ -59,8 +59,9 @@ impl TreePins {
 }
 
 impl Writer {
-    /// Commits `edit` with a new checkpoint for what it makes, which replaces older ones. Answers
-    /// the tables of the version that the new checkpoint names, to be installed.
+    /// Commits `edit` together with a new checkpoint for its result, which replaces older
+    /// checkpoints. Returns the tables of the version that the new checkpoint names; the caller
+    /// installs them.
     ///
     /// # Errors
     /// As [`crate::manifests::client::ManifestClient::commit`]; Unsupported for tables that this
@@ -73,8 +74,8 @@ impl Writer {
         self.whole(self.swap_pin(held, edit)).await
     }
 
-    /// `work` on the checkpoints. Where it panics the handle ends while they are still locked:
-    /// nobody goes on from what it left half done.
+    /// Runs `work` on the checkpoints. If it panics, the handle ends while they are still locked,
+    /// so that no other task continues from a half-made change.
     async fn whole<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let worked = caught("pins", work).await.inspect_err(|died| self.die(died));
         worked.map_err(|died| ends_the_handle(&died)).flatten()
@@ -98,11 +99,12 @@ impl Writer {
         Ok(levels)
     }
 
-    /// One commit for what no flush did. By a task: one that is not settled leaves the id of its
-    /// checkpoint to the next.
+    /// Commits what no flush has committed. Runs in a task. A commit with an unknown outcome leaves
+    /// the id of its checkpoint to the next one.
     pub(crate) async fn commit_pins(&self) -> Result<()> {
         let mut held = self.pins.lock().await;
-        // Under the lock under which a close is recorded: what is pinned after it stays pinned.
+        // A close is recorded under this lock, and a version that is pinned after it would stay
+        // pinned.
         if !self.is_open() {
             return self.dead().map_or(Ok(()), Err);
         }
@@ -130,7 +132,7 @@ impl Writer {
         self.dead().is_none() && self.life.phase() == Phase::Open
     }
 
-    /// Waits, for at most `pause`; `false` once the handle begins to close or has ended.
+    /// Waits for at most `pause`. Returns `false` once the handle begins to close or has ended.
     async fn stays_open(&self, pause: Duration) -> bool {
         let until = self.env.clock.monotonic() + pause;
         while self.is_open() {
@@ -147,7 +149,7 @@ impl Writer {
     }
 }
 
-/// Runs until the handle begins to close, which removes what is left, or has ended.
+/// Runs until the handle begins to close, which removes the remaining checkpoints, or has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
     while writer.is_open() {
         let due = {
@@ -158,7 +160,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             writer.nudges.pins.notified().await;
             continue;
         }
-        // A flush may come by and do it for nothing.
+        // A flush in the meantime does it in its own commit.
         if !writer.stays_open(writer.options.poll_interval()).await {
             return;
         }

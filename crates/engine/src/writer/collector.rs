@@ -1,6 +1,6 @@
-//! Rounds of the writer's process, in the background. A look every `gc.interval` goes by what the
-//! process knows, and asks the store nothing: an idle database is left alone. Between looks a round
-//! comes when there is more garbage than may stay, and when the store has no room left.
+//! The embedded collector: rounds of garbage collection in the writer's process. Every
+//! `gc.interval` it checks what the process knows, without requests, so an idle database causes
+//! none. A round also runs when there is more garbage than allowed, and when the store is full.
 
 use super::life::Phase;
 use super::state::Writer;
@@ -16,24 +16,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where lines about collection go.
+/// Log target of lines about collection.
 const TARGET: &str = "siltstone.gc";
 
-/// The collector of the writer's process, as its handle knows it.
+/// The embedded collector, as the handle sees it.
 pub(crate) struct Embedded {
-    /// Whoever collects holds it; what a round has learned is for the next.
+    /// Locked for the length of a round. A round keeps what it has learned for the next one.
     working: tokio::sync::Mutex<Option<Collector>>,
     garbage: Arc<Garbage>,
-    /// Rounds that ended, objects that they deleted and their bytes, deletes that failed.
+    /// Numbers of completed rounds, deleted objects, their bytes, and failed deletes.
     pub(crate) rounds: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) deleted_bytes: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Bytes that only consumers of the change feed kept, as the last round found.
+    /// Bytes that are kept only for consumers of the change feed, as of the last round.
     pub(crate) held_by_feed: AtomicU64,
-    /// Why the last round failed, or a delete of it; `None` when it went well.
+    /// Why the last round, or one of its deletes, failed; `None` if it succeeded.
     error: Mutex<Option<Error>>,
-    /// Whether the store refused deletes, and has taken none since.
+    /// Whether the store refused deletes and has accepted none since.
     deletes_fail: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Embedded {
         }
     }
 
-    /// Counts a round, and says what it deleted.
+    /// Counts a round and logs what it deleted.
     fn note(&self, report: &GcReport) {
         let total = report.total();
         self.rounds.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,8 @@ impl Embedded {
         self.note_deletes(report.trouble.as_ref(), total);
     }
 
-    /// Keeps why deletes fail until one succeeds: a round without deletes proves nothing.
+    /// Keeps the reason of failed deletes until a delete succeeds: a round without deletes proves
+    /// nothing.
     fn note_deletes(&self, trouble: Option<&Error>, total: Collected) {
         let failed_before = self.deletes_fail.load(Ordering::Relaxed);
         let fails = trouble.is_some() || (failed_before && total.deleted == 0);
@@ -93,7 +94,7 @@ impl Embedded {
         }
     }
 
-    /// A round failed, or the task died.
+    /// Records that a round failed or the task died.
     pub(crate) fn fails(&self, error: &Error) {
         if error.kind() == ErrorKind::Closed {
             return;
@@ -104,40 +105,41 @@ impl Embedded {
         }
     }
 
-    /// Why the last round failed, or a delete of it.
+    /// Why the last round, or one of its deletes, failed.
     pub(crate) fn error(&self) -> Option<Error> {
         self.error.lock().clone()
     }
 
-    /// Waits until nothing is at work. Who waits has closed the handle before.
+    /// Waits until no round runs. The caller must have closed the handle, so that no round begins.
     pub(crate) async fn at_rest(&self) {
         drop(self.working.lock().await);
     }
 }
 
-/// Why the collector is at work.
+/// Why a round is considered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     /// The interval has passed.
     Look,
-    /// There is more garbage than may stay.
+    /// There is more garbage than allowed.
     TooMuch,
-    /// The store has no room for something.
+    /// The store is full.
     Full,
 }
 
 /// When the next round may begin.
 struct RoundPacing {
-    /// Until the next look.
+    /// Pause until the next look.
     pause: Duration,
-    /// By the monotonic clock: before it, that the store is full is no reason.
+    /// A full store causes no round before this time of the monotonic clock.
     full_from: Duration,
     full_pause: Duration,
-    /// Likewise: before it, that there is too much garbage is no reason.
+    /// Too much garbage causes no round before this time of the monotonic clock.
     too_much_from: Duration,
 }
 
-/// Runs until the handle has nothing more to write: what closing writes may need room too.
+/// Runs until the handle has nothing more to write, because the writes of a close may need room
+/// too.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let interval = writer.options.gc.interval;
     let mut turn = RoundPacing {
@@ -154,18 +156,18 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             let round = pin!(caught("collector", round_if_worth(&writer, collector, call)));
             match select(round, pin!(stops(&writer, call))).await {
                 Either::Left((done, _)) => done,
-                // A round may stop anywhere.
+                // A round may be cancelled at any point.
                 Either::Right(_) => continue,
             }
         };
         let done = done.unwrap_or_else(|panicked| {
-            // What it knew may be half changed: the next round goes by nothing.
+            // The panic may have left its state inconsistent, so the next round begins without it.
             *working = Some(new_collector(&writer));
             Err(panicked)
         });
         drop(working);
         if call == Call::Full {
-            // Where nothing was to free, every write that fails asks again.
+            // If nothing can be freed, each failed write asks for another round.
             let freed = done.as_ref().is_ok_and(|deleted| *deleted > 0);
             let longer = (turn.full_pause * 2).min(LONGEST_FULL_PAUSE);
             turn.full_pause = if freed { FIRST_FULL_PAUSE } else { longer };
@@ -173,12 +175,12 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         }
         let nothing = done.as_ref().is_ok_and(|deleted| *deleted == 0);
         if call == Call::TooMuch && nothing && leases_have_run_out(&writer) {
-            // By the store's clock they have not.
+            // By the store's clock the leases have not expired.
             turn.too_much_from = writer.env.clock.monotonic() + PAUSE_WHILE_KEPT;
         }
         turn.pause = match done {
             Ok(_) => interval,
-            // The next one begins from the start.
+            // The next round begins from the start.
             Err(error) => {
                 writer.collector.fails(&error);
                 (turn.pause * 2).min(interval.saturating_mul(LONGEST))
@@ -187,14 +189,14 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     }
 }
 
-/// Whether this process's clock says so of a since-lease that is present.
+/// Whether a present since-lease has expired by the clock of this process.
 fn leases_have_run_out(writer: &Writer) -> bool {
     let now = writer.env.clock.now();
     let newest = writer.manifests.newest_known();
     newest.since_leases.iter().any(|lease| lease.expired_at(now))
 }
 
-/// A collector that knows what its process knows.
+/// A collector that begins with the newest manifest that the process knows.
 fn at_open(writer: &Writer) -> Collector {
     new_collector(writer).beginning_with(writer.manifests.newest_known())
 }
@@ -205,15 +207,15 @@ fn new_collector(writer: &Writer) -> Collector {
     Collector::new(objects, gc.min_age, gc.db_delete_grace)
 }
 
-/// The longest pause after rounds that failed, in intervals.
+/// The longest pause after failed rounds, in intervals.
 const LONGEST: u32 = 8;
-/// Pauses between two rounds because the store is full: they double while nothing is freed.
+/// Pauses between two rounds for a full store. They double while nothing is freed.
 const FIRST_FULL_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(2);
-/// The pause after a round that could delete nothing, since the store's clock is behind.
+/// The pause after a round that could delete nothing because the store's clock is behind.
 const PAUSE_WHILE_KEPT: Duration = Duration::from_secs(5);
 
-/// A round, if one is worth its requests. Answers how many objects it deleted.
+/// Runs a round if it is worth its requests. Returns the number of deleted objects.
 async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) -> Result<u64> {
     let garbage = &writer.collector.garbage;
     let worth = match call {
@@ -228,7 +230,7 @@ async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) 
     }
 }
 
-/// One round; one that `leaves` nothing is for a store that is full.
+/// Runs one round. Without an allowance it frees as much as possible, for a full store.
 async fn round(
     writer: &Writer,
     collector: &mut Collector,
@@ -242,7 +244,7 @@ async fn round(
         None => collector.relieve(newest).await?,
     };
     writer.collector.note(&report);
-    // What a look of this process would have found: who has gone, say.
+    // The manifests that the round found, as if this process had polled for them.
     collector.newest_found().into_iter().for_each(|found| writer.manifests.learn(found));
     if !report.overtaken {
         garbage.round_ended(began, collector.young());
@@ -250,8 +252,8 @@ async fn round(
     Ok(report.total().deleted)
 }
 
-/// When work ends, by `compact()` or a close: one round if it is worth its requests, over by
-/// `until` on the monotonic clock. A failure leaves the rest to the next collector.
+/// At the end of work, by `compact()` or a close: runs one round if it is worth its requests, until
+/// `until` on the monotonic clock. After a failure the next collector continues.
 pub(crate) async fn tidy(writer: &Writer, until: Duration) {
     let garbage = &writer.collector.garbage;
     if !writer.options.embedded_gc || !garbage.is_worth_at_rest() {
@@ -264,12 +266,12 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
         round(writer, collector, Some(garbage.leaves_at_rest())).await
     };
     if let Err(error) = writer.env.deadline(left, "collect", work).await {
-        log::info!(target: TARGET, "what is left is for the next collector: {error}");
+        log::info!(target: TARGET, "a round failed; the next collector continues: {error}");
     }
 }
 
-/// Waits for the next reason to collect; `None` once nothing is written any more. Of a handle that
-/// closes only a full store is one.
+/// Waits for the next reason to collect; `None` once nothing more is written. While the handle
+/// closes, only a full store is a reason.
 async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
     let clock = &writer.env.clock;
     let look = clock.sleep(around(&writer.env, turn.pause));
@@ -296,8 +298,8 @@ async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
     }
 }
 
-/// Completes when a round for this reason is not wanted any more: as the handle begins to close,
-/// and where the store is full not before everything is written, or the handle has ended.
+/// Completes when a round for `call` is no longer wanted: when the handle begins to close or, for a
+/// full store, when everything is written or the handle has ended.
 async fn stops(writer: &Writer, call: Call) {
     loop {
         let mut changed = pin!(writer.life.changed.notified());

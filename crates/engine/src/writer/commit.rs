@@ -1,5 +1,6 @@
-//! The commit: sequence numbers, WAL buffer and memtable under one short lock, in the caller's
-//! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
+//! Commits: sequence numbers, WAL buffer and memtable are updated under one short lock in the
+//! caller's thread, without a channel or a task switch. The WAL task is notified once per WAL
+//! object, not once per put.
 
 use super::accept::Accept;
 use super::durability::Durability;
@@ -21,24 +22,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Where lines about a writer's life go.
+/// Log target of lines about a writer's life.
 const TARGET: &str = "siltstone.writer";
 
-/// What the commit lock guards: the end of the history.
+/// The state that the commit lock guards: the end of the history.
 pub(crate) struct Tail {
-    /// The next write's first sequence number.
+    /// First sequence number of the next write.
     pub(crate) next_seq: Seq,
-    /// Batches that no WAL object holds yet.
+    /// Batches that are in no WAL object yet.
     pub(crate) wal: WalBuffer,
-    /// The memtable that takes writes; also in the tree.
+    /// The memtable that takes writes. The tree holds it too.
     pub(crate) active: Arc<Memtable>,
-    /// Bytes of frozen memtables not yet in tables.
+    /// Bytes of frozen memtables that are not in tables yet.
     pub(crate) frozen_bytes: usize,
     /// What was committed while transactions are open.
     pub(crate) window: CommitWindow,
-    /// When what was accepted under pressure is paid for.
+    /// The time at which writes accepted under pressure are paid for.
     pub(crate) paid_by: Duration,
-    /// Set once the handle takes no more writes: why.
+    /// Why the handle takes no more writes, once that is so.
     pub(crate) ended: Option<Error>,
 }
 
@@ -58,14 +59,15 @@ impl Tail {
     }
 }
 
-/// A write that was accepted. Dropping it cancels nothing.
+/// An accepted write. Dropping it cancels nothing.
 #[derive(Clone)]
 pub struct Commit {
     seq: Seq,
     awaiting: Arc<CommitWaiter>,
 }
 
-/// What waiting for any commit of one writer takes; shared, so that a commit costs one count.
+/// What a wait for any commit of a writer needs. Shared, so that a commit costs one reference
+/// count.
 pub(crate) struct CommitWaiter {
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,
@@ -75,27 +77,29 @@ pub(crate) struct CommitWaiter {
 }
 
 impl Commit {
-    /// Sequence number of the write's last operation: its place in the database's one history.
+    /// Sequence number of the last operation of the write: its position in the history of the
+    /// database.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.seq
     }
 
-    /// Whether the write is durable by now.
+    /// Whether the write is durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.awaiting.durability.durable() >= self.seq
     }
 
-    /// Completes once the write is durable, and has its WAL object sent at once if it was not.
-    /// `None` waits as long as the handle's deadline. Cancelling the wait never cancels the write.
+    /// Completes once the write is durable; has its WAL object sent immediately if it is not.
+    /// `None` waits for up to the deadline of the handle. Cancelling the wait does not cancel the
+    /// write.
     ///
     /// # Errors
-    /// Timeout: the write goes on and may still become durable; what the store refused last is its
-    /// cause. Fenced, Closed, and Internal when a task of the handle died: it will not be
+    /// Timeout: the write continues and may still become durable; the last refusal of the store is
+    /// the cause. Fenced, Closed, and Internal if a task of the handle died: the write will not be
     /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
-    /// credentials; the write stays queued and is tried again. Invalid, NotFound, Unsupported,
-    /// Corruption, Internal: the store refuses it for good, and the handle has ended.
+    /// credentials; the write stays queued and is retried. Invalid, NotFound, Unsupported,
+    /// Corruption, Internal: the store refuses the write for good, and the handle has ended.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
         if self.awaiting.durability.want(self.seq) {
@@ -121,8 +125,8 @@ impl fmt::Debug for Commit {
 }
 
 impl Writer {
-    /// Accepts one atomic batch (`bytes` as `Batch::as_bytes` has them), or answers with pressure.
-    /// The memtable keeps the buffer.
+    /// Accepts one atomic batch (`bytes` are those of `Batch::as_bytes`), or returns a stall. The
+    /// memtable keeps the buffer.
     ///
     /// # Errors
     /// Invalid over `max_batch_bytes`; Fenced, Closed once the handle has ended.
@@ -130,8 +134,8 @@ impl Writer {
         self.accept_if(bytes, ops, |_| Ok(()))
     }
 
-    /// As [`Writer::accept`], where `holds` says so of what was committed before. It is asked under
-    /// the lock under which the batch takes its numbers (RFC 0025, O3).
+    /// As [`Writer::accept`], but only if `holds` agrees. It is called under the lock under which
+    /// the batch gets its numbers, and sees everything committed before (RFC 0025, O3).
     ///
     /// # Errors
     /// As [`Writer::accept`], and those of `holds`.
@@ -145,8 +149,8 @@ impl Writer {
         self.accept_under(self.tail.lock(), bytes, ops, holds)
     }
 
-    /// As [`Writer::accept`], of a batch with range deletes that go on to the last key. Under the
-    /// commit lock the greatest key is known of all that they can delete: they end behind it.
+    /// As [`Writer::accept`], for a batch with range deletes up to the last key. Under the commit
+    /// lock the greatest key that they can delete is known; the ranges are ended right after it.
     ///
     /// # Errors
     /// As [`Writer::accept`].
@@ -164,8 +168,8 @@ impl Writer {
             return Ok(());
         }
         Err(Error::invalid(
-            "the batch is over max_batch_bytes: split it, raise the option, or bring the rows by \
-             load(), which takes any amount and is one commit too",
+            "the batch exceeds max_batch_bytes: split it, raise the option, or write the rows with \
+             load(), which takes any number of rows and is also one commit",
         )
         .with("bytes", bytes.len())
         .with("max_batch_bytes", self.options.max_batch_bytes))
@@ -191,7 +195,7 @@ impl Writer {
         }
         let (last, news) = match caught_now("commit", || self.append(&mut tail, &bytes, ops)) {
             Ok(appended) => appended?,
-            // Before the lock is free: nobody may go on from half a batch.
+            // Set it before the lock is released, so that no write continues after half a batch.
             Err(panicked) => {
                 tail.ended.get_or_insert_with(|| ends_the_handle(&panicked));
                 drop(tail);
@@ -209,8 +213,8 @@ impl Writer {
         Ok(Accept::Accepted(self.commit_at(last)))
     }
 
-    /// The batch takes its sequence numbers, and its place in the memtable and in the WAL's buffer;
-    /// answers its last number, and whether that is news to the WAL task.
+    /// Gives the batch its sequence numbers and its place in the memtable and in the WAL buffer.
+    /// Returns its last number, and whether the WAL task must be notified.
     fn append(&self, tail: &mut Tail, bytes: &Arc<[u8]>, ops: u32) -> Result<(Seq, bool)> {
         let first = tail.next_seq;
         let last = first.plus(u64::from(ops) - 1);
@@ -229,7 +233,7 @@ impl Writer {
         Ok((last, news))
     }
 
-    /// Whether the write may pass now.
+    /// Whether back-pressure lets the write pass now.
     fn admit(&self, tail: &mut Tail, bytes: usize) -> Result<(), Hold> {
         let unflushed = tail.unflushed_bytes();
         if self.pressure.is_calm(unflushed) {
@@ -243,8 +247,8 @@ impl Writer {
         Commit { seq, awaiting: Arc::clone(&self.awaiting) }
     }
 
-    /// Ends the handle: nothing is accepted or acknowledged from here on, and whoever waits wakes.
-    /// The first reason stands.
+    /// Ends the handle: no write is accepted or acknowledged any more, and all waiting callers wake
+    /// up. The first reason is kept.
     pub(crate) fn end(&self, why: &Error) {
         let mut tail = self.tail.lock();
         let first = tail.ended.is_none();
@@ -266,7 +270,7 @@ impl Writer {
         self.life.changed.notify_waiters();
     }
 
-    /// Why the handle has ended, other than by a close that is still at work.
+    /// Why the handle has ended; `None` while a close is still in progress.
     pub(crate) fn dead(&self) -> Option<Error> {
         self.durability.failure()
     }

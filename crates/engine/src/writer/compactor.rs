@@ -1,4 +1,4 @@
-//! The compactor of the writer's process: what it finds there, and its task.
+//! The embedded compactor: the state that it uses in the writer's process, and its task.
 
 use super::state::Writer;
 use crate::compact::event::CompactorEvent;
@@ -32,9 +32,9 @@ impl Host for Writer {
         Err(self.dead().unwrap_or_else(closed))
     }
 
-    /// The snapshots of this process are all that may read the new tables below their newest entry:
-    /// they were flushed, so whoever begins to read later, here or in another process, reads at or
-    /// above everything in them; and whoever began earlier elsewhere reads the old tables.
+    /// Only snapshots of this process can read the new tables below their newest entry. The entries
+    /// of these tables are flushed, so a reader that begins later, here or in another process,
+    /// reads at or above all of them. A reader elsewhere that began earlier reads the old tables.
     fn retention(&self, _: &Manifest) -> (Seq, Option<Vec<Seq>>) {
         let held = match cfg!(mutation = "snapshots_ignored") {
             true => Vec::new(),
@@ -61,7 +61,7 @@ impl Host for Writer {
         self.nudges.compact.notify_one();
     }
 
-    /// A flush, the end of a job, and the end of the handle wake it.
+    /// Woken by a flush, by the end of a job, and by the end of the handle.
     fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let nudged = self.nudges.compact.notified();
@@ -71,7 +71,7 @@ impl Host for Writer {
         })
     }
 
-    /// At once, rather than with the next flush.
+    /// Immediately, instead of with the next flush.
     fn take_up(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.commit_pins())
     }
@@ -79,10 +79,10 @@ impl Host for Writer {
     fn tell(&self, _: CompactorEvent) {}
 }
 
-/// The task of the writer's process.
+/// The compactor task of the writer's process.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let host: Arc<dyn Host> = writer;
-    // Fenced: what stopped it stands in the compactor, and whoever compacts by hand is told.
+    // If it was fenced, the compactor keeps the reason, and a manual compaction reports it.
     while let Err(panicked) = caught("compactor", schedule::run(&host)).await {
         host.compactor().died(&panicked);
         schedule::rest(&host, schedule::LONGEST_PAUSE).await;

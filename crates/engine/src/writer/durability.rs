@@ -1,8 +1,9 @@
-//! How far the history is durable, and who waits for it.
+//! Which writes are durable, and which callers wait for that.
 //!
-//! Acknowledgements come in WAL id order, so "durable" is one number: a watermark. A waiter leaves
-//! its waker under the sequence number it waits for; advancing the watermark wakes exactly those
-//! at or below it. No channel and no allocation happens for a write that nobody waits for.
+//! Acknowledgements come in the order of WAL ids, so durability is one number, a watermark. A
+//! caller leaves its waker under the sequence number for which it waits; advancing the watermark
+//! wakes the callers at or below it. A write that no caller waits for costs no channel and no
+//! allocation.
 
 use parking_lot::Mutex;
 use siltstone_base::{Error, Result, Seq};
@@ -23,10 +24,10 @@ pub(crate) struct Durability {
 
 #[derive(Debug, Default)]
 struct DurabilityWaiters {
-    /// Set once: the handle is dead and no write will be acknowledged any more.
+    /// Set once, when the handle has died and no more writes will be acknowledged.
     failed: Option<Error>,
-    /// A trouble of the moment (a denied credential): told to those who wait now, while the write
-    /// goes on.
+    /// A temporary error, such as a refused credential. It is reported to the callers that wait
+    /// now, while the write continues.
     trouble: Option<(u64, Error)>,
     next_ticket: u64,
     wakers: BTreeMap<(u64, u64), Waker>,
@@ -39,22 +40,22 @@ impl Durability {
         this
     }
 
-    /// Everything up to here is durable.
+    /// Everything up to this number is durable.
     pub(crate) fn durable(&self) -> Seq {
         Seq(self.durable.load(Ordering::Acquire))
     }
 
-    /// The largest sequence number that somebody waits for.
+    /// The largest sequence number for which a caller waits.
     pub(crate) fn waited(&self) -> Seq {
         Seq(self.waited.load(Ordering::Acquire))
     }
 
-    /// Somebody waits for `seq`; answers whether that is news.
+    /// Records that a caller waits for `seq`. Returns whether the WAL task must be notified.
     pub(crate) fn want(&self, seq: Seq) -> bool {
         self.waited.fetch_max(seq.0, Ordering::AcqRel) < seq.0 && seq > self.durable()
     }
 
-    /// Moves the watermark and wakes those it passes.
+    /// Moves the watermark and wakes the callers that it passes.
     pub(crate) fn advance(&self, to: Seq) {
         self.durable.fetch_max(to.0, Ordering::AcqRel);
         let mut waiting = self.waiting.lock();
@@ -64,7 +65,7 @@ impl Durability {
         passed.into_values().for_each(Waker::wake);
     }
 
-    /// Ends every wait with `error`, now and later.
+    /// Ends every present and future wait with `error`.
     pub(crate) fn fail(&self, error: Error) {
         let mut waiting = self.waiting.lock();
         waiting.failed.get_or_insert(error);
@@ -73,8 +74,8 @@ impl Durability {
         all.into_values().for_each(Waker::wake);
     }
 
-    /// Tells those who wait right now of a trouble that waiting does not cure. The writes stay
-    /// queued and are tried again.
+    /// Reports `error`, which waiting does not cure, to the callers that wait now. The writes stay
+    /// queued and are retried.
     pub(crate) fn trouble(&self, error: Error) {
         let mut waiting = self.waiting.lock();
         waiting.trouble = Some((waiting.next_ticket, error));
@@ -109,8 +110,8 @@ impl Future for DurableWait {
             return Poll::Ready(Ok(()));
         }
         let mut waiting = durability.waiting.lock();
-        // Again under the lock: an `advance` between the look above and here has taken its wakers
-        // already and would not see ours.
+        // Check again under the lock: an `advance` since the check above has already taken the
+        // wakers and would miss this one.
         if durability.durable() >= self.seq {
             return Poll::Ready(Ok(()));
         }

@@ -1,7 +1,8 @@
-//! The flush task: frozen memtables become tables of L0, straight from memory.
+//! The flush task: writes frozen memtables as tables of L0.
 //!
-//! Build and upload may run ahead of durability; the manifest names a table only once everything
-//! in it is durable, and only together with the replay point that no longer needs its WAL objects.
+//! Tables may be built and uploaded before their rows are durable in the log. The manifest must
+//! name a table only once all of its rows are durable, and together with the replay point that no
+//! longer needs their WAL objects.
 
 use super::life::Phase;
 use super::state::Writer;
@@ -20,19 +21,19 @@ use siltstone_sst::wal::WalBrings;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Table names that stay reserved ahead: a flush never waits for a name.
+/// Number of names reserved in advance, so that a flush never waits for a name.
 pub(crate) const RESERVED_NAMES: usize = 4;
-/// Pause after a failed flush; it doubles up to the second: what fails may be a table's last byte,
-/// and all of it is built again.
+/// Pause after a failed flush. It doubles up to `LONGEST_PAUSE`, because a failure at the last byte
+/// of a table means that the whole table is built again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Time between two looks at the age of the memtable. Rows that are present at two looks are
-/// flushed, so no row waits for a table longer than twice this: recovery, and consumers of the feed
-/// that hold the log, have a bound in time and not only in bytes.
+/// Time between two checks of the memtable's age. Rows that are present at two checks are flushed,
+/// so each row is in a table after at most twice this time. Recovery, and the log that consumers of
+/// the feed retain, are thereby bounded in time and not only in bytes.
 const AGE_LOOK_INTERVAL: Duration = Duration::from_secs(30 * 60);
 
-/// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
-/// an upload that is repeated, or that lands late, writes the very same bytes under the name.
+/// A frozen memtable that becomes a table of L0. The plan fixes everything that decides the bytes
+/// of the table, so a repeated or late upload writes the same bytes under the name.
 pub(super) struct Plan {
     pub(super) memtable: Arc<Memtable>,
     pub(super) last_seq: Seq,
@@ -49,9 +50,9 @@ struct Flusher {
     /// Oldest first.
     plans: Vec<Plan>,
     last_commit: Option<Duration>,
-    /// When the age of the memtable is looked at next, by the monotonic clock.
+    /// Time of the next check of the memtable's age, by the monotonic clock.
     next_age_look: Duration,
-    /// The first row of the memtable at the last look.
+    /// The first row of the memtable at the last check.
     aging: Option<Seq>,
 }
 
@@ -88,8 +89,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                 pause = RETRY_PAUSE;
             }
             Err(error) if !error.kind().may_pass() => writer.end(&error),
-            // The memtables stay; whoever writes meets pressure, whoever waits meets its deadline,
-            // or hears at once of a permission that is lacking.
+            // Keep the memtables. Writes meet back-pressure, and waiting callers meet their
+            // deadline or, if a permission is missing, an immediate error.
             Err(error) => {
                 writer.pressure.tell(&error);
                 writer.env.clock.sleep(writer.env.jittered(pause)).await;
@@ -100,14 +101,14 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     writer.set_phase(Phase::Done);
 }
 
-/// Whether neither a memtable nor an ingest waits. A tree that is held over a wait keeps all that
-/// it reads.
+/// Whether there is neither a memtable nor an ingest to flush. The tree is not held across a wait,
+/// because it would keep everything that it reads.
 fn has_nothing_to_flush(writer: &Writer) -> bool {
     let tree = writer.tree();
     tree.frozen.is_empty() && tree.queued().is_empty()
 }
 
-/// Whether something up to `last` waits to be flushed.
+/// Whether anything up to `last` is not flushed yet.
 fn waits(writer: &Writer, last: Seq) -> bool {
     let tree = writer.tree();
     let pending = |m: &Arc<Memtable>| m.first_seq().is_some_and(|first| first <= last);
@@ -115,8 +116,8 @@ fn waits(writer: &Writer, last: Seq) -> bool {
 }
 
 impl Flusher {
-    /// Freezes the memtable if its first row was there at the last look already. Returns the time
-    /// until the next look.
+    /// Freezes the memtable if its first row was present at the last check. Returns the time until
+    /// the next check.
     fn freeze_aged(&mut self) -> Duration {
         let writer = &self.writer;
         let now = writer.env.clock.monotonic();
@@ -132,8 +133,8 @@ impl Flusher {
         self.next_age_look - now
     }
 
-    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing, memory is short, an
-    /// ingest waits for room, or somebody asked for the flush.
+    /// Waits for `l0_manifest_commit_interval` between manifests. The wait ends early if the writer
+    /// closes, if memory is short, if an ingest waits for room, or if a caller requested the flush.
     async fn pause_between_commits(&self) {
         let writer = &self.writer;
         let Some(last) = self.last_commit else { return };
@@ -151,8 +152,8 @@ impl Flusher {
         }
     }
 
-    /// Waits while L0 is full, unless closing or somebody asked for the flush (RFC 0022): the
-    /// memtables stay, and the WAL has their rows.
+    /// Waits while L0 is full, unless the writer closes or a caller requested the flush (RFC 0022).
+    /// The memtables stay in memory, and the WAL has their rows.
     async fn wait_for_l0(&self) {
         let writer = &self.writer;
         loop {
@@ -167,7 +168,7 @@ impl Flusher {
         }
     }
 
-    /// Whether the oldest element is flushed at once, however full L0 is.
+    /// Whether the oldest memtable or ingest is flushed now, even if L0 is full.
     fn passes(&self) -> bool {
         let writer = &self.writer;
         let tree = writer.tree();
@@ -179,8 +180,8 @@ impl Flusher {
             || queued.is_some_and(|first| first <= asked)
     }
 
-    /// Builds a table of every frozen memtable, oldest first, and commits them together, with the
-    /// ingests that are queued among them.
+    /// Builds a table of each frozen memtable, oldest first, and commits the tables together with
+    /// the ingests that are queued between them.
     async fn flush_frozen(&mut self) -> Result<()> {
         self.plan()?;
         let ingests = self.ready_ingests();
@@ -189,7 +190,7 @@ impl Flusher {
             return Ok(());
         }
         if none {
-            // Names ran out: many flushes came at once.
+            // The reserved names are used up by many flushes at once.
             let names = new_names(&self.writer.env, RESERVED_NAMES);
             let edit = Edit::ReserveNames { epoch: self.writer.epoch, names };
             return self.writer.manifests.commit(edit).await.map(|_| ());
@@ -201,8 +202,8 @@ impl Flusher {
         }
         let ingested = ingests.last().map(|newest| newest.last).unwrap_or_default();
         let flushed_seq = self.plans.last().map_or(ingested, |last| last.last_seq.max(ingested));
-        // A row in the tree that the log lacks would survive a crash that a row before it does
-        // not.
+        // Wait until the log is durable. Otherwise a crash could keep a row in a table and lose an
+        // earlier row of the log.
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
         let edit = self.edit(flushed_seq, &ingests);
@@ -219,9 +220,9 @@ impl Flusher {
         Ok(())
     }
 
-    /// As the handle closes: names of large batches that came to nothing, this writer's and older
-    /// ones', go where no flush came by to let them go. All that was recovered is in tables, so
-    /// nobody replays anything below the own fence. What fails is the next writer's.
+    /// On close: releases the names of failed large batches, of this writer and of older ones, if
+    /// no flush has released them. All recovered rows are in tables, so no writer replays the log
+    /// below this writer's fence. After a failure the next writer releases the names.
     async fn let_go_of_names(&self) {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();
@@ -243,12 +244,13 @@ impl Flusher {
         let _ = writer.manifests.commit(Edit::FlushL0(edit)).await;
     }
 
-    /// Gives every frozen memtable without a plan one, as far as reserved names go.
+    /// Plans a table for each frozen memtable without a plan, as far as reserved names suffice.
     ///
     /// # Errors
-    /// Fenced when the newest state that is known is a newer writer's: what it reserves is that
-    /// one's. *The run that breaks without it:* a look learns of the successor's claim, and before
-    /// the handle ends the next flush uploads under a name that the successor uploads under too.
+    /// Fenced if the newest known manifest belongs to a newer writer, because its reserved names
+    /// are that writer's. *The run that breaks without it:* this writer learns of its successor's
+    /// claim. Before the handle ends, the next flush uploads under a name that the successor
+    /// uploads under too.
     fn plan(&mut self) -> Result<()> {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();
@@ -286,7 +288,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Ingests, the oldest first, below which every memtable has a plan (rule Q2).
+    /// Queued ingests, oldest first, for which every older memtable has a plan (rule Q2).
     fn ready_ingests(&self) -> Vec<Arc<QueuedIngest>> {
         let tree = self.writer.tree();
         let planned = |memtable: &&Arc<Memtable>| {
@@ -319,14 +321,14 @@ impl Flusher {
         }
     }
 
-    /// A job at its place among the plans.
+    /// The install of a job, at its position among the plans.
     fn job(&self, ingest: &QueuedIngest) -> Option<InstallIngest> {
         let WalBrings::Job { job, digest } = &ingest.brings else { return None };
         let (job, digest, layers) = (*job, digest.clone(), ingest.layers.clone());
         Some(InstallIngest { after: self.older_than(ingest), job, digest, layers })
     }
 
-    /// A large batch, likewise.
+    /// The install of a large batch, at its position among the plans.
     fn batch(&self, ingest: &QueuedIngest) -> Option<InstallBatch> {
         let WalBrings::Tables(_) = &ingest.brings else { return None };
         let tables = ingest.layers.concat();
@@ -338,7 +340,7 @@ impl Flusher {
     }
 }
 
-/// Fresh names to reserve (protocol rule R1).
+/// Creates names to reserve (protocol rule R1).
 pub(crate) fn new_names(env: &Env, count: usize) -> Vec<SstId> {
     (0..count).map(|_| SstId(env.new_ulid())).collect()
 }
@@ -351,7 +353,7 @@ pub(super) async fn build(writer: &Writer, plan: &Plan) -> Result<SstDescriptor>
     let object = ObjectId(plan.name.get());
     let database = writer.manifests.database();
     let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
-    // An upload that is repeated must be the same bytes.
+    // Each upload of a name must have the same bytes, so only a repeatable operator may fold here.
     let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
     let options = TableOptions {
         filter_bits_per_key: plan.filter_bits_per_key,
@@ -361,7 +363,7 @@ pub(super) async fn build(writer: &Writer, plan: &Plan) -> Result<SstDescriptor>
     table.stream(env, upload).await
 }
 
-/// Freezes the memtable and waits until everything up to now is in tables.
+/// Freezes the memtable and waits until all rows accepted so far are in tables.
 pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
     let last = {
         let mut tail = writer.tail.lock();
@@ -371,7 +373,7 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
     flushed(writer, last).await
 }
 
-/// Has everything up to `last`, which no memtable spans, flushed, and waits for that.
+/// Requests the flush of everything up to `last` and waits for it. No memtable spans `last`.
 async fn flushed(writer: &Arc<Writer>, last: Seq) -> Result<()> {
     writer.ask_flush(last);
     let began = writer.context.requests.troubles().moment();

@@ -1,5 +1,5 @@
-//! Ingest jobs: the writer takes in what is asked for (RFC 0035, rules N12 and Q4). The flush task
-//! installs it.
+//! Ingest jobs: the writer adopts requested jobs (RFC 0035, rules N12 and Q4). The flush task
+//! installs them.
 
 use super::commit::{Commit, Tail};
 use super::state::Writer;
@@ -23,24 +23,24 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One look in so many is a listing: a manifest stays for the grace of the collector, so a number
-/// that is asked for this often is missed only by a process that was stopped for longer.
+/// Every `LIST_EVERY`-th look is a listing. A manifest stays for the grace period of the collector,
+/// so only a process that was stopped for longer misses a number by reads alone.
 const LIST_EVERY: u32 = 64;
-/// Pause before a job is tried again that met what may pass.
+/// Pause before a job is tried again after an error that may pass.
 const RETRY: Duration = Duration::from_secs(1);
-/// Ingests that are queued at a time: each is a layer or more that every look-up goes through, and
-/// that no key filters stand before.
+/// Maximum number of queued ingests. Each is at least one layer that every look-up reads, and no
+/// key filter saves a look-up from reading it.
 const MOST_QUEUED: usize = 8;
-/// Jobs whose number is remembered.
+/// Number of jobs whose sequence number is remembered.
 const MOST_REMEMBERED: usize = 256;
 
-/// Takes in what is asked for, until the handle begins to close or has ended.
+/// Adopts requested jobs until the handle begins to close or has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let mut looks = 0u32;
     while writer.is_open() {
         let nudged = pin!(writer.nudges.ingest.notified());
-        // This task hears of every newer state. A writer that sends nothing does not meet its
-        // successor's fence, and learns here that there is one.
+        // This task is notified of every newer manifest. A writer that uploads nothing does not
+        // meet its successor's fence, and learns of the successor here.
         let newest = writer.manifests.newest_known().writer_epoch;
         if newest > writer.epoch {
             writer.end(&Refusal::Fenced { by: newest }.into());
@@ -49,8 +49,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         let queue = || writer.tree().queued().iter().filter_map(|one| one.job()).collect();
         if let Some(asked) = next_asked(queue, || writer.manifests.newest_known()) {
             if let Err(error) = writer.adopt(&asked).await {
-                // A close that has begun refuses what is new, and goes on: the job waits for the
-                // next writer.
+                // A close that has begun refuses new writes and continues; the next writer adopts
+                // the job.
                 if error.kind() == ErrorKind::Closed || !writer.is_open() {
                     return;
                 }
@@ -58,7 +58,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                     writer.end(&error);
                     return;
                 }
-                // A commit may have been settled all the same.
+                // The commit may have succeeded although it returned an error.
                 writer.nudges.ingested.notify_waiters();
                 select(nudged, writer.env.clock.sleep(writer.env.jittered(RETRY))).await;
             }
@@ -71,14 +71,14 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         let pause = writer.env.clock.sleep(interval);
         if let Either::Right(_) = select(nudged, pause).await {
             looks = looks.wrapping_add(1);
-            // What it finds the manifest client tells this task.
+            // The manifest client notifies this task of a newer manifest.
             writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
         }
     }
 }
 
-/// The last jobs that this writer took in, for those who wait for them: of a version that a later
-/// one has passed by then, no state has the number.
+/// The last jobs that this writer adopted, for callers that wait for them. The manifest forgets the
+/// number of a job once a later version of its application is adopted.
 #[derive(Debug, Default)]
 pub(crate) struct AdoptedJobs(Mutex<VecDeque<(JobId, Seq)>>);
 
@@ -91,16 +91,16 @@ impl AdoptedJobs {
         }
     }
 
-    /// Its last number.
+    /// The last sequence number of `job`.
     fn last_of(&self, job: JobId) -> Option<Seq> {
         self.0.lock().iter().rev().find(|(known, _)| *known == job).map(|(_, last)| *last)
     }
 }
 
-/// The next job that waits. The queue comes before the state: a job leaves the queue once a state
-/// is known that has it among its tables. *The run that breaks the other order:* the state shows a
-/// job that is queued; before the queue is read a flush installs it, and it is taken in once more.
-/// A step of the simulation is not interrupted there; a thread is.
+/// The next job to adopt. The queue is read before the manifest: a job leaves the queue once the
+/// known manifest has its tables. *The run that breaks the other order:* the manifest shows a
+/// pending job that is queued. Before the queue is read, a flush installs the job, and it is
+/// adopted a second time. The simulation does not interrupt a step there; threads do.
 fn next_asked(
     queue: impl FnOnce() -> Vec<JobId>,
     newest: impl FnOnce() -> Arc<Manifest>,
@@ -110,10 +110,10 @@ fn next_asked(
 }
 
 impl Writer {
-    /// Takes a job in, or refuses it with a reason.
+    /// Adopts a job, or refuses it with a reason.
     ///
     /// # Errors
-    /// What may pass: the request waits. Else what ends the handle.
+    /// An error that may pass: the request stays pending. Any other error ends the handle.
     async fn adopt(self: &Arc<Self>, asked: &PendingIngest) -> Result<()> {
         let closed = match self.brought(asked).await? {
             Ok(closed) => closed,
@@ -135,20 +135,21 @@ impl Writer {
         Ok(())
     }
 
-    /// What a job brings, all of which is there; or why it is refused.
+    /// The content of a job, if all of it is present; otherwise the reason to refuse it.
     async fn brought(&self, asked: &PendingIngest) -> Result<Result<ClosedJob, String>> {
         let (objects, job) = (self.manifests.objects(), asked.job);
         let closed = match objects.closed_job(job).await {
             Ok(Some(closed)) => closed,
-            Ok(None) => return Ok(Err("the object that closed the job is gone".to_owned())),
+            Ok(None) => return Ok(Err("the object that closed the job is missing".to_owned())),
             Err(error) if is_damage(error.kind()) => return Ok(Err(error.to_string())),
             Err(error) => return Err(error),
         };
         let ours = closed.database == self.manifests.database();
         if closed.is_aborted() || closed.digest() != asked.digest || !ours {
-            return Ok(Err("the job was closed with another content".to_owned()));
+            return Ok(Err("the job was closed with different content".to_owned()));
         }
-        // The collector goes by what the object says. One of an older version says nothing.
+        // The collector trusts the application in this object. An object of an older format has
+        // none.
         let app = closed.app.as_ref().map(|app| (app.name.clone(), app.version));
         if app.is_some() && app != asked.app {
             return Ok(Err("the job was closed as another version of an application".to_owned()));
@@ -167,8 +168,8 @@ impl Writer {
         })
     }
 
-    /// Waits until there is room for these layers, the oldest first, beside what is queued: before
-    /// there is a number, or every put would wait behind it.
+    /// Waits until there is room for these layers, oldest first, in addition to the queued ones.
+    /// The wait precedes the sequence number; otherwise every put would wait behind it.
     pub(super) async fn wait_for_room(&self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
         let mut awaits = None;
         loop {
@@ -179,7 +180,7 @@ impl Writer {
             if self.has_room_for(layers) || !self.is_open() {
                 return Ok(());
             }
-            // What is queued makes room once a manifest has it.
+            // The queued ingests free room once a manifest has them.
             awaits.get_or_insert_with(|| self.flushes.await_room());
             self.nudges.flush.notify_one();
             change.await;
@@ -187,9 +188,9 @@ impl Writer {
     }
 
     /// Ends at the next change of the handle's phase, of the queue, or of the newest known
-    /// manifest. Make it before the state is read, so that no change in between is missed. It
-    /// leaves the notifications of the ingest task alone, since writers of large batches wait here,
-    /// too.
+    /// manifest. Create it before reading the state, so that no change in between is missed. It
+    /// does not consume the notifications of the ingest task, because writers of large batches wait
+    /// here too.
     fn next_change(&self) -> impl Future<Output = ()> + Send {
         let (life, relief) = (self.life.changed.notified(), self.pressure.relief.notified());
         let newer = self.pressure.newer.notified();
@@ -209,24 +210,24 @@ impl Writer {
         fits || self.pending_bytes_with(&tree, &[]) == 0
     }
 
-    /// Whether these layers leave the bytes that wait for compaction at or below the bound at which
-    /// writes stop.
+    /// Whether the bytes that wait for compaction stay within the bound at which writes stop, with
+    /// these layers.
     fn keeps_up_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> bool {
         let most = self.options.compaction.max_pending_compaction_bytes;
         most.is_none_or(|most| layers.is_empty() || self.pending_bytes_with(tree, layers) <= most)
     }
 
     /// Bytes that wait for compaction once the queued ingests and these layers are in the tree. If
-    /// the queue alone leaves none, no compaction will come that would make more room: a job of
-    /// three layers would wait forever beside four layers of L0, where compaction begins at five
-    /// and five are allowed.
+    /// the queue alone leaves none, no compaction will make more room: a job of three layers would
+    /// wait for ever beside four layers of L0 if compaction begins at five layers and five are
+    /// allowed.
     fn pending_bytes_with(&self, tree: &Tree, layers: &[Vec<SstDescriptor>]) -> u64 {
         let (newest, now) = (self.manifests.newest_known(), self.env.clock.now());
         let queued = tree.queued().iter().rev().flat_map(|one| &one.layers);
         pending_bytes(&with_layers(&newest, queued.chain(layers)), &self.options, now)
     }
 
-    /// Gives a job its numbers and its place in the log, above all that was accepted before.
+    /// Gives a job its sequence numbers and its place in the log, above everything accepted before.
     fn accept_ingest(&self, closed: &ClosedJob) -> Result<()> {
         let mut tail = self.tail.lock();
         if let Some(ended) = &tail.ended {
@@ -254,8 +255,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives an ingest its place in the log and in the queue (rule Q1): its last number, which is
-    /// still to be published.
+    /// Appends an ingest to the log and to the queue (rule Q1). Returns its last number; the caller
+    /// publishes it.
     pub(super) fn append_ingest(
         &self,
         tail: &mut Tail,
@@ -274,8 +275,8 @@ impl Writer {
         Ok(last)
     }
 
-    /// Commits a request. Where as many jobs wait as may, this writer takes them in: it waits for
-    /// that.
+    /// Commits a request. If the maximum number of jobs is pending, waits until this writer has
+    /// adopted some.
     async fn request(
         self: &Arc<Self>,
         edit: Edit,
@@ -295,24 +296,27 @@ impl Writer {
         }
     }
 
-    /// Asks for a job, and waits until it is taken in: then it is visible, and durable later.
+    /// Requests a job and waits until it is adopted. The job is visible then, and durable later.
     ///
     /// # Errors
-    /// Conflict where the request does not fit; Invalid where the writer refuses the job: the text
-    /// says why; Fenced, Closed; those of the store.
+    /// Conflict if the request cannot be accepted; Invalid, with the reason, if the writer refuses
+    /// the job; Fenced, Closed; errors of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
         let mut job = request.job;
-        // That which is waited for, its own or another's, is the same version.
+        // The job that is awaited, this one or an earlier one of the same version, has this
+        // application.
         let (app, timeline) = (request.app.clone(), request.timeline);
         let edit = Edit::Ingest(IngestEdit::Request(request));
         match self.request(edit).await? {
             Ok(_) => {}
-            // The same version of its application: answered with the job that brought it.
+            // The same version of the application was requested before, as another job. Wait for
+            // that one.
             Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job: other }))) => {
                 job = other;
             }
             Err(refusal) => {
-                // What a successor has does not concern whoever holds this handle.
+                // If there is a successor, the refusal is about its state; this handle must report
+                // the fencing.
                 let newest = self.manifests.newest_known().writer_epoch;
                 let overtaken = newest > self.epoch;
                 return Err(if overtaken { Refusal::Fenced { by: newest } } else { refusal }.into());
@@ -325,7 +329,7 @@ impl Writer {
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
-            // Before what was taken in: once it closes nothing comes to that any more.
+            // Read this before the adopted jobs, because no job is adopted after a close.
             let is_open = self.is_open();
             if let Some(seq) = self.taken_in.last_of(job) {
                 return Ok(self.commit_at(seq));
@@ -335,7 +339,7 @@ impl Writer {
             }
             let newest = self.manifests.newest_known();
             if newest.writer_epoch > self.epoch {
-                // Whatever became of it, this handle may never show it.
+                // The fate of the job is the successor's; this handle may never show it.
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
             match standing_since(&newest, (job, app.as_ref()), timeline) {
@@ -352,29 +356,29 @@ impl Writer {
     }
 }
 
-/// Why a job that was asked for is no part of the database.
+/// The error for a requested job that is not part of the database.
 pub(crate) fn not_taken_in(job: JobId, standing: &JobStatus) -> Error {
     let error = match standing {
         JobStatus::Refused(reason) => {
-            Error::invalid("the writer refused the ingest job; stage it anew").with("why", reason)
+            Error::invalid("the writer refused the ingest job; stage it again").with("why", reason)
         }
         JobStatus::Withdrawn => {
-            Error::new(ErrorKind::Conflict, "the ingest job was taken back; make another one")
+            Error::new(ErrorKind::Conflict, "the ingest job was withdrawn; create another one")
         }
         JobStatus::Pending => Error::new(
             ErrorKind::Closed,
-            "the handle is closing; the ingest job waits for the next",
+            "the handle is closing; the next writer adopts the ingest job",
         ),
         JobStatus::Forgotten => Error::new(
             ErrorKind::Expired,
-            "the ingest job's deadline is over, or a later version of its application was taken \
-             in, or that was forgotten; and so is what became of the job",
+            "the ingest job's deadline has passed, or a later version of its application was \
+             adopted or forgotten; the outcome of the job is no longer recorded",
         ),
         JobStatus::Open
         | JobStatus::Ended
         | JobStatus::Adopted(_)
         | JobStatus::AdoptedBefore(_) => {
-            Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")
+            Error::new(ErrorKind::Conflict, "the ingest job has ended; create another one")
         }
     };
     error.with("job", job)
@@ -387,8 +391,8 @@ mod tests {
     use siltstone_base::{DatabaseId, UnixMillis};
     use siltstone_manifest::Settings;
 
-    /// Whichever is read first, a flush comes right after it: it makes a state known that has the
-    /// job, and takes it out of the queue.
+    /// A flush follows the first of the two reads, in either order. It publishes a manifest that
+    /// has the job and removes the job from the queue.
     #[test]
     fn a_job_that_is_installed_amid_a_look_is_not_taken_in_again() {
         const JOB: JobId = JobId(1 << 90);
@@ -402,7 +406,7 @@ mod tests {
             requested_at: UnixMillis(1),
         };
         let asked = Edit::Ingest(IngestEdit::Request(request)).apply(&empty).unwrap();
-        // Nothing is queued, and it waits.
+        // The queue is empty and the job is pending.
         let waits = next_asked(Vec::new, || Arc::new(asked.clone()));
         assert_eq!(waits.map(|one| one.job), Some(JOB));
 

@@ -1,5 +1,5 @@
-//! Large batches (RFC 0044, rule N15): a batch above `skip_memtable_bytes` is made a table before
-//! it is accepted. The log names the table, and no memtable holds its rows.
+//! Large batches (RFC 0044, rule N15). The writer uploads a batch of at least `skip_memtable_bytes`
+//! as a table before it accepts the batch. The log names the table, and no memtable holds its rows.
 
 use super::commit::Commit;
 use super::flush::{Plan, build, new_names};
@@ -19,21 +19,21 @@ use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The write of a large batch under way: await its commit.
+/// The write of a large batch. Await it to get the commit.
 pub type LargeWrite = BoxFuture<'static, Result<Commit>>;
 
-/// Names that one commit reserves: a commit every so many batches.
+/// Names that one commit reserves. One commit therefore serves this many batches.
 const NAMES_AT_ONCE: usize = 4;
 
-/// What a writer knows of its large batches.
+/// The state of a writer's large batches.
 #[derive(Debug)]
 pub(crate) struct LargeBatches {
-    /// Reserved names that nothing was uploaded under. Held by who makes one: one at a time, so
-    /// that the rows of one batch are in memory twice, and no more.
+    /// Reserved names that are not used yet. A write of a large batch holds the lock, so there is
+    /// one at a time and only one batch is in memory twice.
     names: tokio::sync::Mutex<Vec<SstId>>,
-    /// Names of batches that failed: the log holds none of them, and the next commit lets them go.
+    /// Names of failed batches. The log names none of them, and the next commit releases them.
     failed: Mutex<Vec<SstId>>,
-    /// What older writers left, until the replay point has passed the own fence.
+    /// Names that older writers left, until the replay point has passed this writer's fence.
     left: Mutex<Vec<SstId>>,
     fence: KeptFence,
     pub(crate) count: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct LargeBatches {
 }
 
 impl LargeBatches {
-    /// Of a writer that has found these names, and fenced with this.
+    /// For a writer that found the names `left` and created `fence`.
     pub(crate) fn new(left: Vec<SstId>, fence: KeptFence) -> LargeBatches {
         LargeBatches {
             names: tokio::sync::Mutex::default(),
@@ -53,7 +53,7 @@ impl LargeBatches {
         }
     }
 
-    /// The names that a commit lets go which moves the replay point to `replay_from`.
+    /// The names that a commit releases if it moves the replay point to `replay_from`.
     pub(crate) fn to_let_go(&self, replay_from: WalId) -> Vec<SstId> {
         let rules = crate::manifests::rules::in_force();
         let mut gone = to_let_go(&self.left.lock(), &self.fence, replay_from, rules);
@@ -61,31 +61,32 @@ impl LargeBatches {
         gone
     }
 
-    /// Whether there are names that some commit is to let go.
+    /// Whether there are names to release.
     pub(crate) fn has_left(&self) -> bool {
         !self.failed.lock().is_empty() || !self.left.lock().is_empty()
     }
 
-    /// Where this writer's log begins.
+    /// The first id of this writer's log.
     pub(crate) fn begins(&self) -> WalId {
         self.fence.next_id
     }
 
-    /// A commit has let them go.
+    /// Records that a commit has released these names.
     pub(crate) fn are_gone(&self, gone: &[SstId]) {
         self.failed.lock().retain(|name| !gone.contains(name));
         self.left.lock().retain(|name| !gone.contains(name));
     }
 }
 
-/// Names on their way. Dropped there, they are those of a batch that failed.
+/// Names that are being reserved or used. If they are dropped before [`PendingNames::arrive`], they
+/// count as names of a failed batch.
 struct PendingNames {
     names: Vec<SstId>,
     of: Arc<Writer>,
 }
 
 impl PendingNames {
-    /// They have come to their end.
+    /// Takes the names out: they are reserved, or their batch has succeeded.
     fn arrive(mut self) -> Vec<SstId> {
         std::mem::take(&mut self.names)
     }
@@ -98,8 +99,9 @@ impl Drop for PendingNames {
 }
 
 impl Writer {
-    /// Whether `batch` goes past the memtable. Operands need what is below them, and range deletes
-    /// an order among the rows that one number does not give: such batches go through it.
+    /// Whether `batch` bypasses the memtable. Batches with operands or range deletes do not:
+    /// operands need the entries below them, and range deletes need an order among the rows, which
+    /// one sequence number does not give.
     pub(crate) fn skips_memtable(&self, batch: &Batch) -> bool {
         let bytes = batch.as_bytes();
         let large =
@@ -111,11 +113,11 @@ impl Writer {
             && BatchOps::new(bytes).all(|op| op.is_ok_and(|op| plain(op.kind)))
     }
 
-    /// Accepts a batch that [`Writer::skips_memtable`], once it is uploaded.
+    /// Accepts a batch for which [`Writer::skips_memtable`] holds, once it is uploaded.
     ///
     /// # Errors
-    /// Invalid over `max_batch_bytes`. What is awaited: Timeout, Fenced, Closed and those of the
-    /// store; nothing was written then.
+    /// Invalid if the batch exceeds `max_batch_bytes`. The future returns Timeout, Fenced, Closed
+    /// and errors of the store; nothing was written then.
     pub(crate) fn accept_large(self: &Arc<Self>, batch: &Batch) -> Result<LargeWrite> {
         self.check_size(batch.as_bytes())?;
         let bytes: Arc<[u8]> = Arc::from(batch.as_bytes());
@@ -129,7 +131,8 @@ impl Writer {
 
     async fn write_large(self: &Arc<Self>, bytes: &Arc<[u8]>) -> Result<Commit> {
         let mut names = self.large.names.lock().await;
-        // Before there is a number, or every put would wait behind it (rule Q4).
+        // Wait before the batch has a sequence number; otherwise every put would wait behind it
+        // (rule Q4).
         self.wait_for_room(&[]).await?;
         if names.is_empty() {
             names.extend(self.reserve_for_batches().await?);
@@ -152,7 +155,7 @@ impl Writer {
         let writer = Arc::clone(self);
         let reserve = async move {
             let let_go = writer.large.failed.lock().clone();
-            // A commit that is given up may land all the same.
+            // A commit may land even if its caller gave up.
             let names = new_names(&writer.env, NAMES_AT_ONCE);
             let under_way = PendingNames { names: names.clone(), of: Arc::clone(&writer) };
             let reserve = ReserveBatch { epoch: writer.epoch, names, let_go: let_go.clone() };
@@ -163,10 +166,10 @@ impl Writer {
         self.apart(reserve).await.map(PendingNames::arrive)
     }
 
-    /// The rows as a table, one entry a key. An upload that is repeated has the same bytes.
+    /// Uploads the rows as a table with one entry per key. A repeated upload has the same bytes.
     async fn upload_batch(&self, name: SstId, bytes: &Arc<[u8]>) -> Result<SstDescriptor> {
         let memtable = Arc::new(Memtable::new());
-        // Any numbers: the table counts at the batch's (rule P4).
+        // Any sequence numbers do: the table counts at the number of the batch (rule P4).
         memtable.insert_batch(Seq(1), bytes)?;
         let newest = self.manifests.newest_known();
         let bits = self.options.filter_bits_per_key;
@@ -183,7 +186,8 @@ impl Writer {
         with_retries(&self.env, limit, "write table", || build(self, &plan)).await
     }
 
-    /// Gives the table its number and its place in the log, above all that was accepted before.
+    /// Gives the table its sequence number and its place in the log, above everything accepted
+    /// before.
     fn accept_table(&self, table: SstDescriptor, bytes: &[u8]) -> Result<Seq> {
         let mut tail = self.tail.lock();
         if let Some(ended) = &tail.ended {
@@ -193,7 +197,8 @@ impl Writer {
         let brings = WalBrings::Tables(encode_tables(std::slice::from_ref(&table)));
         let ingest = WalIngest { first_seq, numbers: 1, brings };
         let layers = vec![tables_at(first_seq, vec![table])];
-        // Nothing fails once it is in the log: the name of what failed is let go.
+        // No step may fail after the log has the table, because the name of a failed batch is
+        // released.
         if tail.window.is_on() {
             for one in touched(bytes) {
                 tail.window.note(first_seq, one?);

@@ -1,6 +1,6 @@
-//! The writer: opening and fencing, the commit in the caller's thread, the WAL behind it, flushes,
-//! stalls, checkpoints, transactions, and the compactor and the collector of its process (RFC 0003,
-//! 0004, 0022, 0025).
+//! The writer: opening and fencing, commits in the caller's thread, the WAL task, flushes, stalls,
+//! checkpoints, transactions, and the embedded compactor and collector (RFC 0003, 0004, 0022,
+//! 0025).
 
 pub(crate) mod accept;
 pub(crate) mod behind;

@@ -10,8 +10,8 @@ use siltstone_manifest::Manifest;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Notifies back-pressure, the collector and the checkpoints of every newer manifest, and the
-/// manifest client of the handle's end.
+/// Passes every newer manifest to back-pressure, the collector and the checkpoints, and the end of
+/// the handle to the manifest client.
 pub(crate) struct WriterObserver {
     pub(crate) env: Env,
     pub(crate) durability: Arc<Durability>,

@@ -1,5 +1,5 @@
-//! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
-//! replay what recovery met, start the background tasks.
+//! Opens a writer: finds or creates the database, claims and fences it with the state machine of
+//! the manifest crate, replays the log, and starts the background tasks.
 
 use super::behind::not_made_for_it;
 use super::checkpoint::TreePins;
@@ -49,66 +49,67 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Where lines about writers go.
+/// Log target of lines about writers.
 const TARGET: &str = "siltstone.writer";
 
 /// How to open a database for writing.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Make the database where there is none; otherwise that is NotFound.
+    /// Create the database if there is none. Otherwise a missing database is NotFound.
     pub create: bool,
-    /// What to do about the writer before this one.
+    /// How to treat the writer before this one.
     ///
-    /// - `None`: Conflict while it is known to be alive, with who it is: a handle of this process
-    ///   or, in a local folder, another process of any machine that sees its lock. Otherwise it is
-    ///   fenced, as dead ones must be.
-    /// - `Some(true)`: fence it, whoever it is.
-    /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, with its epoch.
+    /// - `None`: Conflict, with its identity, while it is known to be alive: a handle of this
+    ///   process or, in a local folder, a process of any machine that sees its lock. Otherwise
+    ///   fence it, because it may be dead.
+    /// - `Some(true)`: fence it in any case.
+    /// - `Some(false)`: as `None`, and also Conflict, with its epoch, if it did not close cleanly.
     pub take_over: Option<bool>,
-    /// Whether this is opened for a moment, to take ingest jobs in, and how.
+    /// Set if the database is opened only for a moment, to adopt ingest jobs.
     pub transient: Option<Transient>,
-    /// Everything else.
+    /// All other options.
     pub options: Options,
-    /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
-    /// that is recorded needs not be brought.
+    /// The merge operator. The first writer that passes one records its name. A recorded built-in
+    /// operator need not be passed.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// The columns of a table: a database that is made gets them, one that is there must have them.
-    /// `None`: whatever is there, as bytes.
+    /// The columns of a table. A new database gets this schema; an existing one must have it.
+    /// `None` opens any database, as bytes.
     pub schema: Option<OwnSchema>,
-    /// A database that is made is one that ingest jobs may come behind (RFC 0043); one that is
-    /// there must have been made so.
+    /// Create the database such that ingest jobs may come behind existing rows (RFC 0043). An
+    /// existing database must have been created so.
     pub allow_ingest_behind: bool,
 }
 
-/// An opening for a moment, to take ingest jobs in: where it dies, whoever comes next may end it,
-/// also in a store that tells nothing of writers.
+/// Opens the database for a moment, to adopt ingest jobs. If the process dies, the next opener may
+/// end this writer, even in a store that does not show which writers are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transient {
-    /// Whether it ends another one of its kind that did not close. One that is at work may be
-    /// ended so too, and is fenced: it takes its turn first where there is time.
+    /// Whether this opener ends another transient writer that did not close. That writer may still
+    /// be at work and is fenced then, so a caller that has time waits for its turn first.
     pub ends_others: bool,
 }
 
-/// The schema that an opener brings (RFC 0040). What it says is the opener's own; the database
-/// holds its text.
+/// The schema that an opener passes (RFC 0040). The database stores its text; the opener decides
+/// whether two texts agree.
 #[derive(Clone, Debug)]
 pub struct OwnSchema {
-    /// The first line of the text: what keys are made of.
+    /// First line of the text: the columns of the key.
     pub keys: String,
-    /// All of it.
+    /// The whole text.
     pub text: Bytes,
-    /// Whether a database of the first schema is what the second one describes; otherwise Invalid.
+    /// Returns `Ok` if the first schema, that of a database, is the one that the second describes;
+    /// otherwise Invalid.
     pub agrees: fn(&[u8], &[u8]) -> Result<()>,
 }
 
 impl OwnSchema {
     /// # Errors
-    /// Invalid where `newest` is of other columns, or of none.
+    /// Invalid if `newest` has other columns, or none.
     fn check(&self, newest: &Manifest) -> Result<()> {
         match &newest.schema {
             Some(recorded) => (self.agrees)(recorded, &self.text),
             None => Err(Error::invalid(
-                "the database was made without columns, and stays so: make a table elsewhere",
+                "the database was created without columns; create the table at another URL",
             )),
         }
     }
@@ -200,7 +201,7 @@ async fn opened(
     start(env, requests, how, objects, found, &bodies).await
 }
 
-/// Logs that this writer has ended one that did not close cleanly, as `before` tells of it.
+/// Logs that this writer has ended a writer that did not close cleanly; `before` is its epoch.
 fn tell_take_over(recovered: &Recovered, (before, clean): (Epoch, bool)) {
     if !clean {
         let epoch = recovered.epoch;
@@ -208,7 +209,7 @@ fn tell_take_over(recovered: &Recovered, (before, clean): (Epoch, bool)) {
     }
 }
 
-/// Logs what was replayed of the log.
+/// Logs how much of the log was replayed.
 fn tell_replay(
     objects: usize,
     bodies: &BTreeMap<WalId, WalObject>,
@@ -223,7 +224,7 @@ fn tell_replay(
     );
 }
 
-/// That a database which ingest jobs are to come behind was made for that.
+/// Checks that the database was created for ingest jobs that come behind, if `asked`.
 fn check_behind(newest: &Manifest, asked: bool) -> Result<()> {
     if !asked || newest.behind.is_some() {
         return Ok(());
@@ -231,8 +232,8 @@ fn check_behind(newest: &Manifest, asked: bool) -> Result<()> {
     Err(not_made_for_it())
 }
 
-/// That the store refuses a fence where this opening's stands, before anything is acknowledged. A
-/// folder and memory decide by themselves.
+/// Checks that the store refuses a second fence under the same name, before any write is
+/// acknowledged. A folder and memory decide this themselves and need no check.
 async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
     if env.store.profile().decides_itself {
         return Ok(());
@@ -244,24 +245,24 @@ async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
     conditional::prove(env, ObjectName::Wal(id), again, attempt).await
 }
 
-/// What opening came to.
+/// The findings of an opening.
 struct OpenFindings {
     recovered: Recovered,
     version: Version,
     occupancy: Occupancy,
-    /// When opening began.
+    /// Time at which the opening began.
     began: Duration,
 }
 
-/// The version that the writer's tree begins as, and its checkpoint.
+/// The version with which the writer's tree begins, and its checkpoint.
 struct Version {
     version: Arc<Manifest>,
     pin: CheckpointId,
     next_pin: CheckpointId,
 }
 
-/// The version that the claim's checkpoint names: the claim, though a compactor may have committed
-/// since.
+/// The version that the checkpoint of the claim names. This is the claim itself, even if a
+/// compactor has committed since.
 async fn claimed_version(
     objects: &Objects,
     recovered: &Recovered,
@@ -273,11 +274,11 @@ async fn claimed_version(
         return Ok(Arc::clone(state));
     }
     let version = objects.manifest(claimed).await?;
-    // It is pinned: who let go of it has taken over.
+    // The version is pinned, so only a writer that took over can have removed it.
     version.ok_or_else(|| Failure::Fenced { by: None }.into())
 }
 
-/// What this opener brings, to be recorded or checked.
+/// The settings of this opener, to be recorded or checked.
 fn settings(how: &OpenOptions) -> Settings {
     Settings {
         codec: how.options.codec().as_str().to_owned(),
@@ -287,22 +288,22 @@ fn settings(how: &OpenOptions) -> Settings {
     }
 }
 
-/// Drives the opening machine.
+/// Drives the state machine of an opening.
 pub(crate) struct Opening<'a> {
     objects: &'a Objects,
     log: WalReadahead,
     database: DatabaseId,
     machine: OpenWriter,
     requests: ManifestRequests,
-    /// WAL objects met on the walk.
+    /// WAL objects that the walk has met.
     bodies: BTreeMap<WalId, WalObject>,
-    /// The fence being created: the same fence always goes out as the same bytes.
+    /// The fence that is being created. Each attempt for one fence uploads the same bytes.
     fencing: Option<(KeptFence, Bytes, AttemptId)>,
     fence_tries: u32,
 }
 
 impl<'a> Opening<'a> {
-    /// From `newest` on.
+    /// Starts from the manifest `newest`.
     pub(crate) fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
         Opening {
             objects,
@@ -316,10 +317,11 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// To its end: what may begin, and the WAL objects met on the walk.
+    /// Runs the machine to its end. Returns the recovered state and the WAL objects that the walk
+    /// met.
     ///
     /// # Errors
-    /// Why it may not; those of the store.
+    /// Why the writer cannot begin; errors of the store.
     pub(crate) async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
         loop {
             match self.machine.action() {
@@ -355,7 +357,7 @@ impl<'a> Opening<'a> {
                 OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
                 #[cfg(mutation = "replay_past_the_fence")]
                 OpenAction::Done(mut recovered) => {
-                    // Planted: what lies between a fence and where the log goes on counts.
+                    // Planted: objects between a fence and the continuation of the log count.
                     for fence in recovered.fences() {
                         for id in (fence.id.get() + 1..fence.next_id.get()).map(WalId) {
                             if let Some(object) = self.objects.wal(id).await? {
@@ -388,7 +390,7 @@ impl<'a> Opening<'a> {
             self.fence_tries = 0;
         }
         let Some((_, bytes, attempt)) = self.fencing.clone() else {
-            return Err(Error::internal("a fence is made from nothing"));
+            return Err(Error::internal("the fence to create is missing"));
         };
         if self.fence_tries > 0 {
             let pause = Duration::from_millis(10 << self.fence_tries.min(6));
@@ -410,7 +412,7 @@ impl<'a> Opening<'a> {
             PutOutcome::Lost(bytes) => {
                 let object = match wal::decode(bytes, fence.id) {
                     Ok(object) => Some(object),
-                    // Damaged on the way, or for good: a read of its own tells.
+                    // The bytes were damaged in transit or in the store; a second read decides.
                     Err(_) => self.objects.wal(fence.id).await?,
                 };
                 PutOutcome::Lost(match object {
@@ -422,22 +424,22 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Tries of one fence before opening gives up: with pauses of up to 1.3 s, some half a minute.
+/// Attempts for one fence before opening fails: about half a minute, with pauses of up to 1.3 s.
 const FENCE_TRIES: u32 = 30;
 
-/// What replay brought back.
+/// The result of a replay.
 struct ReplayResult {
     active: Arc<Memtable>,
     frozen: Vec<Arc<Memtable>>,
     queued: Vec<Arc<QueuedIngest>>,
     last_seq: Seq,
-    /// The latest of those that were met, and of what is in tables.
+    /// The latest commit time of the replayed objects and of the tables.
     commit_time: UnixMillis,
     unflushed: VecDeque<UnflushedWal>,
 }
 
-/// As [`put_back`]; but damage that is met while another writer takes over is none: what that one
-/// installed of the log may be collected by now.
+/// As [`put_back`], but reports Fenced instead of Corruption if another writer has taken over: that
+/// writer may have flushed the log, and a collector may have deleted it.
 async fn replay(
     objects: &Objects,
     recovered: &Recovered,
@@ -462,13 +464,13 @@ async fn replay(
             Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into())
         }
         Ok(_) => Err(met),
-        // Whether it is damage is not known; time may tell.
+        // Without the manifest it is unknown whether this is damage. A later attempt may tell.
         Err(error) => Err(error.caused_by(met)),
     }
 }
 
-/// Puts the recovered batches into memtables, and ingests between them, but for what is in tables
-/// already (rule N4).
+/// Puts the recovered batches into memtables and queues the ingests between them. Skips rows that
+/// are in tables already (rule N4).
 async fn put_back(
     objects: &Objects,
     recovered: &Recovered,
@@ -486,7 +488,8 @@ async fn put_back(
         unflushed: VecDeque::new(),
     };
     for (id, _) in &recovered.replay {
-        let body = bodies.get(id).ok_or_else(|| Error::internal("a body met was not kept"))?;
+        let body =
+            bodies.get(id).ok_or_else(|| Error::internal("a replayed WAL object was not kept"))?;
         let floor = if cfg!(mutation = "replay_all") { Seq::NONE } else { flushed };
         if let Some(last) = insert_rows(&replayed.active, body, floor, replayed.last_seq)? {
             replayed.last_seq = last;
@@ -505,7 +508,7 @@ async fn put_back(
             replayed.queued.insert(0, QueuedIngest::of_log(objects, ingest, budget).await?);
         }
     }
-    // Past everything, and past the gap of the own fence.
+    // The last position is past all objects and past the gap of this writer's fence.
     let next = recovered.fence.next_id;
     replayed.unflushed.push_back(UnflushedWal { last_seq: Seq::NONE, next });
     Ok(replayed)
@@ -575,7 +578,8 @@ async fn start(
     Ok(writer)
 }
 
-/// Starts the background tasks. What the writer cannot live without ends it by dying.
+/// Starts the background tasks. The death of a supervised task ends the writer; the deaths of the
+/// compactor and the collector do not.
 fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
     let wal = WalTask::new(writer, window);
     writer.supervise("wal", wal.run());

@@ -8,8 +8,8 @@ use siltstone_base::{Result, Seq};
 use std::fmt;
 use std::sync::Arc;
 
-/// The database as it was when the snapshot was made. It holds the memtables and tables it may
-/// read for as long as it lives, and works on after the handle is closed.
+/// The database as it was when the snapshot was created. The snapshot holds the memtables and
+/// tables that it may read, and stays usable after the handle is closed.
 #[derive(Clone)]
 pub struct Snapshot(Arc<PinnedWriter>);
 
@@ -29,7 +29,7 @@ impl Snapshot {
         Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold() }))
     }
 
-    /// Of everything accepted, whatever `read_durable_only` says.
+    /// Sees everything accepted, regardless of `read_durable_only`.
     pub(crate) fn of_accepted(writer: &Arc<Writer>) -> Snapshot {
         Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold_accepted() }))
     }
@@ -42,7 +42,7 @@ impl Snapshot {
         &self.0.pin
     }
 
-    /// The last sequence number it sees.
+    /// The last sequence number that the snapshot sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.0.pin.seq
@@ -64,7 +64,7 @@ impl Snapshot {
         get_many(&self.0.writer.context, self.0.pin.clone(), Arc::new(keys.into()))
     }
 
-    /// About how much a range holds, by metadata alone.
+    /// Approximate size of a range, computed from metadata alone.
     ///
     /// # Errors
     /// Those of the awaited part.

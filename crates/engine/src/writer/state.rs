@@ -1,7 +1,7 @@
-//! The one writer's shared state: what its handle, its snapshots and its background tasks hold.
+//! The shared state of a writer, held by its handle, its snapshots and its background tasks.
 //!
-//! Fields are grouped by who touches them, and what belongs together has a module of its own. Lock
-//! order: `tail` before `tree`, and so `held`; nothing is awaited under any of them.
+//! Fields are grouped by the threads that use them. Lock order: `tail` before `tree`, and `tail`
+//! before `held`. No thread awaits anything under one of these locks.
 
 use super::behind::BehindKeys;
 use super::checkpoint::TreePins;
@@ -42,21 +42,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 pub(crate) struct Writer {
-    // Set at open, never changed.
+    // Set at open and never changed.
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) epoch: Epoch,
-    /// Every fence met on the walk, and our own (protocol rule F5).
+    /// Every fence that the walk met, and this writer's own (protocol rule F5).
     pub(crate) fences: Vec<KeptFence>,
-    /// Fences that were met on the walk: lives that have left rows in the log.
+    /// Number of fences that the walk met: earlier writers that left rows in the log.
     pub(crate) fences_met: usize,
     pub(crate) manifests: ManifestClient,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
-    /// Before `turn` of the commits; nothing else is locked while it is waited for.
+    /// Locked before `turn` of the commits. No other lock is held while waiting for it.
     pub(crate) pins: tokio::sync::Mutex<TreePins>,
 
-    // Everybody.
+    // All threads and tasks.
     pub(crate) life: WriterLife,
     pub(crate) nudges: Nudges,
 
@@ -77,14 +77,14 @@ pub(crate) struct Writer {
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
     pub(crate) came_behind: BehindKeys,
-    /// Jobs that were taken in.
+    /// Adopted jobs.
     pub(crate) taken_in: AdoptedJobs,
-    /// How many loads were asked for; held by the one that is being.
+    /// Number of requested loads. The load that runs holds the lock.
     pub(crate) loads: tokio::sync::Mutex<u64>,
     pub(crate) large: LargeBatches,
 }
 
-/// What opening found out, and the writer starts from.
+/// What opening has found, from which the writer starts.
 pub(crate) struct Start {
     pub(crate) env: Env,
     pub(crate) options: Options,
@@ -99,7 +99,7 @@ pub(crate) struct Start {
     pub(crate) durability: Arc<Durability>,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
-    /// The tables of the version that the claim's checkpoint names.
+    /// The tables of the version that the checkpoint of the claim names.
     pub(crate) levels: Arc<Levels>,
     pub(crate) pins: TreePins,
     pub(crate) pins_nudge: Arc<Notify>,
@@ -107,7 +107,7 @@ pub(crate) struct Start {
     pub(crate) active: Arc<Memtable>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
-    /// Ingests that were replayed, newest first.
+    /// Replayed ingests, newest first.
     pub(crate) queued: Vec<Arc<QueuedIngest>>,
     pub(crate) first_wal: WalId,
     pub(crate) last_seq: Seq,
@@ -168,7 +168,7 @@ impl Writer {
         })
     }
 
-    /// Runs a task of the handle, whose death is the handle's.
+    /// Runs a task of the handle. If the task dies, the handle ends.
     pub(crate) fn supervise(
         self: &Arc<Self>,
         name: &'static str,
@@ -178,7 +178,7 @@ impl Writer {
         self.spawn_watched(name, task, move |died| writer.die(died));
     }
 
-    /// Runs a task that the handle can live without; `died` hears of its death.
+    /// Runs a task without which the handle can go on. Calls `died` if the task dies.
     pub(crate) fn spawn_watched(
         &self,
         name: &'static str,
@@ -188,11 +188,11 @@ impl Writer {
         self.env.spawn.spawn(name, supervise::watched(name, task, died));
     }
 
-    /// Does `work` as a task of its own. Whoever called may give up waiting, or poll no longer for
-    /// a while: commits of the process go one after another, and none is to wait for that.
+    /// Runs `work` as a separate task. The caller may give up, or stop polling for a while: commits
+    /// of a process run one after another, and a stalled caller must not block the others.
     ///
     /// # Errors
-    /// Those of `work`; Closed where its runtime has ended.
+    /// Errors of `work`; Closed if the runtime has ended.
     pub(crate) async fn apart<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -204,7 +204,7 @@ impl Writer {
         answered.await.unwrap_or_else(|_| Err(self.dead().unwrap_or_else(supervise::closed)))
     }
 
-    /// Commits `edit`, [`Writer::apart`].
+    /// Commits `edit` through [`Writer::apart`].
     ///
     /// # Errors
     /// As [`ManifestClient::try_commit`].
@@ -216,12 +216,12 @@ impl Writer {
         self.apart(async move { writer.manifests.try_commit(edit).await }).await
     }
 
-    /// Ends the handle because of what died.
+    /// Ends the handle because a task died.
     pub(crate) fn die(&self, died: &Error) {
         self.end(&supervise::ends_the_handle(died));
     }
 
-    /// Makes everything up to `seq` visible to reads; under the commit lock.
+    /// Makes everything up to `seq` visible to reads. Called under the commit lock.
     pub(crate) fn publish(&self, seq: Seq) {
         self.visible.store(seq.0, Ordering::Release);
     }
@@ -231,9 +231,9 @@ impl Writer {
         Seq(self.visible.load(Ordering::Acquire))
     }
 
-    /// A consistent moment: a tree, and a sequence number that is wholly in it. Taken under the
-    /// tree's lock, since between loading one and the other a flush could drop versions that the
-    /// older number still needs.
+    /// A consistent view: a tree, and a sequence number all of whose rows are in the tree. Both are
+    /// read under the lock of the tree. Otherwise a flush between the two reads could drop versions
+    /// that the older number needs.
     pub(crate) fn pin(&self) -> Pin {
         let pin = self.pin_accepted();
         if self.options.read_durable_only && !cfg!(mutation = "bound_ignored") {
@@ -242,14 +242,15 @@ impl Writer {
         pin
     }
 
-    /// As [`Writer::pin`], of everything accepted.
+    /// As [`Writer::pin`], but sees everything accepted.
     pub(crate) fn pin_accepted(&self) -> Pin {
         let now = self.context.now();
         let tree = self.tree.read();
         Pin { seq: self.visible(), tree: Arc::clone(&tree), now }
     }
 
-    /// The WAL object `id`, which ends with `last_seq`, is durable, and so is all before it.
+    /// Records that the WAL object `id`, whose last number is `last_seq`, and all before it are
+    /// durable.
     pub(crate) fn acknowledge(&self, id: WalId, last_seq: Seq) {
         self.log.commit(id, last_seq);
         self.durability.advance(last_seq);
@@ -259,7 +260,8 @@ impl Writer {
         Arc::clone(&self.tree.read())
     }
 
-    /// Freezes the active memtable; under the commit lock, so that no write slips between.
+    /// Freezes the active memtable. Called under the commit lock, so that no write comes in
+    /// between.
     pub(crate) fn freeze(&self, tail: &mut Tail) {
         if tail.active.is_empty() {
             return;
@@ -277,13 +279,13 @@ impl Writer {
         self.nudges.flush.notify_one();
     }
 
-    /// Everything up to `seq` is to be flushed however full L0 is.
+    /// Requests a flush of everything up to `seq`, regardless of the size of L0.
     pub(crate) fn ask_flush(&self, seq: Seq) {
         self.flushes.ask(seq);
         self.nudges.flush.notify_one();
     }
 
-    /// Puts an ingest on top of all that was accepted; under the commit lock, right after the
+    /// Queues an ingest above everything accepted. Called under the commit lock, right after the
     /// memtable was frozen.
     pub(crate) fn queue(&self, ingest: Arc<QueuedIngest>) {
         let mut tree = self.tree.write();
@@ -294,8 +296,8 @@ impl Writer {
         self.nudges.flush.notify_one();
     }
 
-    /// Replaces flushed memtables, and ingests that were installed, by the tables of the version
-    /// that has them now.
+    /// Replaces flushed memtables and installed ingests by the tables of the version that contains
+    /// them.
     pub(crate) fn install_flush(
         &self,
         flushed: &[Arc<Memtable>],
@@ -303,7 +305,7 @@ impl Writer {
         below: &Arc<Levels>,
     ) {
         for ingest in ingests {
-            // Set once: an element leaves once.
+            // Set once, because an element leaves the queue once.
             let _ = ingest.installed.set(Arc::clone(below));
         }
         let mut tail = self.tail.lock();
@@ -322,8 +324,9 @@ impl Writer {
         self.nudges.compact.notify_one();
     }
 
-    /// Other tables with the same entries, which a compaction made, or with more, behind them: that
-    /// is why the commit lock is held. A transaction is validated before it shows, or minds it.
+    /// Installs other tables: those of a compaction, with the same entries, or those that came
+    /// behind, with more entries. It therefore takes the commit lock: a transaction is either
+    /// validated before the new entries become visible, or its validation sees them.
     pub(crate) fn install_levels(&self, below: &Arc<Levels>) {
         let _tail = self.tail.lock();
         let mut tree = self.tree.write();
@@ -331,28 +334,28 @@ impl Writer {
         *tree = Arc::new(Tree { levels, queue, ..Tree::clone(&tree) });
     }
 
-    /// Tables of `manifest`, with this process's handles.
+    /// The tables of `manifest`, with the handles that this process has open.
     pub(crate) fn levels_of(&self, manifest: &Manifest) -> Result<Arc<Levels>> {
         let levels = Levels::of_manifest(manifest, &self.tree().levels, &self.budget)?;
         Ok(Arc::new(levels.noticed_by(&self.nudges.pins)))
     }
 
-    /// A pin that counts for the floor until it is released.
+    /// A pin that bounds the floor until it is released.
     pub(crate) fn hold(&self) -> Pin {
         self.held.hold(|| self.pin())
     }
 
-    /// As [`Writer::hold`], of everything accepted.
+    /// As [`Writer::hold`], but sees everything accepted.
     pub(crate) fn hold_accepted(&self) -> Pin {
         self.held.hold(|| self.pin_accepted())
     }
 
-    /// The oldest sequence number that somebody in this process may still read at.
+    /// The oldest sequence number at which this process may still read.
     pub(crate) fn floor(&self) -> Seq {
         self.held.floor(|| self.visible().min(self.durability.durable()))
     }
 
-    /// Closing has come to `phase`: every task hears.
+    /// Advances closing to `phase` and notifies every task.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.life.pass_to(phase);
         self.nudges.all();

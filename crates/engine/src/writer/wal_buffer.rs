@@ -1,40 +1,41 @@
-//! Accepted batches that no WAL object holds yet, in pieces of bounded size: each piece is one
-//! object. Cut while they are filled, so that whoever sends one takes it off the front and copies
-//! nothing under the commit lock.
+//! Accepted batches that are in no WAL object yet, in pieces of bounded size. Each piece becomes
+//! one object. Pieces are cut while they are filled, so the WAL task takes one off the front and
+//! copies nothing under the commit lock.
 
 use siltstone_base::Seq;
 use siltstone_sst::wal::{WalBuilder, WalIngest};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How many times `flush_bytes` a WAL object may hold. More would leave a slow link one object for
-/// minutes; fewer would cost requests where the window is full, and four round trips' worth is
-/// what comes in while four objects are under way.
+/// Upper bound of a WAL object, in multiples of `flush_bytes`. A higher bound would occupy a slow
+/// link with one object for minutes. A lower bound would cost requests while the window is full:
+/// four multiples are what arrives while four objects are in flight.
 pub(crate) const OBJECT_FLUSHES: usize = 4;
 
-/// What the commit lock guards of the log.
+/// The part of the log that the commit lock guards.
 pub(crate) struct WalBuffer {
-    /// Pieces that take no more, oldest first.
+    /// Pieces that are complete, oldest first.
     full: VecDeque<WalPiece>,
-    /// The piece that is being filled.
+    /// The piece that is filled.
     open: WalBuilder,
-    /// When the oldest batch of the open piece was accepted.
+    /// Time at which the oldest batch of the open piece was accepted.
     since: Option<Duration>,
-    /// What a piece holds at most, unless one batch alone is larger.
+    /// Upper bound of a piece, unless one batch alone is larger.
     most_bytes: usize,
-    /// From how many bytes on a piece is sent at once.
+    /// A piece of at least this size is sent immediately.
     flush_bytes: usize,
 }
 
-/// What becomes one object, and when its oldest batch was accepted; `None` of an ingest alone.
+/// The content of one object, and the time at which its oldest batch was accepted; `None` if it
+/// holds only an ingest.
 pub(crate) type WalPiece = (WalBuilder, Option<Duration>);
 
-/// Whether, and how soon, something must be sent.
+/// When something must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushDue {
-    /// Enough for an object is there.
+    /// Now: there is enough for an object.
     Now,
-    /// The oldest batch was accepted then.
+    /// After the flush interval: the oldest batch was accepted at this time.
     Since(Duration),
 }
 
@@ -49,8 +50,8 @@ impl WalBuffer {
         }
     }
 
-    /// Appends a batch, which is never cut. Whether whoever sends it must be told: something began
-    /// to wait, or there is enough to be sent.
+    /// Appends a batch. Batches are never split. Returns whether the WAL task must be notified: a
+    /// batch began to wait, or there is enough to send.
     pub(crate) fn push(
         &mut self,
         first: Seq,
@@ -70,13 +71,13 @@ impl WalBuffer {
         began || self.open.len_bytes() >= self.flush_bytes
     }
 
-    /// Appends an ingest, which ends its piece (rule N12): it is due.
+    /// Appends an ingest. It ends its piece (rule N12), which is due immediately.
     pub(crate) fn push_ingest(&mut self, ingest: &WalIngest) {
         self.open.push_ingest(ingest);
         self.full.push_back((std::mem::take(&mut self.open), self.since.take()));
     }
 
-    /// When something must be sent; `None` when nothing is there.
+    /// When something must be sent; `None` if the buffer is empty.
     pub(crate) fn due(&self) -> Option<FlushDue> {
         if !self.full.is_empty() || self.open.len_bytes() >= self.flush_bytes {
             return (!self.is_empty()).then_some(FlushDue::Now);
@@ -84,7 +85,7 @@ impl WalBuffer {
         self.since.map(FlushDue::Since)
     }
 
-    /// The oldest piece; `None` when nothing is there.
+    /// Removes the oldest piece; `None` if the buffer is empty.
     pub(crate) fn take(&mut self) -> Option<WalPiece> {
         if let Some(full) = self.full.pop_front() {
             return Some(full);
@@ -97,12 +98,12 @@ impl WalBuffer {
         self.full.is_empty() && self.open.is_empty()
     }
 
-    /// Sequence number of the oldest operation; none where there is nothing.
+    /// Sequence number of the oldest operation; `NONE` if the buffer is empty.
     pub(crate) fn first_seq(&self) -> Seq {
         self.full.front().map_or(&self.open, |(piece, _)| piece).first_seq()
     }
 
-    /// Length of the objects, were they all made now.
+    /// Total length of the objects if all pieces were sent now.
     pub(crate) fn len_bytes(&self) -> usize {
         let full: usize = self.full.iter().map(|(piece, _)| piece.len_bytes()).sum();
         full + if self.open.is_empty() { 0 } else { self.open.len_bytes() }
@@ -113,7 +114,7 @@ impl WalBuffer {
 mod tests {
     use super::*;
 
-    /// Ten batches of 30 bytes in pieces of at most 400 bytes, heads and checksums among them.
+    /// Ten batches of 30 bytes, in pieces of at most 400 bytes including headers and checksums.
     fn filled() -> WalBuffer {
         let mut buffer = WalBuffer::new(100);
         for seq in 1..=10 {
@@ -146,7 +147,7 @@ mod tests {
         buffer.push(Seq(1), 1, &[7; 30], || Duration::from_secs(1));
         buffer.push(Seq(2), 1, &[7; 30], || Duration::from_secs(2));
         assert_eq!(buffer.due(), Some(FlushDue::Since(Duration::from_secs(1))));
-        // Does not fit with the others: they are due now, and it waits for itself.
+        // This batch does not fit: the earlier ones are due now, and its own wait begins.
         buffer.push(Seq(3), 1, &vec![7; 399_900], || Duration::from_secs(3));
         assert_eq!((buffer.due(), buffer.first_seq()), (Some(FlushDue::Now), Seq(1)));
         let (first, since) = buffer.take().expect("a piece");

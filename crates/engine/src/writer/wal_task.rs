@@ -1,6 +1,6 @@
-//! The WAL task: makes WAL objects of buffered batches, keeps up to `max_parallel_writes` of them
-//! in flight, and acknowledges in id order. The rules are the manifest crate's `WalWindow`; this
-//! file only carries them out.
+//! The WAL task: makes WAL objects from buffered batches, keeps up to `max_parallel_writes` of them
+//! in flight, and acknowledges them in the order of their ids. `WalWindow` of the manifest crate
+//! has the rules; this file only carries them out.
 
 use super::life::Phase;
 use super::state::Writer;
@@ -27,30 +27,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::futures::Notified;
 
-/// First pause before the same bytes go to the same id again; doubles up to the second bound.
+/// First pause before an object is sent again under its id. It doubles up to `RETRY_MOST`.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MOST: Duration = Duration::from_secs(1);
-/// Reads of an object that is not ours, each twice in a row damaged, before that is no damage of
-/// the way.
+/// Number of consecutive damaged reads of an object that is not ours before the damage counts as
+/// permanent, not as a fault in transit. Each of these reads is repeated once.
 const READS_OF_DAMAGE: u32 = 3;
 
-/// A WAL object that is cut and not yet acknowledged.
+/// A WAL object that is cut and not acknowledged yet.
 struct SealedObject {
     bytes: Bytes,
     attempt: AttemptId,
     last_seq: Seq,
-    /// When its oldest write was accepted; `None` of an ingest alone.
+    /// Time at which its oldest write was accepted; `None` if it holds only an ingest.
     since: Option<Duration>,
     tries: u32,
-    /// Reads in a row of what stands in its place that could not be understood.
+    /// Consecutive reads of the object under this name that could not be decoded.
     unread: u32,
 }
 
-/// What something in flight ended with.
+/// The result of a request in flight.
 enum WalEvent {
     Sent(WalId, Created),
     Looked(Result<Arc<Manifest>>),
-    /// The boundary, asked because of this id.
+    /// The boundary, requested because of this id.
     Boundary(WalId, Result<WalId>),
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct WalTask {
     window: WalWindow,
     sealed: BTreeMap<WalId, SealedObject>,
     in_flight: FuturesUnordered<BoxFuture<'static, WalEvent>>,
-    /// When the manifest was last looked at (rule F7).
+    /// Time of the last look at the manifest (rule F7).
     looked: Duration,
     looking: bool,
-    /// Looks so far.
+    /// Number of looks so far.
     looks: u32,
-    /// Ids on whose account the boundary is being asked, and how often it could not be told.
+    /// Ids for which the boundary is requested, with the number of failed requests.
     checking: BTreeMap<WalId, u32>,
-    /// When the rate ceiling allows the next cut.
+    /// Time at which the rate limit allows the next cut.
     next_cut: Duration,
 }
 
@@ -87,7 +87,7 @@ impl WalTask {
         }
     }
 
-    /// Runs until the handle has ended, or is closing and everything buffered is durable.
+    /// Runs until the handle has ended, or is closing and all buffered writes are durable.
     pub(crate) async fn run(mut self) {
         let writer = Arc::clone(&self.writer);
         loop {
@@ -113,7 +113,7 @@ impl WalTask {
         }
     }
 
-    /// What ended first: something in flight, or (`None`) a nudge or the timer.
+    /// The next result in flight, or `None` after a notification or the timer.
     async fn next_event(
         &mut self,
         nudged: Pin<&mut Notified<'_>>,
@@ -138,8 +138,8 @@ impl WalTask {
             && self.writer.tail.lock().wal.is_empty()
     }
 
-    /// Cuts WAL objects while one is due and the window has room. Answers how long until the next
-    /// one is due by time alone; `None` when only an event can make one due.
+    /// Cuts WAL objects while one is due and the window has room. Returns the time until the next
+    /// one is due; `None` if only an event can make one due.
     fn cut_what_is_due(&mut self) -> Option<Duration> {
         loop {
             self.window.may_send()?;
@@ -152,7 +152,7 @@ impl WalTask {
         }
     }
 
-    /// How long until something buffered must go; zero: now. `None` when nothing is buffered.
+    /// Time until a buffered write must be sent, zero for now; `None` if nothing is buffered.
     fn due_in(&self, now: Duration) -> Option<Duration> {
         let writer = &self.writer;
         let tail = writer.tail.lock();
@@ -170,7 +170,7 @@ impl WalTask {
         Some(by_time.max(by_rate))
     }
 
-    /// Makes a WAL object of the oldest piece that is buffered and sends it under the next id.
+    /// Makes a WAL object of the oldest buffered piece and sends it under the next id.
     fn cut(&mut self, now: Duration) {
         if self.window.may_send().is_none() {
             return;
@@ -195,7 +195,7 @@ impl WalTask {
         self.look_when_due(now);
     }
 
-    /// Sends the bytes of `id`, after a pause.
+    /// Sends the bytes of `id` after a pause.
     fn send(&mut self, id: WalId, pause: Duration) {
         let Some(sealed) = self.sealed.get_mut(&id) else { return };
         sealed.tries += 1;
@@ -214,16 +214,17 @@ impl WalTask {
         self.pause_after(tries)
     }
 
-    /// The pause after so many tries in a row.
+    /// The pause after `tries` consecutive attempts.
     fn pause_after(&self, tries: u32) -> Duration {
         let base = RETRY_FIRST.saturating_mul(1 << tries.saturating_sub(1).min(10));
         self.writer.env.jittered(base.min(RETRY_MOST))
     }
 
-    /// Rule F7: a writer under load looks whether it was overtaken. Safety does not hang on it (the
-    /// newer writer's fence stops this one), so a read of the next manifest's number will do: it
-    /// finds the claim of whoever took over, unless that number was freed meanwhile. For that case
-    /// one look in so many, and the first after a long pause, is a listing.
+    /// Rule F7: a writer under load checks whether another writer has taken over. Safety does not
+    /// depend on it, because the fence of the newer writer stops this one. A read of the next
+    /// manifest's number therefore suffices: it finds the claim of the newer writer, unless that
+    /// number was freed meanwhile. For that case every `LIST_EVERY`-th look, and the first after a
+    /// long pause, is a listing.
     fn look_when_due(&mut self, now: Duration) {
         let due = self.looked + self.writer.options.poll_interval();
         if self.looking || now < due {
@@ -256,7 +257,7 @@ impl WalTask {
                         self.carry_out(&events)
                     }
                     Err(error) if !error.kind().may_pass() => Err(error),
-                    // A store that does not answer just now proves nothing.
+                    // A failed request proves nothing.
                     _ => Ok(()),
                 }
             }
@@ -276,11 +277,11 @@ impl WalTask {
         }
     }
 
-    /// What the store refused on account of `id`. A refused credential is told to those who wait;
-    /// retrying does not cure it, and the objects stay queued in case somebody does.
+    /// Handles an error of the store for `id`. A refused credential is reported to waiting callers.
+    /// Retrying does not cure it, but the objects stay queued in case the credential is repaired.
     ///
     /// # Errors
-    /// A refusal that stays: the end of the handle.
+    /// A permanent refusal, which ends the handle.
     fn heard(&self, id: WalId, error: &Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Denied => self.writer.durability.trouble(error.clone()),
@@ -293,10 +294,11 @@ impl WalTask {
         Ok(())
     }
 
-    /// What became of a try, in the protocol's words. What cannot be read is asked for again.
+    /// Translates the result of an attempt for the protocol. An object that cannot be decoded
+    /// counts as Unknown and is requested again.
     ///
     /// # Errors
-    /// A refusal that stays; Corruption where nobody can read what stands in the object's place.
+    /// A permanent refusal; Corruption if the object under this name stays unreadable.
     fn outcome(&mut self, id: WalId, created: Created) -> Result<PutOutcome<WalSeen>> {
         let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
         if let Some(error) = created.error.filter(|_| !settled) {
@@ -349,7 +351,7 @@ impl WalTask {
         Ok(())
     }
 
-    /// Asks for the boundary on account of `id`, after a pause where it could not be told before.
+    /// Requests the boundary because of `id`, after a pause if an earlier request failed.
     fn ask_boundary(&mut self, id: WalId) {
         let objects = self.objects.clone();
         let pause = match self.checking.get(&id) {
@@ -365,13 +367,13 @@ impl WalTask {
     }
 }
 
-/// The end of a handle whose log the store refuses for good. An earlier try of the same object may
-/// have landed, whatever the last one was told: nothing is said of what is stored.
+/// The error of a handle whose log the store refuses for good. An earlier attempt for the same
+/// object may have landed, so the text does not claim what is stored.
 fn refused(id: WalId, error: &Error) -> Error {
     Error::new(
         error.kind(),
-        "the store refuses the log, and will not take it however often it is sent: the handle has \
-         ended; what was not acknowledged may or may not be stored",
+        "the store refuses to store the log, and a retry cannot help: the handle has \
+         ended; unacknowledged writes may or may not be stored",
     )
     .with("object", ObjectName::Wal(id))
     .caused_by(error.clone())

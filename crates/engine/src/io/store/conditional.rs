@@ -1,8 +1,8 @@
-//! A conditional create and what became of it (protocol rule M1).
+//! A conditional create and its outcome (protocol rule M1).
 //!
-//! No answer but a plain "created" is believed. A client or a proxy may have sent the request twice
-//! and report a conflict with itself; some servers answer "conflict" with nothing stored; a lost
-//! connection says nothing. What counts is which attempt's id stands in the object:
+//! Only a plain "created" is believed. A client or a proxy may send a request twice and report a
+//! conflict with itself; some servers answer "conflict" although nothing is stored; a lost
+//! connection tells nothing. The attempt id in the stored object decides:
 //!
 //! ```text
 //! answer      read back:  ours        another's   nothing      failed
@@ -11,8 +11,9 @@
 //! Refused                 Committed   Lost        NotApplied   Unknown
 //! Ambiguous               Committed   Lost        Unknown      Unknown
 //! ```
-//! *Refused* is read back too: the attempt may be a repetition of one that landed. Nothing after
-//! *Ambiguous* is Unknown, since the request may still be under way, or have landed and been freed.
+//! *Refused* is read back too, because the attempt may repeat one that landed. *Ambiguous* with
+//! nothing stored is Unknown, because the request may still be in flight, or may have landed and
+//! been freed.
 
 use super::PutAnswer;
 use crate::io::env::Env;
@@ -22,26 +23,26 @@ use siltstone_base::{
     AttemptId, Envelope, Error, ErrorKind, ObjectKind, ObjectName, PutOutcome, Result,
 };
 
-/// Objects larger than this are told apart by their head first, before they are read whole: a
-/// large object that is ours need not travel back.
+/// For larger objects the head is read first, so that a large object that is ours need not be read
+/// back.
 const HEAD_FIRST_BYTES: usize = 256 << 10;
 
-/// What became of a create.
+/// The result of a create.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// The outcome. `Lost` holds the whole object that won.
+    /// The outcome. `Lost` holds the whole object of the winner.
     pub outcome: PutOutcome<Bytes>,
-    /// The last trouble on the way, also where the outcome is settled: `Denied` here can be told
-    /// to a waiting caller at once.
+    /// The last error on the way, even if the outcome is known. `Denied` can be reported to a
+    /// waiting caller immediately.
     pub error: Option<Error>,
 }
 
-/// Creates `name` once, and finds out what became of it. `bytes` start with an envelope that holds
-/// `attempt`. Never repeats the create; the caller may, with the same bytes.
+/// Creates `name` once and determines the outcome. `bytes` begin with an envelope that holds
+/// `attempt`. It never repeats the create; the caller may, with the same bytes.
 pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptId) -> Created {
     let kind = kind_of(name);
     if !matches!(Envelope::decode(&bytes, kind), Ok(head) if head.attempt == attempt) {
-        let error = Error::internal("an object is created without its attempt id in its head");
+        let error = Error::internal("the object to create lacks its attempt id in its head");
         return Created {
             outcome: PutOutcome::NotApplied,
             error: Some(error.with("object", name)),
@@ -72,20 +73,20 @@ pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptI
             Created { outcome: absent, error: error.or_else(|| Some(false_conflict())) }
         }
         Err(failed) => {
-            // What the create itself said comes first: a refusal explains more than what followed.
+            // Report the error of the create: a refusal explains more than the error that followed.
             Created { outcome: PutOutcome::Unknown, error: error.or(Some(failed)) }
         }
     }
 }
 
-/// A conflict with nothing. Time cures it, where it was a race of other requests.
+/// A conflict without an object. If a race of other requests caused it, it passes.
 fn false_conflict() -> Error {
-    Error::unavailable("the store reports a conflict, and has no object by that name")
+    Error::unavailable("the store reports a conflict, but has no object of that name")
 }
 
-/// Proves that the store refuses to create what is there, by creating `name`, which was created
-/// just now, a second time: `bytes` hold `attempt`, another one than the first, and else the same.
-/// Where they take the name all the same nothing is lost, since they say the same.
+/// Proves that the store refuses to create an object that exists, by creating `name`, which was
+/// created just now, a second time. `bytes` equal the first ones except for `attempt`. If the store
+/// accepts them, nothing is lost, because they say the same.
 ///
 /// # Errors
 /// Unsupported for a store that ignores the condition: two writers would overwrite each other's
@@ -99,7 +100,7 @@ pub(crate) async fn prove(
     let taken = match env.store.put_if_absent(name, bytes).await {
         PutAnswer::Created => true,
         PutAnswer::Exists => false,
-        // Refused some other way, or lost: what stands there tells, as far as it can be read.
+        // The answer is another refusal, or was lost. The stored object decides, if it can be read.
         PutAnswer::Refused(_) | PutAnswer::Ambiguous(_) => {
             let found = read_back(env, name, kind_of(name), attempt, false).await;
             matches!(found, Ok(SlotContent::Ours))
@@ -109,9 +110,9 @@ pub(crate) async fn prove(
         return Ok(());
     }
     Err(Error::unsupported(
-        "the store creates objects that are there already: it ignores the condition of a create \
+        "the store overwrites objects that exist: it ignores the condition of a create \
          (If-None-Match), and two writers would overwrite each other's log; use a store, or a \
-         version of it, that knows conditional writes",
+         version of it, that supports conditional writes",
     )
     .with("object", name))
 }
@@ -130,7 +131,7 @@ async fn read_back(
     head_first: bool,
 ) -> Result<SlotContent> {
     if head_first {
-        // An object shorter than a head is nobody's of ours: the whole read below tells.
+        // An object shorter than a head is not ours; the whole read below handles it.
         let head = env.store.get(name, Some(0..ENVELOPE_BYTES as u64)).await;
         match head {
             Ok(None) => return Ok(SlotContent::Nothing),
@@ -144,7 +145,7 @@ async fn read_back(
     if is_ours(&object, kind, attempt) {
         return Ok(SlotContent::Ours);
     }
-    // Bytes damaged on the way must not make a stranger of our own object.
+    // Bytes damaged in transit must not make our own object look like another's.
     match Envelope::decode(&object, kind) {
         Err(error) if error.kind() == ErrorKind::Corruption => {
             again(env, name, kind, attempt).await
@@ -162,7 +163,7 @@ async fn again(
     match env.store.get(name, None).await? {
         None => Ok(SlotContent::Nothing),
         Some(object) if is_ours(&object, kind, attempt) => Ok(SlotContent::Ours),
-        // Damaged at rest: whoever reads it next says so, with the object's name.
+        // It is damaged in the store. The next reader reports that, with the object's name.
         Some(object) => Ok(SlotContent::Another(object)),
     }
 }
@@ -177,7 +178,7 @@ fn is_ours(_object: &[u8], _kind: ObjectKind, _attempt: AttemptId) -> bool {
     false
 }
 
-/// What stands under a name.
+/// The kind of object under a name.
 fn kind_of(name: ObjectName) -> ObjectKind {
     match name {
         ObjectName::Manifest(_) | ObjectName::DamagedManifest(..) => ObjectKind::Manifest,

@@ -1,4 +1,4 @@
-//! Counts requests and bytes on their way to a store: what `stats()` shows.
+//! Counts requests and bytes for `stats()`.
 
 use super::full::is_full;
 use super::in_use::StoreUse;
@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Figures since the store was wrapped. Those of a store with clients are what the clients send:
-/// each request, repetitions and refused ones included. Those of others are counted at this seam:
-/// one upload is its chunks and one PUT.
+/// Counts since the store was wrapped. For a store with clients they are the requests of the
+/// clients, including retries and refused ones. For other stores they are counted at this seam: an
+/// upload is its chunks and one PUT.
 #[derive(Debug, Default)]
 pub struct Requests {
     gets: AtomicU64,
@@ -40,19 +40,19 @@ pub struct Requests {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     troubles: Troubles,
-    /// Bytes of WAL objects that were created.
+    /// Bytes of created WAL objects.
     wal_bytes: AtomicU64,
-    /// How long each took, failed ones included, where a clock is known.
+    /// Durations of requests, including failed ones, if there is a clock.
     pub(crate) latencies: RequestLatencies,
     clock: Option<Arc<dyn Clock>>,
-    /// Heard by the collector: the store had no room for something.
+    /// Notifies the collector that the store is full.
     full: Notify,
-    /// The requests of each client, and their figures at the moment of wrapping.
+    /// The requests of each client, and their counts at the moment of wrapping.
     sent: Mutex<Vec<(Arc<SentRequests>, SentTotals)>>,
 }
 
-/// How long requests took, the tries below this seam together. What answers at once is not among
-/// them: memory, and reads of a local folder.
+/// Durations of requests, including all attempts below this seam. Requests that are answered
+/// immediately, by memory or a local folder, are not included.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLatencies {
     pub(crate) get: Latency,
@@ -66,26 +66,26 @@ pub(crate) struct RequestLatencies {
 pub struct RequestTotals {
     /// Reads.
     pub gets: u64,
-    /// Conditional creates, and uploads that were finished.
+    /// Conditional creates, and finished uploads.
     pub puts: u64,
     /// Listings.
     pub lists: u64,
-    /// Deletes, as requests: one may be for many names.
+    /// Delete requests. One request may delete many names.
     pub deletes: u64,
-    /// Chunks handed to uploads.
+    /// Chunks of uploads.
     pub upload_chunks: u64,
-    /// Requests of all kinds that ended with an error.
+    /// Requests of all kinds that failed.
     pub failed: u64,
-    /// Those among them that time may cure, and that are tried again therefore.
+    /// Failed requests that a retry may cure.
     pub transient: u64,
-    /// Bytes that reads brought.
+    /// Bytes that were read.
     pub bytes_read: u64,
-    /// Bytes given to creates and uploads, failed ones included.
+    /// Bytes of creates and uploads, including failed ones.
     pub bytes_written: u64,
 }
 
 impl Requests {
-    /// The figures now.
+    /// The counts now.
     #[must_use]
     pub fn totals(&self) -> RequestTotals {
         let counted = self.counted();
@@ -109,7 +109,7 @@ impl Requests {
         }
     }
 
-    /// Counts what the clients of `store` send.
+    /// Counts the requests of the clients of `store`.
     fn add(&self, store: &dyn Store) {
         let Some(sent) = store.sent() else { return };
         let mut clients = self.sent.lock();
@@ -119,7 +119,7 @@ impl Requests {
         }
     }
 
-    /// What was counted at this seam.
+    /// The counts of this seam.
     fn counted(&self) -> RequestTotals {
         RequestTotals {
             gets: self.gets.load(Relaxed),
@@ -134,22 +134,22 @@ impl Requests {
         }
     }
 
-    /// What the store refused last, and has not taken since.
+    /// The last refusals of the store that no success has followed.
     pub(crate) fn troubles(&self) -> &Troubles {
         &self.troubles
     }
 
-    /// Bytes of WAL objects that were created.
+    /// Bytes of created WAL objects.
     pub(crate) fn wal_bytes(&self) -> u64 {
         self.wal_bytes.load(Relaxed)
     }
 
-    /// `work`, or Timeout once it has taken `limit` and the time that the bytes take which it
-    /// moves ([`limit_of`]): a store that is slow to answer ends a call by its deadline, and a long
-    /// log over a slow link arrives at last. The cause is what the store refused meanwhile.
+    /// The output of `work`, or Timeout after `limit` plus the time for the bytes that it moves
+    /// ([`limit_of`]). A store that does not answer thus ends a call by its deadline, while a long
+    /// log still arrives over a slow link. The cause is the store's last refusal meanwhile.
     ///
     /// # Errors
-    /// Those of `work`; Timeout.
+    /// Errors of `work`; Timeout.
     pub(crate) async fn within<T>(
         &self,
         env: &Env,
@@ -178,7 +178,7 @@ impl Requests {
         done.map_err(|error| explained(error, self.troubles.since(refused)))
     }
 
-    /// Completes when the store has had no room for something.
+    /// Completes when the store has had no room for an object.
     pub(crate) async fn full(&self) {
         self.full.notified().await;
     }
@@ -217,7 +217,7 @@ impl Requests {
         self.troubles.note(verb, area, error);
     }
 
-    /// `request`, with the time that it takes noted as `of` says.
+    /// Runs `request` and adds its duration to `of`.
     async fn timed<T>(&self, of: &Latency, request: impl Future<Output = T>) -> T {
         let Some(clock) = &self.clock else { return request.await };
         let began = clock.monotonic();
@@ -226,7 +226,7 @@ impl Requests {
         answer
     }
 
-    /// The future of `request`, with how it ends noted.
+    /// Runs `request` and notes its result.
     fn noting<'a, T: Send + 'a>(
         self: &Arc<Self>,
         asked: RequestKind,
@@ -236,8 +236,8 @@ impl Requests {
         request.inspect(move |answer| requests.note(asked, answer)).boxed()
     }
 
-    /// As [`Requests::noting`], for a step on the way to what is asked: it proves nothing of it
-    /// when it ends well.
+    /// As [`Requests::noting`], for one step of a request. Its success proves nothing about the
+    /// request.
     fn noting_step<'a, T: Send + 'a>(
         self: &Arc<Self>,
         asked: RequestKind,
@@ -253,7 +253,7 @@ impl Requests {
     }
 }
 
-/// What a request asks for, of which objects.
+/// Kind of a request and of its objects.
 type RequestKind = (Verb, Area);
 
 /// Puts a counter between an environment and its store.
@@ -265,10 +265,10 @@ pub fn count(env: Env) -> (Env, Arc<Requests>) {
     (Env { store, ..env }, requests)
 }
 
-/// One call on the store of `env`, in as long as [`Requests::within`] gives it.
+/// Runs one call on the store of `env`, with the time limit of [`Requests::within`].
 ///
 /// # Errors
-/// Those of `work`; Timeout.
+/// Errors of `work`; Timeout.
 pub(crate) async fn within<T, W: Future<Output = Result<T>>>(
     env: &Env,
     limit: Duration,
@@ -279,16 +279,16 @@ pub(crate) async fn within<T, W: Future<Output = Result<T>>>(
     requests.within(env, limit, operation, work(counted)).await
 }
 
-/// A store that counts.
+/// A store that counts requests.
 pub struct CountingStore {
     store: Arc<dyn Store>,
     requests: Arc<Requests>,
-    /// Of the handle that it counts for; `None` once that has ended.
+    /// The use by the handle for which this store counts; `None` once the handle has ended.
     in_use: Mutex<Option<StoreUse>>,
 }
 
 impl CountingStore {
-    /// Wraps `store`; the second part tells the figures.
+    /// Wraps `store`. The second result has the counts.
     #[must_use]
     pub fn wrap(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Requests>) {
         CountingStore::wrap_into(store, Requests::default())
@@ -350,7 +350,7 @@ impl Store for CountingStore {
     }
 
     fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        // No request: whether and when anything is read, the system decides.
+        // This is not a request: the system decides whether and when it reads.
         self.store.lend(name, bytes)
     }
 
@@ -385,7 +385,7 @@ impl Store for CountingStore {
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         let (store, requests) = (self.store.neighbour(location)?, Arc::clone(&self.requests));
         requests.add(&*store);
-        // Whoever asked for it says how long it is in use.
+        // The caller decides how long the neighbour is in use.
         Ok(Arc::new(CountingStore { store, requests, in_use: Mutex::default() }))
     }
 
@@ -481,7 +481,7 @@ impl Store for CountingStore {
         let deletes = self.store.delete_many(names);
         let deletes = self.requests.timed(&self.requests.latencies.delete, deletes);
         let note = move |answers: &Vec<Result<()>>| {
-            // Only now is it known whether the store takes many at once.
+            // Only now is it known whether the store deletes many names per request.
             let requests = answers.len().div_ceil(self.store.names_a_delete().max(1));
             self.requests.deletes.fetch_add(requests as u64, Relaxed);
             let all = areas.iter().zip(answers);

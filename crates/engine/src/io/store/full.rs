@@ -1,11 +1,11 @@
-//! Whether a store has no room left.
+//! Whether a store is full.
 
 use siltstone_base::Error;
 use std::error::Error as _;
 use std::io;
 
-/// Whether `error` says, or was caused by, that there is no room for more bytes: on the disk, or in
-/// a quota. Deleting helps then, and waiting for another reason does not.
+/// Whether `error` is, or was caused by, a lack of space on the disk or in a quota. Deleting
+/// objects helps then; waiting alone does not.
 #[must_use]
 pub fn is_full(error: &Error) -> bool {
     let mut cause = error.source();

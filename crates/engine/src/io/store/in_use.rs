@@ -1,11 +1,11 @@
-//! Handles at work with a store. A store may keep files and folders open for them, and closes what
-//! it keeps when the last handle ends: closing a handle gives its descriptors back, also while the
-//! closed handle, or a scan of it, still exists.
+//! Handles that use a store. A store may keep files and folders open for them. It closes these when
+//! the last handle ends, so a closed handle releases its descriptors even while the handle or a
+//! scan of it still exists.
 
 use std::fmt;
 
-/// One handle's use of a store, from [`Store::begin_use`](super::Store::begin_use). It ends when
-/// this is dropped.
+/// The use of a store by one handle, from [`Store::begin_use`](super::Store::begin_use). Dropping
+/// it ends the use.
 pub struct StoreUse {
     end: Option<Box<dyn FnOnce() + Send + Sync>>,
 }

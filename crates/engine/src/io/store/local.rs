@@ -23,6 +23,7 @@ mod lone_reader;
 mod map;
 mod mark;
 mod parts;
+mod reserve;
 pub(crate) mod scratch;
 pub(super) mod scratch_file;
 mod staging;
@@ -233,12 +234,17 @@ impl Store for LocalStore {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         let folder = Arc::clone(&self.folder);
-        async move { self.effects.blocking("delete", move || folder.delete(name)).await? }.boxed()
+        let delete = move || folder.delete(name).inspect(|()| folder.refill_reserve());
+        async move { self.effects.blocking("delete", delete).await? }.boxed()
     }
 
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
         let (folder, count) = (Arc::clone(&self.folder), names.len());
-        let delete = move || names.into_iter().map(|name| folder.delete(name)).collect();
+        let delete = move || {
+            let deleted = names.into_iter().map(|name| folder.delete(name)).collect();
+            folder.refill_reserve();
+            deleted
+        };
         async move {
             let answers = self.effects.blocking("delete many", delete).await;
             answers.unwrap_or_else(|died| vec![Err(died); count])
@@ -263,7 +269,12 @@ impl Store for LocalStore {
                 let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
                 let mark = move || folder.mark(&staged, take_over);
                 match self.effects.blocking("mark", mark).await? {
-                    Ok(MarkAttempt::Set(mark)) => return Ok(Presence::held(mark)),
+                    Ok(MarkAttempt::Set(mark)) => {
+                        let folder = Arc::clone(&self.folder);
+                        let fill = Box::new(move || folder.fill_reserve());
+                        self.effects.spawn.spawn_blocking("fill the reserve", fill);
+                        return Ok(Presence::held(mark));
+                    }
                     Ok(MarkAttempt::Occupied(Occupant::Here)) if turn < LEAVING => {
                         self.effects.clock.sleep(TURN).await;
                     }

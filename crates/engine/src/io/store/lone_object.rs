@@ -1,8 +1,7 @@
-//! One object by its own URL, outside of any database: a table that was written alone, or that is
-//! looked at alone.
+//! A single object by its own URL, outside of any database: a table that is written or read alone.
 //!
-//! Below is a [`Store`] in which every name means that one object, and whose listing has at most
-//! one line. So everything that reads tables of a database reads a lone one with the same code.
+//! It is a [`Store`] in which every name means that object, and whose listing has at most one line.
+//! Code that reads tables of a database therefore reads a lone table too.
 
 use super::local::lone_file::LoneFile;
 use super::local::scratch_file::{self, ScratchFile};
@@ -21,7 +20,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The name that a lone object is asked for by; it means nothing.
+/// The name with which a lone object is requested. It has no meaning.
 pub(super) const NAME: ObjectName = ObjectName::Compacted(SstId::NONE);
 
 /// An object that belongs to no database.
@@ -31,44 +30,43 @@ pub struct LoneObject {
 }
 
 impl LoneObject {
-    /// The file at `path`; a relative path is taken from the present working directory once and
-    /// for all.
+    /// The file at `path`. A relative path is resolved against the current working directory once.
     ///
     /// # Errors
-    /// Invalid for an empty path, or where there is no working directory.
+    /// Invalid for an empty path, or if there is no working directory.
     pub fn file(path: &Path, effects: &Effects) -> Result<LoneObject> {
         Ok(LoneObject { store: Arc::new(LoneFile::new(path, effects.clone())?) })
     }
 
-    /// A file that need not outlive this process, in a folder that nobody else writes to: never
-    /// synced, and around the cache of pages where that can be; read into such buffers
+    /// A file that need not outlive this process, in a folder that no other process writes to. It
+    /// is never synced, and bypasses the page cache if possible. Reads use `buffers`
     /// ([`LoneObject::scratch_buffers`]).
     pub(crate) fn scratch_file(path: &Path, effects: &Effects, buffers: &Buffers) -> LoneObject {
         LoneObject { store: Arc::new(ScratchFile::new(path, effects.clone(), buffers.clone())) }
     }
 
-    /// Memory for what is read of scratch files side by side, of which so many pieces are kept.
+    /// Buffers for parallel reads of scratch files. At most `most` buffers are kept.
     pub(crate) fn scratch_buffers(most: usize) -> Buffers {
         scratch_file::read_buffers(most)
     }
 
-    /// The object of this name in the memory of this process, the same one for everybody in it.
-    /// Databases in memory have names of their own.
+    /// The object of this name in the memory of this process, the same for all callers. Databases
+    /// in memory have a separate namespace.
     #[must_use]
     pub fn in_memory(name: &str) -> LoneObject {
         LoneObject { store: Arc::new(Renaming(MemoryStore::named(&format!("\0object {name}")))) }
     }
 
-    /// Bytes that are at hand.
+    /// An object with the given bytes.
     #[must_use]
     pub fn of_bytes(bytes: Bytes) -> LoneObject {
         let store = MemoryStore::unnamed();
-        // Memory answers at once.
+        // A store in memory answers immediately.
         let _ = store.put_if_absent(NAME, bytes).now_or_never();
         LoneObject { store: Arc::new(Renaming(store)) }
     }
 
-    /// The object of a store in which every name means it.
+    /// An object of a store in which every name means it.
     pub(super) fn in_store(store: Arc<dyn Store>) -> LoneObject {
         LoneObject { store }
     }
@@ -78,15 +76,16 @@ impl LoneObject {
         &self.store
     }
 
-    /// Length in bytes; `None` when there is no such object.
+    /// Length in bytes; `None` if the object does not exist.
     ///
     /// # Errors
-    /// Unavailable, Denied, as the store says.
+    /// Unavailable, Denied, as the store reports.
     pub async fn bytes(&self) -> Result<Option<u64>> {
         Ok(self.store.list(prefix::COMPACTED, None).await?.first().map(|object| object.bytes))
     }
 
-    /// Begins to write it. What is there stays until the upload is finished, and is replaced whole.
+    /// Begins to write the object. An existing object stays until the upload is finished, and is
+    /// then replaced as a whole.
     ///
     /// # Errors
     /// Denied, NotFound for a missing folder, Unavailable.
@@ -95,7 +94,7 @@ impl LoneObject {
     }
 }
 
-/// A store whose names all mean one.
+/// A store in which every name means the same object.
 struct Renaming(Arc<MemoryStore>);
 
 impl fmt::Debug for Renaming {

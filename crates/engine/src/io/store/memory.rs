@@ -1,4 +1,4 @@
-//! Objects in the memory of this process.
+//! A store in the memory of this process.
 
 use super::presence::{Presence, WriterSeat};
 use super::profile::Profile;
@@ -15,10 +15,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// What names of such stores begin with.
+/// URL scheme of these stores.
 const MEMORY: &str = "memory://";
 
-/// A store in memory. Ends with the process.
+/// A store in memory. It ends with the process.
 pub struct MemoryStore {
     name: String,
     objects: Arc<ObjectMap>,
@@ -33,11 +33,11 @@ struct Object {
     modified: UnixMillis,
 }
 
-/// Stores with a name live as long as the process: a database that was closed can be opened again.
+/// Named stores live as long as the process, so that a closed database can be opened again.
 static NAMED: LazyLock<Mutex<HashMap<String, Arc<MemoryStore>>>> = LazyLock::new(Mutex::default);
 
 impl MemoryStore {
-    /// The store of this name, the same one for everybody in this process (`memory://name`).
+    /// The store of this name, the same for all callers in this process (`memory://name`).
     #[must_use]
     pub fn named(name: &str) -> Arc<MemoryStore> {
         let mut named = NAMED.lock();
@@ -45,7 +45,7 @@ impl MemoryStore {
         Arc::clone(store)
     }
 
-    /// A store of its own; ends with its last handle.
+    /// A separate store, which ends with its last handle.
     #[must_use]
     pub fn unnamed() -> Arc<MemoryStore> {
         MemoryStore::new("")

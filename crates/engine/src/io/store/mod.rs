@@ -1,9 +1,9 @@
-//! The store seam, in our own terms. A [`Store`] is bound to one database's root; names under it
-//! are [`ObjectName`]s, never text. Only this folder names the `object_store` crate.
+//! The store seam. A [`Store`] is bound to the root of one database, and the names in it are
+//! [`ObjectName`]s, never text. Only this folder uses the `object_store` crate.
 //!
-//! Contract, held by the conformance suite in `tests/`: reads see completed creates
-//! (read-after-write); of racing creates of one name at most one is `Created`; objects never
-//! change once created; a listing that ends without error is complete up to creates that raced it.
+//! The conformance suite in `tests/` checks the contract: reads see completed creates
+//! (read-after-write); of racing creates of one name at most one is `Created`; objects never change
+//! once created; a listing that ends without an error is complete, except for concurrent creates.
 
 pub mod conditional;
 pub mod counting;
@@ -36,24 +36,24 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the store answered to a conditional create. Not yet an outcome: see
-/// [`conditional::create`], which reads back and decides.
+/// A store's answer to a conditional create. It is not an outcome yet: [`conditional::create`]
+/// reads the object back and decides.
 #[derive(Clone, Debug)]
 pub enum PutAnswer {
-    /// It says it created the object.
+    /// The store reports that it created the object.
     Created,
-    /// It says that there was one already. Perhaps ours, perhaps nobody's (a bare 409).
+    /// The store reports that the object exists. It may be ours, or not exist at all (a bare 409).
     Exists,
-    /// It refused before doing anything (no permission, too large).
+    /// The store refused before it did anything (no permission, too large).
     Refused(Error),
-    /// Lost connection, time-out, 5xx: it may be stored, now or later.
+    /// Lost connection, timeout, 5xx: the object may be stored now or later.
     Ambiguous(Error),
 }
 
 /// One line of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The object.
+    /// The name of the object.
     pub name: ObjectName,
     /// Its length.
     pub bytes: u64,
@@ -61,41 +61,41 @@ pub struct Listed {
     pub modified: UnixMillis,
 }
 
-/// An upload that is under way; nothing is visible under the name before `finish` succeeds.
+/// An upload in progress. Nothing is visible under the name before `finish` succeeds.
 pub trait Upload: Send {
-    /// Hands over the next bytes. May wait for earlier ones to be sent (this bounds memory).
+    /// Hands over the next bytes. May wait until earlier ones are sent, which bounds memory.
     fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>>;
-    /// As [`Upload::write`], for stores that take bytes without waiting for a network (a local
-    /// folder): whoever made them hands them over while they are in the caches of his core. `None`,
-    /// with nothing written, where [`Upload::write`] is the way.
+    /// As [`Upload::write`], for stores that accept bytes without waiting for a network (a local
+    /// folder). The caller hands bytes over while they are in the caches of its core. `None` means
+    /// that nothing was written and [`Upload::write`] has to be used.
     fn write_now(&mut self, _chunk: &[u8]) -> Option<Result<()>> {
         None
     }
-    /// What is written is not read soon, and is more than memory should hold: a store on this
-    /// machine keeps no copy of it at hand. Called before the first write, if at all.
+    /// Tells the store that the bytes are not read soon and exceed memory, so that a store on this
+    /// machine does not cache them. Called before the first write, if at all.
     fn passes_by(&mut self) {}
-    /// Completes the object: afterwards it is durable. On an error its state is not known.
+    /// Completes the object, which is durable then. After an error its state is unknown.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
-    /// Gives up and frees what was sent, as far as the store lets one.
+    /// Aborts the upload and frees the sent bytes, as far as the store allows.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
 /// Whether a store has copied an object by itself.
 pub type CopyAnswer<'a> = BoxFuture<'a, Result<bool>>;
 
-/// Objects under one database's root.
+/// The objects under the root of one database.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The bytes of `range` (all when `None`), `None` when there is no such object. Exactly the
-    /// length asked for, unless the object is shorter: then Corruption. An empty range is Invalid:
-    /// stores differ in what they make of it.
+    /// The bytes of `range`, or of the whole object; `None` if it does not exist. Returns exactly
+    /// the requested length; Corruption if the object is shorter. An empty range is Invalid,
+    /// because stores treat it differently.
     fn get(
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
-    /// As [`Store::get`], for stores that can answer without waiting for a network (memory, local
-    /// folder); `None` when this store cannot.
+    /// As [`Store::get`], for stores that answer without waiting for a network (memory, local
+    /// folder); `None` if this store cannot.
     fn get_now(
         &self,
         _name: ObjectName,
@@ -104,10 +104,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// As [`Store::get_now`]: `buffer` holds exactly the bytes of `range` then, whatever it held
-    /// before; whether there is such an object. For stores that would copy the bytes anyway:
-    /// whoever reads on and on takes the same memory each time. `None` where [`Store::get_now`]
-    /// is the way.
+    /// As [`Store::get_now`], but reads into `buffer`, whose content is then exactly the bytes of
+    /// `range`. Returns whether the object exists. For stores that would copy the bytes anyway, so
+    /// that repeated reads use the same memory. `None` means that [`Store::get_now`] has to be
+    /// used.
     fn get_now_into(
         &self,
         _name: ObjectName,
@@ -117,37 +117,37 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The whole object of `bytes` bytes, as memory that the system fills from it when it is read
-    /// and takes back when it needs room: nothing is read yet, nothing is copied, and none of it is
-    /// this process's own. For tables alone, which never change and never change their length. As
-    /// long as the answer lives the object's bytes are there, whatever becomes of its name.
+    /// The whole object of `bytes` bytes as mapped memory: the system reads pages on access and
+    /// reclaims them when it needs room. Nothing is read or copied yet. For tables only, because
+    /// their bytes and length never change. While the result lives, the bytes stay, even if the
+    /// object is deleted.
     ///
-    /// `None` where this store has no such memory, has no more of it to give, or has no such
-    /// object: [`Store::get`] is the way, and tells what is wrong.
+    /// `None` if this store has no such memory, has no room for more of it, or has no such object.
+    /// [`Store::get`] has to be used then, and reports errors.
     fn lend(&self, _name: ObjectName, _bytes: u64) -> Option<Bytes> {
         None
     }
 
-    /// How it is best worked with.
+    /// The cost profile of the store.
     fn profile(&self) -> Profile {
         Profile::REMOTE
     }
 
-    /// Whether somebody may empty the place, and make another database there, under handles that go
-    /// on writing to it: so it is with a prefix of an object store. A folder that was removed is
-    /// another one than what stands at its path later, and memory goes with its process.
+    /// Whether the location may be emptied and get another database while handles go on writing to
+    /// it. That is so for a prefix of an object store. A removed folder differs from a later one at
+    /// its path, and memory ends with its process.
     fn may_be_emptied(&self) -> bool {
         false
     }
 
-    /// The request that waits longest for an answer, or the last one that was given up, in words
-    /// for a person; `None` where all were answered, and for stores without requests.
+    /// The request that has waited longest for an answer, or the last one that was given up, as
+    /// text. `None` if all were answered, and for stores without requests.
     fn unanswered(&self) -> Option<String> {
         None
     }
 
-    /// Bytes of answers that have come so far, those of answers that are still under way included:
-    /// a call goes on beyond its deadline while a long object comes. 0 for stores that do not tell.
+    /// Bytes of answers so far, including those in flight. A call continues past its deadline while
+    /// a long object arrives. 0 for stores that do not count them.
     fn moved(&self) -> u64 {
         0
     }
@@ -158,25 +158,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// What its clients have sent; `None` for stores without clients, whose requests are counted
-    /// at this seam.
+    /// Counts of the requests of its clients; `None` for stores without clients, whose requests are
+    /// counted at this seam.
     fn sent(&self) -> Option<Arc<SentRequests>> {
         None
     }
 
-    /// Where this is, as a URL by which another process finds it; `None` where none does.
+    /// The URL by which another process finds this store; `None` if there is none.
     fn location(&self) -> Option<String> {
         None
     }
 
-    /// Whether `location`, as [`Store::location`] gave it once, is the place where this is.
+    /// Whether `location`, an earlier result of [`Store::location`], is the place of this store.
     fn stands_at(&self, location: &str) -> bool {
         self.location().as_deref() == Some(location)
     }
 
-    /// Whether the place of an ancestor, which a manifest names, is followed from here. A manifest
-    /// may come from anywhere, so this store says which places are: those of its own kind, and of
-    /// its own bucket; and those that its options allow.
+    /// Checks that the place of an ancestor, which a manifest names, may be followed from here. A
+    /// manifest may come from anywhere, so the store decides: it allows places of its own kind and
+    /// bucket, and those in its options.
     ///
     /// # Errors
     /// Unsupported for every other place.
@@ -184,7 +184,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(not_followed(self.location(), location))
     }
 
-    /// The store of another database at `location`, by the same clients.
+    /// The store of another database at `location`, with the same clients.
     ///
     /// # Errors
     /// As [`Store::follows`].
@@ -192,46 +192,46 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(not_followed(self.location(), location))
     }
 
-    /// Copies an object of the database at `location` to `to` by itself: its bytes never come here.
-    /// `to` is a name as for [`Store::upload`]. `false` where this store cannot.
+    /// Has the store copy an object of the database at `location` to `to`, without moving its bytes
+    /// through this process. `to` is a name as for [`Store::upload`]. Returns `false` if this store
+    /// cannot copy.
     fn copy_from(&self, _location: &str, _from: ObjectName, _to: ObjectName) -> CopyAnswer<'_> {
         ready(Ok(false)).boxed()
     }
 
-    /// Finds out, before the first create of a handle, that the store honours the condition of
+    /// Checks, before the first create of a handle, that the store honours the condition of
     /// creates. Stores that decide by themselves need no proof.
     ///
     /// # Errors
-    /// Unsupported for a store that ignores the condition; those of the store.
+    /// Unsupported for a store that ignores the condition; errors of the store.
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(ready(Ok(())))
     }
 
-    /// Creates the object if the name is free; durable once `Created` is answered. Never retried
-    /// below this seam.
+    /// Creates the object if the name is free. It is durable once `Created` is returned. Never
+    /// retried below this seam.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;
 
-    /// Begins an upload under a name that nobody else uses (a fresh ULID); not conditional.
+    /// Begins an upload under a unique name (a fresh ULID). It is not conditional.
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>>;
 
-    /// Every object whose name starts with `prefix` (one of [`siltstone_base::name::prefix`]) and
-    /// sorts after `after`, sorted, both by the order of [`ObjectName`]. Strangers' names are left
-    /// out.
+    /// All objects whose names start with `prefix` (one of [`siltstone_base::name::prefix`]) and
+    /// come after `after`, in the order of [`ObjectName`]. Names that are not ours are skipped.
     fn list(
         &self,
         prefix: &'static str,
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>>;
 
-    /// What [`Store::list`] has of one job's folder: of many jobs, and of tables that were ingested
-    /// and not merged, no others are asked for.
+    /// As [`Store::list`], for the folder of one job. Other folders are not listed, because there
+    /// may be many jobs and many ingested tables that are not merged.
     fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
         let listed = self.list(prefix::INGEST, None);
         let of_job = move |object: &Listed| lies_in_folder(object.name, job);
         async move { Ok(listed.await?.into_iter().filter(of_job).collect()) }.boxed()
     }
 
-    /// The names of [`Store::list`] alone: a local folder reads lengths and ages file by file.
+    /// As [`Store::list`], names only: a local folder reads lengths and ages file by file.
     fn names(
         &self,
         prefix: &'static str,
@@ -241,70 +241,72 @@ pub trait Store: Send + Sync + fmt::Debug {
         async move { Ok(listed.await?.into_iter().map(|object| object.name).collect()) }.boxed()
     }
 
-    /// Deletes by name; deleting what is not there succeeds.
+    /// Deletes by name. Deleting an object that does not exist succeeds.
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>>;
 
-    /// Deletes many, in no certain order, with as few requests as the store has for it. One answer
-    /// a name, in their order; one that fails stops none of the others.
+    /// Deletes many objects, in any order, with as few requests as the store allows. Returns one
+    /// result per name, in the order of the names. A failure does not stop the others.
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
         let deletes = stream::iter(names).map(|name| self.delete(name));
         deletes.buffered(DELETES_AT_ONCE).collect().boxed()
     }
 
-    /// Names that one request of [`Store::delete_many`] takes, as far as is known by now.
+    /// Names per request of [`Store::delete_many`], as far as known.
     fn names_a_delete(&self) -> usize {
         1
     }
 
-    /// Removes what uploads that will never be finished have left where no listing shows it, when
-    /// their processes have died, or when it is as old as `cutoff` by the store's clock and a day
-    /// besides. Stores that do this by a rule of their own remove nothing.
+    /// Removes remains of unfinished uploads that no listing shows, if their process has died, or
+    /// if they are older than `cutoff` by the store's clock and a day. Stores that do this by a
+    /// lifecycle rule remove nothing.
     fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         ready(Ok(SweepReport::default())).boxed()
     }
 
-    /// A handle begins to work here. While at least one does, a store may keep files and folders
-    /// open between requests. Once the last use has ended the store keeps nothing open, until
-    /// another one begins: requests that come meanwhile, of scans that outlive their handle, open
-    /// what they need and close it again.
+    /// Begins the use of this store by a handle. While there is a use, a store may keep files and
+    /// folders open between requests. After the last use has ended it keeps nothing open until
+    /// another one begins; later requests, of scans that outlive their handle, open files and close
+    /// them again.
     fn begin_use(&self) -> StoreUse {
         StoreUse::unknown()
     }
 
-    /// The handle that this store was made for ends: its own use of the store below ends too.
+    /// Ends the use of the underlying store by the handle for which this store was made.
     fn end_use(&self) {}
 
-    /// Tells others that a writer of `database` lives here, for as long as the answer is held, and
-    /// ends what an earlier one told if `take_over`. Stores that know nothing of writers let
-    /// everybody in.
+    /// Shows other openers that a writer of `database` lives here, while the result is held. With
+    /// `take_over` it ends the presence of an earlier writer. Stores that cannot know admit every
+    /// writer.
     ///
     /// # Errors
-    /// Conflict while another writer is known to be alive, with who it is; not if `take_over`.
+    /// Conflict, with its identity, while another writer is known to be alive; not with
+    /// `take_over`.
     fn occupy(&self, _: DatabaseId, _take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         ready(Ok(Presence::unknown())).boxed()
     }
 }
 
-/// The place of an ancestor that a store at `here` does not follow.
+/// The error for an ancestor at a place that a store at `here` does not follow.
 pub(crate) fn not_followed(here: Option<String>, location: &str) -> Error {
     Error::unsupported(
-        "tables of a clone lie in a place that is not followed from here: a clone and its parents \
-         lie in one bucket, in folders of one machine, or in the memory of one process, unless the \
-         store option `clone_parents` names the others, as in clone_parents=s3://bucket/path",
+        "tables of a clone lie at a place that is not followed from here: a clone and its parents \
+         must lie in one bucket, in folders of one machine, or in the memory of one process, \
+         unless the store option `clone_parents` names other places, as in \
+         clone_parents=s3://bucket/path",
     )
     .with("ancestor", location)
     .with("here", here.unwrap_or_else(|| "nowhere".to_owned()))
 }
 
-/// Deletes on their way at a time, where each is a request.
+/// Number of parallel deletes, if each is a request.
 const DELETES_AT_ONCE: usize = 16;
 
-/// What a sweep removed.
+/// What a sweep has removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Uploads that were never finished.
+    /// Unfinished uploads.
     pub uploads: u64,
-    /// What they had sent.
+    /// Bytes that they had sent.
     pub bytes: u64,
 }
 
@@ -336,24 +338,24 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
     folders.contains(&prefix)
 }
 
-/// A range of bytes, for people.
+/// A byte range as text.
 pub(crate) fn span(range: &Range<u64>) -> String {
     format!("bytes {} to {}", range.start, range.end)
 }
 
-/// Refuses a range that asks for nothing.
+/// Refuses an empty range.
 pub(crate) fn check_range(range: Option<&Range<u64>>) -> Result<()> {
     match range {
         Some(range) if range.start >= range.end => {
-            Err(Error::invalid("an empty range was asked for").with("range", span(range)))
+            Err(Error::invalid("an empty range was requested").with("range", span(range)))
         }
         _ => Ok(()),
     }
 }
 
-/// What a read answers when the object ends before the range does.
+/// The error of a read of a range that ends after the object.
 pub(crate) fn too_short(name: ObjectName, range: &Range<u64>, bytes: u64) -> Error {
-    Error::corruption("the object is shorter than what is asked of it")
+    Error::corruption("the object is shorter than the requested range")
         .with("object", name)
         .with("range", span(range))
         .with("bytes", bytes)

@@ -1,36 +1,36 @@
-//! Credentials and settings of a store: kept from every text.
+//! Credentials and settings of a store. They must not appear in any text.
 
 use siltstone_base::{Error, Result, UnixMillis};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What stands in a text where a secret was.
+/// Replaces secrets in texts.
 const REDACTED: &str = "<redacted>";
-/// Values shorter than this are no secrets: replacing them would garble every text.
+/// Shorter values do not count as secrets, because replacing them would garble every text.
 const SHORTEST_SECRET: usize = 6;
 
-/// The option that says when the others end, in seconds since 1970.
+/// The option with the expiry of the other options, in seconds since 1970.
 const EXPIRES_AT: &str = "expires_at";
 
-/// A function that gives store options, and may be asked for newer ones.
+/// A function that returns store options, and newer ones when called again.
 pub trait OptionsSource: Send + Sync {
-    /// The options now. May block.
+    /// The current options. May block.
     ///
     /// # Errors
-    /// Whatever the function fails with.
+    /// Errors of the function.
     fn store_options(&self) -> Result<StoreOptions>;
 }
 
-/// Store options by name, as the `object_store` crate names them (`region`, `endpoint`,
-/// `access_key_id`, …). Debug and Display show names only.
+/// Store options by the names of the `object_store` crate (`region`, `endpoint`, `access_key_id`,
+/// …). Debug and Display show names only.
 #[derive(Clone, Default)]
 pub struct StoreOptions {
     values: BTreeMap<String, String>,
     source: Option<Arc<dyn OptionsSource>>,
 }
 
-/// Where options come from does not count.
+/// The source of the options is not compared.
 impl PartialEq for StoreOptions {
     fn eq(&self, other: &StoreOptions) -> bool {
         self.values == other.values
@@ -68,21 +68,21 @@ impl fmt::Debug for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The same options; newer ones come from `source`.
+    /// The same options, renewed from `source`.
     #[must_use]
     pub fn renewed_by(self, source: Arc<dyn OptionsSource>) -> StoreOptions {
         StoreOptions { source: Some(source), ..self }
     }
 
-    /// Where newer ones come from.
+    /// The source of newer options.
     pub(super) fn source(&self) -> Option<Arc<dyn OptionsSource>> {
         self.source.clone()
     }
 
-    /// When they end; `None` where they do not say.
+    /// When the options expire; `None` if they do not say.
     ///
     /// # Errors
-    /// Invalid where that is no number of seconds.
+    /// Invalid if the value is not a number of seconds.
     pub(super) fn expires_at(&self) -> Result<Option<UnixMillis>> {
         let Some(text) = self.values.get(EXPIRES_AT) else { return Ok(None) };
         let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite());
@@ -93,7 +93,7 @@ impl StoreOptions {
         Ok(Some(UnixMillis((seconds * 1000.0) as u64)))
     }
 
-    /// Every name with its value. Values are for the store's builder alone.
+    /// All names with their values. Only the store's builder may see the values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let others = self.values.iter().filter(|(name, _)| *name != EXPIRES_AT);
         others.map(|(name, value)| (name.as_str(), value.as_str()))
@@ -105,7 +105,7 @@ impl StoreOptions {
         (others.values.remove(name), others)
     }
 
-    /// The name of the first option that `other` has not, or has otherwise.
+    /// The name of the first option that `other` lacks or has with another value.
     #[must_use]
     pub fn first_unlike(&self, other: &StoreOptions) -> Option<&str> {
         self.iter()
@@ -113,7 +113,7 @@ impl StoreOptions {
             .map(|(name, _)| name)
     }
 
-    /// Refuses every option: for stores that have none.
+    /// Refuses all options, for stores that take none.
     pub(super) fn expect_none(&self, scheme: &str) -> Result<()> {
         match self.iter().next() {
             None => Ok(()),
@@ -124,15 +124,15 @@ impl StoreOptions {
     }
 }
 
-/// Takes secrets out of texts that others wrote.
+/// Removes secrets from texts of other libraries.
 #[derive(Clone, Default)]
 pub(super) struct Redactor {
     secrets: Vec<String>,
 }
 
 impl Redactor {
-    /// Remembers the value of an option or variable whose name tells that it is a secret. Files
-    /// that hold secrets are named in texts: the path helps, and is none.
+    /// Remembers the value of an option or variable if its name shows that it is a secret. Paths of
+    /// files with secrets are kept, because they help and are not secret.
     pub(super) fn learn(&mut self, name: &str, value: &str) {
         let name = name.to_ascii_lowercase();
         let telling = ["key", "secret", "token", "sas", "password", "credential", "authorization"];
@@ -142,19 +142,19 @@ impl Redactor {
             && value.len() >= SHORTEST_SECRET;
         if is_secret {
             self.secrets.push(value.to_owned());
-            // A longer secret may contain a shorter one, and must go first.
+            // A longer secret may contain a shorter one, so it is replaced first.
             self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         }
     }
 
-    /// Remembers what the other one does.
+    /// Remembers the secrets of `other` too.
     pub(super) fn extend(&mut self, other: Redactor) {
         self.secrets.extend(other.secrets);
         self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         self.secrets.dedup();
     }
 
-    /// `text` without secrets, and without the queries of URLs: signatures stand there.
+    /// `text` without secrets and without queries of URLs, which may contain signatures.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {

@@ -1,7 +1,7 @@
-//! What tells others that a writer lives: taken when a database is opened for writing, held until
-//! that handle ends. It keeps two from opening one database by mistake. It decides nothing about
-//! safety, which is the epochs' and fences' alone (RFC 0004): where nothing can be known, because
-//! a writer elsewhere leaves no trace or a file system has no locks, openers take over as ever.
+//! Presence of a writer, which other openers see: begun when a database is opened for writing, held
+//! until that handle ends. It keeps two writers from opening one database by mistake. It must not
+//! decide about safety, which epochs and fences ensure (RFC 0004). If a writer's presence cannot be
+//! known, because it runs elsewhere or the file system has no locks, openers take over.
 
 use parking_lot::Mutex;
 use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
@@ -9,25 +9,26 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// Held by a writer while it lives; dropping it says that it lives no more.
+/// Held by a writer while it lives. Dropping it shows that the writer has ended.
 pub struct Presence(Option<Box<dyn Send + Sync>>);
 
 impl Presence {
-    /// That of a writer which nobody can know of.
+    /// The presence of a writer that other openers cannot see.
     #[must_use]
     pub fn unknown() -> Presence {
         Presence(None)
     }
 
-    /// Ends when `held` is dropped.
+    /// A presence that ends when `held` is dropped.
     #[must_use]
     pub fn held(held: impl Send + Sync + 'static) -> Presence {
         Presence(Some(Box::new(held)))
     }
 }
 
-/// The presence of an opening, and of the handle that comes of it. Whoever gives up waiting for
-/// either ends it, at once: the next opener of this process must not meet one that nobody has.
+/// The presence of an opening, and of the resulting handle. A caller that gives up waiting ends it
+/// immediately, so that the next opener of this process does not meet the presence of an abandoned
+/// opening.
 #[derive(Clone, Debug, Default)]
 pub struct Occupancy(Arc<Mutex<Occupied>>);
 
@@ -41,23 +42,23 @@ impl Occupancy {
     /// Holds `presence` until the end.
     ///
     /// # Errors
-    /// Closed when that has come.
+    /// Closed if the end has come.
     pub(crate) fn begin(&self, presence: Presence) -> Result<()> {
         let mut occupied = self.0.lock();
         if occupied.has_ended {
-            return Err(Error::new(ErrorKind::Closed, "whoever opened the database gave up"));
+            return Err(Error::new(ErrorKind::Closed, "the opener of the database gave up"));
         }
         occupied.presence = Some(presence);
         Ok(())
     }
 
-    /// Others may open the database now: what was opened takes no more writes, for good.
+    /// Lets other openers open the database. The handle must take no more writes.
     pub fn end(&self) {
         let mut occupied = self.0.lock();
         occupied.has_ended = true;
         let presence = occupied.presence.take();
         drop(occupied);
-        // A file is closed, outside of the lock.
+        // Dropping it closes a file, so do that outside of the lock.
         drop(presence);
     }
 }
@@ -68,29 +69,29 @@ impl fmt::Debug for Presence {
     }
 }
 
-/// Who has a database open for writing, as far as that is known.
+/// The writer that has a database open, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Occupant {
     /// A handle of this process.
     Here,
-    /// Another process, of this machine or another one.
+    /// Another process, on this machine or another one.
     There {
-        /// Its process id, as it sees it itself.
+        /// Its process id, as the process itself sees it.
         process: String,
-        /// The machine's name.
+        /// The name of its machine.
         host: String,
     },
-    /// Somebody.
+    /// A writer of unknown identity.
     Unknown,
 }
 
 impl Occupant {
-    /// Why an opener is refused, and what he can do.
+    /// Why an opener is refused, and what the caller can do.
     pub(super) fn refusal(&self) -> Error {
         let conflict = |who: &str| {
             let text = format!(
-                "{who} has this database open for writing, and it has one writer at a time; close \
-                 that one, read beside it (open_reader), or end it by opening with take_over=True"
+                "{who} has this database open for writing, and only one writer is allowed; close \
+                 that one, open a reader (open_reader), or fence it by opening with take_over=True"
             );
             Error::new(ErrorKind::Conflict, text)
         };
@@ -104,11 +105,12 @@ impl Occupant {
     }
 }
 
-/// The place of one writer among the handles of a process.
+/// The place of the single writer among the handles of a process.
 #[derive(Clone, Default)]
 pub(super) struct WriterSeat(Arc<Mutex<Option<SeatHolder>>>);
 
-/// Who sits: the process, since a forked one has a copy of the seat, and which of its handles.
+/// The holder of a seat: the process, because a forked process has a copy of the seat, and the
+/// handle.
 #[derive(Clone)]
 struct SeatHolder {
     process: u32,
@@ -116,10 +118,10 @@ struct SeatHolder {
 }
 
 impl WriterSeat {
-    /// Takes the place, from whoever has it if `take_over`.
+    /// Takes the seat. With `take_over`, also from another holder.
     ///
     /// # Errors
-    /// Conflict while another handle of this process has it.
+    /// Conflict while another handle of this process has the seat.
     pub(super) fn take(&self, take_over: bool) -> Result<Presence> {
         let sitter = SeatHolder { process: std::process::id(), handle: Arc::default() };
         let mut seat = self.0.lock();
@@ -130,21 +132,21 @@ impl WriterSeat {
         Ok(Presence::held(Sitting { seat: self.clone(), sitter }))
     }
 
-    /// Whether nobody has it.
+    /// Whether the seat is free.
     pub(super) fn is_free(&self) -> bool {
         self.0.lock().is_none()
     }
 }
 
-/// Seats of stores that have no memory of their own, by place and database: at one place there may
-/// be one database after the other, and one database copied to several places.
+/// Seats of stores without memory of their own, by place and database. A place may have several
+/// databases over time, and a database may be copied to several places.
 static SEATS: LazyLock<Mutex<HashMap<(String, DatabaseId), WriterSeat>>> =
     LazyLock::new(Mutex::default);
 
 /// The seat of `database` at `place`, one for all handles of this process.
 pub(super) fn seat(place: String, database: DatabaseId) -> WriterSeat {
     let mut seats = SEATS.lock();
-    // Few are open at a time, and what was closed is forgotten.
+    // Forget closed ones; few are open at a time.
     seats.retain(|_, seat| Arc::strong_count(&seat.0) > 1 || !seat.is_free());
     seats.entry((place, database)).or_default().clone()
 }
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::Conflict);
         assert!(refused.to_string().contains("this process"), "{refused}");
         let second = seat.take(true).unwrap();
-        // The end of one that was taken over frees nothing.
+        // The end of a handle that was taken over frees nothing.
         drop(first);
         assert!(seat.take(false).is_err());
         drop(second);
@@ -194,7 +196,7 @@ mod tests {
         drop(seat(one, DatabaseId(1)).take(false).unwrap());
     }
 
-    /// As a forked child finds it: the parent's handles are none of its own.
+    /// In a forked child the parent's handles do not count.
     #[test]
     fn a_seat_of_another_process_is_free() {
         let seat = WriterSeat::default();

@@ -1,51 +1,52 @@
-//! How a store is best worked with: what its requests cost decides how much is asked for at a time.
+//! Cost profiles of stores: the cost of requests decides how much is requested at a time.
 
 use siltstone_sst::Codec;
 
-/// What a store is like for those who read and write tables. A value of its kind says why.
+/// Properties of a store that matter to reads and writes of tables. Comments at the constants give
+/// the reasons.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
-    /// Whether [`Store::get_now`](super::Store::get_now) answers, and an upload is written where it
-    /// is made: a task beside it would only cost.
+    /// Whether [`Store::get_now`](super::Store::get_now) answers and uploads are written in the
+    /// calling thread. A separate task would only cost time.
     pub answers_at_once: bool,
-    /// Most bytes that a merge reads of one table at a time.
+    /// Maximum number of bytes that a merge reads of one table at a time.
     pub input_bytes: u64,
-    /// Most bytes that a scan reads ahead in one table.
+    /// Maximum number of bytes that a scan reads ahead in one table.
     pub scan_bytes: u64,
-    /// Bytes of a table in the making that a merge hands over at a time.
+    /// Number of bytes of a new table that a merge hands over at a time.
     pub chunk_bytes: usize,
-    /// Ranges of a compaction that are merged at once for each of several cores.
+    /// Ranges of a compaction that are merged in parallel per core, on a machine with several
+    /// cores.
     pub ranges_a_core: usize,
-    /// Whether its conditional creates are this process's own and the kernel's: there is nothing to
-    /// prove before they are relied on.
+    /// Whether this process and the kernel decide conditional creates, so that the store needs no
+    /// proof.
     pub decides_itself: bool,
-    /// What all bytes may come to in times of the last layer's where the tiered scheduler has no
-    /// bound of its own; `None`: never too much.
+    /// Bound of all bytes, as a multiple of the bytes of the last layer, if the tiered scheduler
+    /// has no bound of its own; `None` means no bound.
     pub space_amplification: Option<f64>,
-    /// The codec of blocks where the options name none.
+    /// Codec of blocks if the options name none.
     pub codec: Codec,
 }
 
 impl Profile {
-    /// An object store: a request costs milliseconds, however much it brings. Space is cheap there,
-    /// and what is merged goes over the network twice.
+    /// An object store: a request costs milliseconds, regardless of its size. Space is cheap, and
+    /// merged bytes cross the network twice.
     pub const REMOTE: Profile = Profile {
         answers_at_once: false,
         input_bytes: u64::MAX,
-        // The product of bandwidth and delay of one stream: 50 MiB/s, 80 ms.
+        // Product of bandwidth and delay of one stream: 50 MiB/s, 80 ms.
         scan_bytes: 4 << 20,
         chunk_bytes: 2 << 20,
         ranges_a_core: 1,
         decides_itself: false,
         space_amplification: None,
-        // Half the bytes to send, keep and fetch, for a third more work of a cold scan.
+        // Half of the bytes to send, store and fetch, for a third more work of a cold scan.
         codec: Codec::Lz4,
     };
 
-    /// Memory: nothing is waited for, so as much is taken at a time as stays in the caches of a
-    /// core (of a merge: what eight inputs have at hand, and the chunk that it makes). Where a
-    /// table of one range ends and waits to be finished and taken up again, its core is the other
-    /// range's.
+    /// Memory: there is no waiting, so the sizes fit the caches of a core (for a merge: eight
+    /// inputs and the chunk that it builds). While the table of one range is finished, another
+    /// range uses its core.
     pub const MEMORY: Profile = Profile {
         answers_at_once: true,
         input_bytes: 256 << 10,
@@ -53,13 +54,13 @@ impl Profile {
         chunk_bytes: 256 << 10,
         ranges_a_core: 2,
         decides_itself: true,
-        // A block that is not cached is copied in a microsecond, and unpacked in five.
+        // An uncached block is copied in a microsecond and decompressed in five.
         codec: Codec::None,
         ..Profile::REMOTE
     };
 
-    /// A local folder: as memory, on a disk that can be full. 1.5 keeps overwrites of 1 GB at full
-    /// speed below twice the live bytes and 1 GiB, a merge's inputs and outputs and the WAL
-    /// included (RFC 0018 has the measurements).
+    /// A local folder: as memory, but the disk can be full. 1.5 keeps overwrites of 1 GB at full
+    /// speed below twice the live bytes plus 1 GiB, including the inputs and outputs of a merge and
+    /// the WAL (RFC 0018 has the measurements).
     pub const FOLDER: Profile = Profile { space_amplification: Some(1.5), ..Profile::MEMORY };
 }

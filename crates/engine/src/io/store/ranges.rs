@@ -1,4 +1,4 @@
-//! Joins neighbouring byte ranges into fewer requests, and cuts the answers apart again. Pure.
+//! Joins adjacent byte ranges into fewer requests, and splits the answers again. Pure.
 
 use super::span;
 use bytes::Bytes;
@@ -8,18 +8,18 @@ use std::ops::Range;
 /// Ranges that one request fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// What to ask the store for: from the first member's start to the furthest end.
+    /// The range to request: from the start of the first member to the furthest end.
     pub range: Range<u64>,
-    /// Which of the given ranges it covers, by position.
+    /// Indexes of the given ranges that it covers.
     pub members: Range<usize>,
 }
 
 impl Group {
-    /// The bytes of one member, cut without a copy out of `fetched`, the bytes of
-    /// [`Group::range`].
+    /// The bytes of one member, a slice of `fetched`, the bytes of [`Group::range`], without a
+    /// copy.
     ///
     /// # Errors
-    /// Corruption when `fetched` does not reach as far.
+    /// Corruption if `fetched` is too short.
     pub fn slice(&self, fetched: &Bytes, member: &Range<u64>) -> Result<Bytes> {
         let start = member.start.checked_sub(self.range.start);
         let end = member.end.checked_sub(self.range.start);
@@ -27,16 +27,16 @@ impl Group {
             (Some(start), Some(end)) if start <= end && end <= fetched.len() as u64 => {
                 Ok(fetched.slice(start as usize..end as usize))
             }
-            _ => Err(Error::corruption("a read came back shorter than asked for")
+            _ => Err(Error::corruption("a read returned fewer bytes than requested")
                 .with("range", span(member))
                 .with("bytes", fetched.len())),
         }
     }
 }
 
-/// Groups `ranges`, which stand in ascending order of their starts: a range joins the group before
-/// it when at most `gap` unwanted bytes lie between. Overlapping ranges join; a range that begins
-/// before its group does (out of order) opens a group of its own.
+/// Groups `ranges`, which are sorted by their starts. A range joins the previous group if at most
+/// `gap` unwanted bytes lie in between. Overlapping ranges join. A range that begins before its
+/// group (out of order) begins a group of its own.
 #[must_use]
 pub fn coalesce(ranges: &[Range<u64>], gap: u64) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();

@@ -1,6 +1,6 @@
-//! Which places of clones' parents are followed beside those of a store's own kind and bucket (rule
-//! K3, RFC 0029): those that whoever opens the clone allows, by a store option or a variable of the
-//! environment. A manifest may come from anywhere, and decides nothing here.
+//! Places of clones' parents that are followed besides those of a store's own kind and bucket (rule
+//! K3, RFC 0029). The opener of a clone allows them with a store option or an environment variable.
+//! A manifest may come from anywhere and must not decide this.
 
 use super::in_use::StoreUse;
 use super::local::LocalStore;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 
 /// The option that allows places.
 const OPTION: &str = "clone_parents";
-/// The variable that stands in for it.
+/// The variable that replaces the option.
 const VARIABLE: &str = "SILTSTONE_CLONE_PARENTS";
 
-/// Places that are followed, with everything below them.
+/// Allowed places, including everything below them.
 pub(super) struct Reach(Vec<AllowedPlace>);
 
-/// One of them.
+/// One allowed place.
 enum AllowedPlace {
     Folder(PathBuf),
     Memory(String),
@@ -52,7 +52,7 @@ impl AllowedPlace {
         match (self, place) {
             (AllowedPlace::Folder(folder), StorePlace::Local(path)) => {
                 let path = PathBuf::from(path.as_ref());
-                // A path that goes up again may lie anywhere.
+                // A path with `..` may lead anywhere.
                 path.starts_with(folder) && path.components().all(|one| one != Component::ParentDir)
             }
             (AllowedPlace::Memory(above), StorePlace::Memory(name)) => is_below(name, above),
@@ -65,18 +65,18 @@ impl AllowedPlace {
     }
 }
 
-/// Whether `path` is `above`, or lies below it, part by part.
+/// Whether `path` equals `above` or lies below it, by path components.
 fn is_below(path: &str, above: &str) -> bool {
     let rest = path.strip_prefix(above);
     above.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Reach {
-    /// What the option allows, or else the variable; and all other options. `None`: nothing is
-    /// allowed.
+    /// Returns the places of the option, or else of the variable, and all other options. `None` if
+    /// no place is allowed.
     ///
     /// # Errors
-    /// Invalid for what names no place.
+    /// Invalid for a text that is not a place.
     pub(super) fn read(
         options: &StoreOptions,
         environment: &[(String, String)],
@@ -94,7 +94,7 @@ impl Reach {
         Ok(((!places.is_empty()).then_some(Reach(places)), others))
     }
 
-    /// Whether it has a place over the network.
+    /// Whether there is a remote place.
     pub(super) fn has_remote(&self) -> bool {
         self.0.iter().any(|place| matches!(place, AllowedPlace::Remote(..)))
     }
@@ -104,8 +104,8 @@ impl Reach {
         place.is_ok_and(|place| self.0.iter().any(|allowed| allowed.holds(&place)))
     }
 
-    /// `store`, and from there these places. `options` are those of the stores of one provider, or
-    /// of any.
+    /// `store` extended by these places. `options` are those of the stores of one provider, or of
+    /// any provider.
     pub(super) fn reaching(
         self,
         store: Arc<dyn Store>,
@@ -119,13 +119,13 @@ impl Reach {
     }
 }
 
-/// Stores of the places that are allowed.
+/// Stores of the allowed places.
 struct ParentStores {
     reach: Reach,
     options: (Option<Provider>, StoreOptions),
     environment: Vec<(String, String)>,
     effects: Effects,
-    /// One a bucket: what it connects with serves all databases there.
+    /// One store per bucket; its clients serve all databases there.
     clients: Mutex<Vec<Arc<dyn Store>>>,
 }
 
@@ -162,9 +162,9 @@ impl ParentStores {
     }
 }
 
-/// A store from which more places are followed.
+/// A store from which further places are followed.
 struct ReachingStore {
-    /// That of whoever follows: its places are followed from everywhere.
+    /// The store of the opener. Its places are followed from every other store.
     home: Arc<dyn Store>,
     store: Arc<dyn Store>,
     stores: Arc<ParentStores>,
@@ -396,7 +396,7 @@ mod tests {
         let by_option = parse("s3://dev/try", &given, &[]).unwrap();
         let variable = [(VARIABLE, "s3://prod memory://x")];
         let by_variable = parse("s3://dev/try", &KEYS, &variable).unwrap();
-        // A folder takes no options of its own: they are the parents'.
+        // A folder takes no options, so they apply to the parents.
         let of_a_folder = parse("/data/try", &given, &[]).unwrap();
         for store in [by_option, by_variable, of_a_folder] {
             let parent = store.neighbour("s3://prod/live").unwrap();
@@ -404,7 +404,7 @@ mod tests {
             let other = parent.neighbour("memory://x/y").unwrap();
             assert_eq!(other.location().as_deref(), Some("memory://x/y"));
             assert!(other.follows("s3://prod/else").is_ok());
-            // What is followed at home is, from everywhere.
+            // Places that are followed from the first store are followed from every other store.
             let home = store.location().unwrap();
             assert_eq!(other.neighbour(&home).unwrap().location(), Some(home));
             assert!(store.follows("s3://elsewhere/live").is_err());
@@ -416,15 +416,15 @@ mod tests {
         let bad = parse("memory://a", &[(OPTION, "s4://x")], &[]).map(drop).unwrap_err();
         assert_eq!(bad.kind(), ErrorKind::Invalid);
         assert!(bad.to_string().contains(OPTION), "{bad}");
-        // Nobody whom they could be for.
-        let nobody = [("region", "r"), (OPTION, "memory://x")];
-        let idle = parse("memory://a", &nobody, &[]).map(drop).unwrap_err();
+        // No store takes these options.
+        let unused = [("region", "r"), (OPTION, "memory://x")];
+        let idle = parse("memory://a", &unused, &[]).map(drop).unwrap_err();
         assert!(idle.to_string().contains("`region`"), "{idle}");
         let unknown = [("regoin", "r"), (OPTION, "s3://prod")];
         let store = parse("memory://a", &unknown, &[]).unwrap();
         let unknown = store.neighbour("s3://prod/live").map(drop).unwrap_err();
         assert!(unknown.to_string().contains("`regoin`"), "{unknown}");
-        // Options of one provider are none of another's.
+        // Options of one provider do not apply to another.
         let other = [KEYS.as_slice(), &[(OPTION, "gs://prod")]].concat();
         let skip = [("GOOGLE_SKIP_SIGNATURE", "true")];
         parse("s3://dev/try", &other, &skip).unwrap().neighbour("gs://prod/live").unwrap();

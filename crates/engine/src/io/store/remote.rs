@@ -1,13 +1,13 @@
-//! Object stores over the network: S3, GCS, Azure, through the `object_store` crate.
+//! Remote object stores: S3, GCS, Azure, through the `object_store` crate.
 //!
-//! What of that crate is used with care, and why:
-//! - A conditional create goes through a client of its own that never repeats a request: one that
-//!   repeats turns its own success into a conflict. Nothing but success is taken as certain.
+//! Uses of that crate that need care:
+//! - A conditional create uses a separate client that never repeats a request, because a repeated
+//!   create reports a conflict with itself. Only success counts as certain.
 //! - Reads check every length. The crate's own joining of ranges is not used (it panics on a
 //!   truncated object), nor are ranges counted from the end (Azure has none).
 //! - Listings are filtered and sorted here: stores differ in order and in what "after" means.
-//! - Futures run on the runtime behind [`Spawn`](crate::io::env::Spawn), whoever polls: the HTTP
-//!   client needs its timer.
+//! - Futures run on the runtime behind [`Spawn`](crate::io::env::Spawn), on any polling thread: the
+//!   HTTP client needs its timer.
 
 mod aws_profile;
 mod build;
@@ -51,18 +51,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::OnceCell;
 use upload::RemoteUpload;
 
-/// One database's objects under a path in a bucket.
+/// The objects of one database under a path in a bucket.
 pub(super) struct RemoteStore {
     shared: Arc<RemoteShared>,
 }
 
 struct RemoteShared {
     clients: Arc<RemoteClients>,
-    /// Path of the database in the bucket; no slash at its ends, empty for the bucket itself.
+    /// Path of the database in the bucket, without leading and trailing slashes; empty for the
+    /// bucket itself.
     root: String,
     /// Whether every name means the one object at `root`.
     is_lone: bool,
-    /// Whether requests that delete many are worth trying.
+    /// Whether to try requests that delete many names.
     deletes_many: AtomicBool,
     /// Set once a listing came in another order than that of the names.
     lists_unordered: AtomicBool,
@@ -86,7 +87,7 @@ impl RemoteStore {
         RemoteStore::at(provider, bucket, (root, false), options, environment, effects)
     }
 
-    /// The store of one object, which every name means.
+    /// The store of a single object, which every name means.
     pub(super) fn lone(
         provider: Provider,
         bucket: &str,
@@ -128,7 +129,7 @@ impl RemoteStore {
             pace,
             effects,
         };
-        // A root that the store cannot have is found out now, not at the first request.
+        // Reject a root that the store cannot have now, not at the first request.
         shared.path(ObjectName::ProbeRecord)?;
         Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
     }
@@ -162,7 +163,7 @@ impl RemoteShared {
         if self.is_lone { parse_path(&self.root) } else { self.below_root(&name.to_string()) }
     }
 
-    /// Starts `work` on the runtime. Dropping the answer ends the work.
+    /// Starts `work` on the runtime. Dropping the returned future cancels the work.
     fn start<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -179,12 +180,12 @@ impl RemoteShared {
                 Either::Left((done, _)) => Some(done),
                 Either::Right(_) => None,
             };
-            // Nobody waits any more: nothing to tell.
+            // If the caller is gone, the result is dropped.
             let _ = done.map(|done| answer.send(done));
         };
         self.effects.spawn.spawn(name, task.boxed());
         answered.map(|answer| {
-            let gone = || Error::unavailable("the runtime ended before the store answered");
+            let gone = || Error::unavailable("the runtime has ended before the store answered");
             answer.unwrap_or_else(|_| Err(gone()))
         })
     }
@@ -238,8 +239,8 @@ impl RemoteShared {
         Ok(Read::Short(bytes.len()))
     }
 
-    /// A failed read. One whose range begins past the end of the object gets an error that only its
-    /// text tells from others (416): the object's length, asked for, proves it.
+    /// Handles a failed read. The error for a range that begins past the end of the object (416)
+    /// differs from others only in its text, so the object's length is requested to prove it.
     async fn unsatisfiable(
         &self,
         name: ObjectName,
@@ -274,7 +275,8 @@ impl RemoteShared {
         }
     }
 
-    /// From under `root` in the same bucket. A name that nobody else uses may be copied to twice.
+    /// Copies from `root` in the same bucket. The target name is unique, so a repeated copy does no
+    /// harm.
     async fn copy(self: Arc<Self>, root: String, from: ObjectName, to: ObjectName) -> Result<()> {
         let (from, to) = (below(&root, &from.to_string())?, self.path(to)?);
         let copied = self.clients.repeating().copy(&from, &to).await;
@@ -303,7 +305,7 @@ impl RemoteShared {
         Ok(listed)
     }
 
-    /// What lies under a folder below the root, in order; behind `after` at least.
+    /// The objects in a folder below the root, in order; at least those after `after`.
     async fn folder(&self, relative: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
         let folder = self.below_root(relative)?;
         let stream = match after.filter(|after| is_in_text_order(*after)) {
@@ -324,7 +326,7 @@ impl RemoteShared {
         Ok(listed)
     }
 
-    /// The listing of a lone object: one line, or none.
+    /// The listing of a single object: one line, or none.
     async fn head(&self) -> Result<Vec<Listed>> {
         match self.clients.repeating().head(&self.path(lone_object::NAME)?).await {
             Ok(object) => Ok(vec![line(lone_object::NAME, &object)]),
@@ -364,16 +366,16 @@ fn line(name: ObjectName, object: &ObjectMeta) -> Listed {
     Listed { name, bytes: object.size, modified: UnixMillis(u64::try_from(millis).unwrap_or(0)) }
 }
 
-/// What one request brought.
+/// The result of one read request.
 enum Read {
     Absent,
     Whole(Bytes),
-    /// Other bytes than asked for; how many.
+    /// A different number of bytes than requested.
     Short(usize),
 }
 
-/// Whether the store's order, that of the text, agrees with [`ObjectName`]'s for everything listed
-/// together with this name, so that the store may skip what lies before it.
+/// Whether the store's textual order agrees with that of [`ObjectName`] for all names that are
+/// listed together with this one, so that the store may skip names before it.
 fn is_in_text_order(name: ObjectName) -> bool {
     !matches!(
         name,
@@ -508,7 +510,7 @@ impl Store for RemoteStore {
         async move { remove.await? }.boxed()
     }
 
-    /// Writers of other processes leave no trace.
+    /// Writers of other processes cannot be seen.
     fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         let seat = presence::seat(format!("{self:?}"), database);
         ready(seat.take(take_over)).boxed()

@@ -1,4 +1,4 @@
-//! Repeats requests until they succeed, until retrying cannot help, or until their time is up.
+//! Repeats requests until they succeed, until a retry cannot help, or until their time is up.
 
 use crate::io::env::Env;
 use futures::FutureExt;
@@ -8,31 +8,31 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-/// Pauses double from the first to the second; each is drawn from once to twice its base, so that
-/// rivals do not stay in step and no pause is longer than a second.
+/// Pauses double from the first to the longest. Each is drawn from once to twice its base, so that
+/// competing processes do not stay in step and no pause exceeds a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// What one request may count on of a link, in bytes a second: one megabit. The largest WAL object
-/// that the options' defaults make, 16 MiB, has 128 s besides the limit then; four of them under
-/// way at once, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB part
-/// of an upload has 64 s, also where a dozen requests share a link of 13 Mbit/s.
+/// Bandwidth that a request may assume of a link, in bytes per second: one megabit. The largest WAL
+/// object with default options, 16 MiB, gets 128 s in addition to the limit. Four of them in
+/// flight, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB part of
+/// an upload gets 64 s, even if a dozen requests share a link of 13 Mbit/s.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 128 << 10;
 
-/// How long a request may take that moves so many bytes, where one that moves none may take
-/// `limit`: the same bytes, sent or read again, can succeed at last.
+/// The time limit of a request that moves `bytes`, if a request without bytes may take `limit`.
+/// With it a repetition of the same bytes can succeed in the end.
 #[must_use]
 pub fn limit_of(limit: Duration, bytes: u64) -> Duration {
     let millis = u128::from(bytes) * 1000 / u128::from(SLOWEST_BYTES_PER_SECOND);
     limit.saturating_add(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
 }
 
-/// Runs `attempt` again and again while it fails with a transient kind
-/// ([`ErrorKind::is_transient`]), for `limit` in all, the attempt under way included.
+/// Repeats `attempt` while it fails with a transient kind ([`ErrorKind::is_transient`]), for
+/// `limit` in all, including the running attempt.
 ///
 /// # Errors
-/// A kind that time does not cure, at once. Timeout once `limit` has passed, caused by the last
-/// failure where there was one.
+/// An error of another kind, immediately. Timeout once `limit` has passed, caused by the last
+/// failure if there was one.
 pub async fn with_retries<T, F: Future<Output = Result<T>>>(
     env: &Env,
     limit: Duration,
@@ -42,9 +42,9 @@ pub async fn with_retries<T, F: Future<Output = Result<T>>>(
     repeat(env, limit, operation, pending(), attempt).await
 }
 
-/// As [`with_retries`], for a read of a whole object. One that is still under way at half of the
-/// time may be a long one: `length` is asked then, beside it, and where it tells, the time is that
-/// of so many bytes ([`limit_of`]). A store that does not answer at all ends it as before.
+/// As [`with_retries`], for a read of a whole object. If the read still runs after half of the
+/// time, the object may be large: `length` is requested in parallel, and its result extends the
+/// limit ([`limit_of`]). A store that does not answer at all causes a timeout as before.
 ///
 /// # Errors
 /// As [`with_retries`].
@@ -62,8 +62,8 @@ pub async fn read_whole<T, F: Future<Output = Result<T>>>(
     repeat(env, limit, operation, asked, attempt).await
 }
 
-/// Answers that contradict each other, though no request failed: asked for again with pauses, for
-/// as long as one request may take.
+/// Retries after contradictory answers of successful requests, with pauses, for as long as one
+/// request may take.
 pub(crate) struct RetryPolicy<'a> {
     env: &'a Env,
     limit: Duration,
@@ -72,12 +72,12 @@ pub(crate) struct RetryPolicy<'a> {
 }
 
 impl RetryPolicy<'_> {
-    /// The time runs from now on.
+    /// The time begins now.
     pub(crate) fn new(env: &Env, limit: Duration) -> RetryPolicy<'_> {
         RetryPolicy { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
     }
 
-    /// Whether there is time to ask once more; after a pause.
+    /// Pauses, and returns whether there is time for another request.
     pub(crate) async fn after_a_pause(&mut self) -> bool {
         let clock = &self.env.clock;
         if clock.monotonic().saturating_sub(self.started) >= self.limit {

@@ -1,21 +1,22 @@
-//! Requests as a client sends them: repetitions below the seam and refused ones included. What a
-//! store bills is counted here; [`Requests`](super::counting::Requests) shows it.
+//! Counts requests as clients send them, including retries below the seam and refused requests.
+//! These are the requests that a store bills; [`Requests`](super::counting::Requests) shows them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a request is to whoever bills it.
+/// The billing class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentKind {
     Get,
     Put,
     List,
     Delete,
-    /// A piece of an upload.
+    /// A part of an upload.
     Chunk,
 }
 
 impl SentKind {
-    /// Of an HTTP request, by its method and the query of its URL, as S3, GCS and Azure have them.
+    /// The class of an HTTP request, from its method and the query of its URL, for S3, GCS and
+    /// Azure.
     pub(crate) fn of(method: &str, query: &str) -> SentKind {
         let has = |name: &str| {
             query.split('&').any(|part| part.split('=').next().is_some_and(|word| word == name))
@@ -35,16 +36,16 @@ impl SentKind {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentOutcome {
-    /// With an answer: that there is no such object, or that a condition does not hold, is one.
+    /// With an answer. A missing object or a condition that does not hold is an answer.
     Answered,
-    /// With a refusal that stays.
+    /// With a permanent refusal.
     Failed,
-    /// With a failure that a repetition may cure.
+    /// With a failure that a retry may cure.
     Transient,
 }
 
 impl SentOutcome {
-    /// Of the status of an HTTP answer.
+    /// The outcome of an HTTP status.
     pub(crate) fn of(status: u16) -> SentOutcome {
         match status {
             404 | 409 | 412 => SentOutcome::Answered,
@@ -55,7 +56,7 @@ impl SentOutcome {
     }
 }
 
-/// What the clients of one store have sent.
+/// Counts of the requests that the clients of one store have sent.
 #[derive(Debug, Default)]
 pub struct SentRequests {
     kinds: [AtomicU64; 5],
@@ -73,24 +74,24 @@ pub(crate) struct SentTotals {
 }
 
 impl SentRequests {
-    /// A request leaves.
+    /// Counts a request that is sent.
     pub(crate) fn sends(&self, kind: SentKind) {
         if let Some(count) = self.kinds.get(kind as usize) {
             count.fetch_add(1, Relaxed);
         }
     }
 
-    /// A piece of an answer came.
+    /// Counts a piece of an answer.
     pub(crate) fn comes(&self, bytes: u64) {
         self.bytes_came.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of answers, those under way included.
+    /// Bytes of answers, including those in flight.
     pub(crate) fn bytes_came(&self) -> u64 {
         self.bytes_came.load(Relaxed)
     }
 
-    /// It has ended.
+    /// Counts the end of a request.
     pub(crate) fn ended(&self, outcome: SentOutcome) {
         self.failed.fetch_add(u64::from(outcome != SentOutcome::Answered), Relaxed);
         self.transient.fetch_add(u64::from(outcome == SentOutcome::Transient), Relaxed);
@@ -110,7 +111,7 @@ impl SentTotals {
         self.kinds.get(kind as usize).copied().unwrap_or_default()
     }
 
-    /// What came since `before`, on top of `self`.
+    /// Adds the difference of `now` and `before` to `self`.
     pub(crate) fn plus_since(mut self, now: &SentTotals, before: &SentTotals) -> SentTotals {
         let grown = now.kinds.iter().zip(&before.kinds).map(|(now, before)| now - before);
         self.kinds.iter_mut().zip(grown).for_each(|(sum, grown)| *sum += grown);

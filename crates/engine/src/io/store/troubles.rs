@@ -1,9 +1,8 @@
-//! What the store refused last and has not taken since: the cause of every deadline that passes
+//! The last refusals of the store that no success has followed: the cause of deadlines that pass
 //! meanwhile.
 //!
-//! Kept by what was asked of which objects: that a listing succeeds says nothing of a create. One
-//! process's requests are many and its troubles are few, so that a request which succeeds looks at
-//! one number.
+//! They are kept by request and area, because a successful listing says nothing about creates.
+//! Requests are many and troubles are few, so a successful request reads a single number.
 
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
@@ -11,10 +10,10 @@ use siltstone_base::{Error, ErrorKind, ObjectName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where lines about the store go.
+/// Log target of lines about the store.
 const TARGET: &str = "siltstone.store";
 
-/// What is asked of a store.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Read,
@@ -24,7 +23,7 @@ pub(crate) enum Verb {
     Delete,
 }
 
-/// Of which objects.
+/// The kind of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Area {
     Log,
@@ -34,7 +33,7 @@ pub(crate) enum Area {
 }
 
 impl Area {
-    /// Where `name` lies.
+    /// The area of `name`.
     pub(crate) fn of(name: ObjectName) -> Area {
         match name {
             ObjectName::Wal(_) | ObjectName::WalBoundary(_) => Area::Log,
@@ -44,7 +43,7 @@ impl Area {
         }
     }
 
-    /// What lies under one of [`prefix`].
+    /// The area under a prefix of [`prefix`].
     pub(crate) fn under(listed: &str) -> Area {
         match listed {
             prefix::WAL | prefix::WAL_BOUNDARY => Area::Log,
@@ -68,30 +67,30 @@ pub(super) fn log_failed_abort(error: &Error) {
 /// The troubles of one handle with its store.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
-    /// How many of them there are now.
+    /// Number of current troubles.
     open: AtomicUsize,
     noted: Mutex<NotedTroubles>,
 }
 
 #[derive(Debug, Default)]
 struct NotedTroubles {
-    /// How many there ever were.
+    /// Number of troubles so far.
     number: u64,
     last: BTreeMap<(Verb, Area), (u64, Error)>,
-    /// How often a trouble began, for lines with back-off.
+    /// How often each trouble began, for log lines with back-off.
     begun: BTreeMap<(Verb, Area), u64>,
 }
 
 impl NotedTroubles {
-    /// Whether the trouble that began last gets lines: the first does, and of many those whose
-    /// count is a power of two, so that a store which refuses now and then does not flood the log.
+    /// Whether the latest trouble is logged: the first one is, and later ones if their count is a
+    /// power of two, so that a store with occasional refusals does not flood the log.
     fn is_told(&self, asked: (Verb, Area)) -> bool {
         self.begun.get(&asked).is_some_and(|times| times.is_power_of_two())
     }
 }
 
 impl Troubles {
-    /// The store refused that. Nobody waits for a delete.
+    /// Notes a refusal. Deletes are skipped, because no caller waits for them.
     pub(crate) fn note(&self, verb: Verb, area: Area, error: &Error) {
         if verb == Verb::Delete {
             return;
@@ -106,7 +105,7 @@ impl Troubles {
         }
     }
 
-    /// Notes it. Answers whether a line is to tell of it, which is written without the lock.
+    /// Notes a refusal. Returns whether to log it, which happens outside of the lock.
     fn begins(&self, asked: (Verb, Area), error: &Error) -> bool {
         let mut noted = self.noted.lock();
         noted.number += 1;
@@ -120,7 +119,7 @@ impl Troubles {
         noted.is_told(asked)
     }
 
-    /// The store took that.
+    /// Notes a success.
     pub(crate) fn clear(&self, verb: Verb, area: Area) {
         if self.open.load(Ordering::Acquire) == 0 {
             return;
@@ -138,19 +137,19 @@ impl Troubles {
         ended && noted.is_told(asked)
     }
 
-    /// The moment, for [`Troubles::since`].
+    /// The current moment, for [`Troubles::since`].
     pub(crate) fn moment(&self) -> u64 {
         self.noted.lock().number
     }
 
-    /// The newest one after `moment`.
+    /// The newest trouble after `moment`.
     pub(crate) fn since(&self, moment: u64) -> Option<Error> {
         let noted = self.noted.lock();
         let newest = noted.last.values().max_by_key(|(number, _)| *number);
         newest.filter(|(number, _)| *number > moment).map(|(_, error)| error.clone())
     }
 
-    /// A permission that a flush needs and that was refused after `moment`.
+    /// A refusal after `moment` of a permission that a flush needs.
     pub(crate) fn denied_since(&self, moment: u64) -> Option<Error> {
         let noted = self.noted.lock();
         let of_flush = |(verb, area): &(Verb, Area)| *verb != Verb::Read && *area != Area::Rest;
@@ -160,7 +159,7 @@ impl Troubles {
         needed.find(|(_, last)| denied(last)).map(|(_, (_, error))| error.clone())
     }
 
-    /// The newest one with the log, however long ago: it is tried again until it is taken.
+    /// The newest trouble with the log, of any age: log requests are retried until they succeed.
     pub(crate) fn of_log(&self) -> Option<Error> {
         let noted = self.noted.lock();
         let of_log = noted.last.iter().filter(|((_, area), _)| *area == Area::Log);
@@ -168,7 +167,7 @@ impl Troubles {
     }
 }
 
-/// `error` with `cause`, where it is a deadline that passed and says no cause yet.
+/// Adds `cause` to `error` if that is a passed deadline without a cause.
 pub(crate) fn explained(error: Error, cause: Option<Error>) -> Error {
     let bare = error.kind() == ErrorKind::Timeout && std::error::Error::source(&error).is_none();
     match cause {

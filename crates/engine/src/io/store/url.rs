@@ -1,12 +1,12 @@
-//! From a URL to a store.
+//! Makes stores from URLs.
 //!
 //! | URL | store |
 //! | --- | --- |
-//! | `s3://bucket/path` (also `s3a:`) | S3 and what speaks its protocol |
+//! | `s3://bucket/path` (also `s3a:`) | S3, and stores that speak its protocol |
 //! | `gs://bucket/path` | Google Cloud Storage |
 //! | `az://container/path` (also `azure:`, `abfs:`) | Azure Blob; the account is an option |
 //! | `file:///path`, or a plain path | a local folder |
-//! | `memory://name` | this process's memory |
+//! | `memory://name` | memory of this process |
 
 use super::Store;
 use super::local::LocalStore;
@@ -22,21 +22,22 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The store that `url` names.
+/// The store of `url`.
 ///
-/// `environment` gives variables by name; those of the URL's provider (`AWS_*`, `GOOGLE_*`,
-/// `AZURE_*`) stand in for options that are not given. This function does not read the process's
-/// environment itself. No request is made yet.
+/// `environment` has variables by name. Those of the URL's provider (`AWS_*`, `GOOGLE_*`,
+/// `AZURE_*`) replace options that are not given. This function does not read the environment of
+/// the process itself. It makes no request.
 ///
-/// The option `clone_parents`, or the variable `SILTSTONE_CLONE_PARENTS`, names the places of
-/// parents of clones that are followed beside those in the same bucket, on the same file system, in
-/// the same process: URLs, or paths, with commas or white space between. A place allows what lies
-/// below it. Parents in object stores are reached by the same options where their provider is that
-/// of the URL, or the URL's store takes none; all others by the environment.
+/// The option `clone_parents`, or the variable `SILTSTONE_CLONE_PARENTS`, lists further places at
+/// which parents of clones are followed, besides those in the same bucket, on the same file system,
+/// or in the same process: URLs or paths, separated by commas or white space. A place allows
+/// everything below it. Parents in object stores are reached with the same options if their
+/// provider is that of the URL, or if the URL's store takes no options; all others with the
+/// environment.
 ///
 /// # Errors
-/// Invalid for an unknown scheme, a missing bucket, a bad path, and for options that are unknown or
-/// not accepted, by name; Unsupported for options of parts that are not built.
+/// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
+/// options, by name; Unsupported for options of parts that are not built.
 pub fn parse(
     url: &str,
     options: &StoreOptions,
@@ -46,7 +47,7 @@ pub fn parse(
     let environment: Vec<_> = environment.into_iter().collect();
     let (allowed, options) = Reach::read(options, &environment)?;
     let own = match &allowed {
-        // What a folder does not take is its parents'.
+        // Options that a folder does not take belong to its parents.
         Some(allowed) if !is_remote(url) && allowed.has_remote() => StoreOptions::default(),
         _ => options.clone(),
     };
@@ -66,15 +67,15 @@ pub fn parse(
     })
 }
 
-/// The URL by which another process finds what `url` names: paths are absolute, and aliases of
-/// schemes are resolved.
+/// The URL by which another process finds the store of `url`: paths are absolute, and scheme
+/// aliases are resolved.
 ///
 /// # Errors
 /// As [`parse`].
 pub fn location(url: &str) -> Result<String> {
     match place(url, &StoreOptions::default())? {
         StorePlace::Local(path) => absolute_folder(&path).and_then(|path| {
-            let no_text = || Error::invalid("a path that is no text cannot be named to others");
+            let no_text = || Error::invalid("the path is not valid UTF-8 and has no URL");
             of_folder(&path).ok_or_else(no_text)
         }),
         StorePlace::Memory(name) => Ok(format!("memory://{name}")),
@@ -84,11 +85,11 @@ pub fn location(url: &str) -> Result<String> {
     }
 }
 
-/// The object that `url` names by itself, outside of any database: a path of a file, or a URL as
-/// for [`parse`] whose path is the object's. No request is made yet.
+/// The object of `url`, outside of any database: the path of a file, or a URL as for [`parse`]
+/// whose path is that of the object. Makes no request.
 ///
 /// # Errors
-/// As [`parse`]; Invalid for a URL that names a bucket and no object.
+/// As [`parse`]; Invalid for a URL with a bucket and without an object.
 pub fn parse_object(
     url: &str,
     options: &StoreOptions,
@@ -111,7 +112,7 @@ pub fn parse_object(
     }
 }
 
-/// The `file:` URL of a folder; `None` where its path is no text.
+/// The `file:` URL of a folder; `None` if its path is not valid UTF-8.
 pub(super) fn of_folder(root: &Path) -> Option<String> {
     let mut url = "file://".to_owned();
     for byte in root.to_str()?.bytes() {
@@ -124,7 +125,7 @@ pub(super) fn of_folder(root: &Path) -> Option<String> {
     Some(url)
 }
 
-/// The folder that a `file:` URL names; `None` for all else.
+/// The folder of a `file:` URL; `None` for any other URL.
 pub(super) fn folder(url: &str) -> Option<PathBuf> {
     match place(url, &StoreOptions::default()).ok()? {
         StorePlace::Local(path) if url.starts_with("file://") => Some(PathBuf::from(&*path)),
@@ -132,7 +133,7 @@ pub(super) fn folder(url: &str) -> Option<PathBuf> {
     }
 }
 
-/// Provider, bucket and path that a URL of an object store names; `None` for all else.
+/// Provider, bucket and path of a URL of an object store; `None` for any other URL.
 pub(super) fn in_bucket(url: &str) -> Option<(Provider, &str, String)> {
     match place(url, &StoreOptions::default()).ok()? {
         StorePlace::Remote(provider, bucket, root) => Some((provider, bucket, root)),
@@ -152,13 +153,13 @@ pub(super) fn absolute_folder(path: &str) -> Result<PathBuf> {
     })
 }
 
-/// What a URL is, before anything is built.
+/// A parsed URL.
 pub(super) enum StorePlace<'a> {
     /// A path of the file system.
     Local(Cow<'a, str>),
-    /// A name in this process's memory.
+    /// A name in the memory of this process.
     Memory(&'a str),
-    /// A bucket, and a path in it without slashes at its ends.
+    /// A bucket, and a path in it without leading and trailing slashes.
     Remote(Provider, &'a str, String),
 }
 
@@ -191,7 +192,8 @@ pub(super) fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<StorePla
     Ok(StorePlace::Remote(provider, bucket, root))
 }
 
-/// `None` for a plain path. One letter before the colon is a drive, not a scheme.
+/// Splits off the scheme; `None` for a plain path. One letter before the colon is a drive, not a
+/// scheme.
 fn split_scheme(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let mut letters = scheme.bytes();
@@ -208,7 +210,7 @@ fn local(path: Cow<'_, str>) -> Result<StorePlace<'_>> {
     Ok(StorePlace::Local(path))
 }
 
-/// The path of a `file:` URL, from what stands after the two slashes (RFC 8089: an empty host or
+/// The path of a `file:` URL, from the text after the two slashes (RFC 8089: an empty host or
 /// `localhost`, then an absolute path, percent-encoded).
 fn file_path(rest: &str) -> Result<String> {
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -231,15 +233,15 @@ fn file_path(rest: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// The bucket, and the path below it without slashes at its ends. Every part of the path has to
-/// mean itself: nothing is resolved, decoded or left out.
+/// The bucket, and the path in it without leading and trailing slashes. The path is taken
+/// literally: nothing is resolved, decoded or dropped.
 fn bucket_and_root<'a>(scheme: &str, rest: &'a str) -> Result<(&'a str, String)> {
     let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
         let text = "the URL names no bucket; it looks like s3://bucket/path";
         return Err(Error::invalid(text).with("url", format_args!("{scheme}://{rest}")));
     }
-    // Nothing of the URL is shown here: it may hold what must not be.
+    // Do not show the URL here, because it may contain secrets.
     if rest.contains('@') && !path.contains('@') {
         return Err(Error::invalid("credentials do not belong into a URL; use store options"));
     }

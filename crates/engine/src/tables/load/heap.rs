@@ -1,5 +1,5 @@
-//! Rows in any order that are in memory: cut by ranges of keys, so that each range is sorted, and
-//! made into a table, by itself.
+//! Rows in memory in any order. They are split by ranges of keys, so that each range is sorted and
+//! made into a table separately.
 
 use super::making::{FillResult, Target};
 use super::{Maker, RowBatch, equal_keys};
@@ -11,21 +11,22 @@ use siltstone_base::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of rows of which one key is kept: what later decides where ranges of about a table end.
+/// One key is sampled per this number of row bytes. Samples later determine the ends of ranges of
+/// about one table.
 const SAMPLE_BYTES: usize = 256 << 10;
-/// Keys that decide about the size of a part, at least: it is within an eighth of what it should
-/// be then, as a rule.
+/// Minimum number of samples per part. With it the size of a part is usually within an eighth of
+/// its target.
 const SAMPLES_A_PART: usize = 64;
 
-/// Rows that are asked of memory side by side: as many as a core waits for at a time, some times
-/// over, and few enough that all of them stay in its cache until they are used.
+/// Number of rows whose memory is requested together: several times as many as a core can wait for
+/// in parallel, and few enough to stay in its cache until they are used.
 const TOUCHED_ROWS: usize = 64;
 
 /// Batches, each with the number of its first row.
 type Batches = Arc<Vec<(Arc<dyn RowBatch>, u64)>>;
 
-/// Where a row stands, and eight bytes of its key behind what all keys share, by which most
-/// comparisons are decided without a look at the others.
+/// Position of a row, and eight bytes of its key after the prefix that all keys share. Most
+/// comparisons need only these bytes.
 #[derive(Clone, Copy)]
 struct Place {
     head: u64,
@@ -44,7 +45,7 @@ pub(super) struct Heap {
 impl Heap {
     pub(super) fn push(&mut self, batch: Arc<dyn RowBatch>, first: u64) -> Result<()> {
         let many = u32::try_from(self.batches.len()).and(u32::try_from(batch.rows()));
-        many.map_err(|_| Error::invalid("a batch has too many rows; bring smaller ones"))?;
+        many.map_err(|_| Error::invalid("a batch has too many rows; use smaller batches"))?;
         self.rows += batch.rows();
         self.bytes += Heap::bytes_of(&*batch);
         if batch.rows() > 0 {
@@ -55,7 +56,7 @@ impl Heap {
 
     /// Bytes of memory that a batch takes in a heap.
     pub(super) fn bytes_of(batch: &dyn RowBatch) -> usize {
-        // The place of a row stands in two lists while they are cut.
+        // While the heap is cut, two lists hold the position of each row.
         batch.bytes() + 2 * batch.rows() * size_of::<Place>()
     }
 
@@ -63,29 +64,29 @@ impl Heap {
         self.batches.is_empty()
     }
 
-    /// The rows of both; those of `later` came later.
+    /// The rows of both; those of `later` are newer.
     pub(super) fn followed_by(mut self, mut later: Heap) -> Heap {
         self.batches.append(&mut later.batches);
         Heap { rows: self.rows + later.rows, bytes: self.bytes + later.bytes, ..self }
     }
 
-    /// Bytes of memory in use, about.
+    /// Approximate bytes of memory in use.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A heap that is cut.
+/// A heap that is split.
 pub(super) struct CutHeap {
-    /// In key order; none is empty.
+    /// Nonempty parts in key order.
     pub(super) parts: Vec<HeapPart>,
     /// Some of the keys, in order.
     pub(super) samples: Vec<Vec<u8>>,
-    /// A key, and how many of its first bytes all keys share.
+    /// A key, and the number of leading bytes that all keys share.
     pub(super) common: (Vec<u8>, usize),
 }
 
-/// Cuts a heap that is not empty into about so many parts.
+/// Splits a nonempty heap into about `parts` parts.
 pub(super) async fn cut(maker: &Maker, heap: Heap, parts: usize) -> Result<CutHeap> {
     let row_bytes = heap.bytes / heap.rows.max(1) + 1;
     let stride = (heap.rows / (parts * SAMPLES_A_PART)).clamp(1, SAMPLE_BYTES / row_bytes + 1);
@@ -122,13 +123,13 @@ pub(super) async fn cut(maker: &Maker, heap: Heap, parts: usize) -> Result<CutHe
     Ok(CutHeap { parts: parts.map(part).collect(), samples, common })
 }
 
-/// Of two keys that stand for others, and what is common to those: the same of both.
+/// Combines two representative keys and their shared lengths into that of both.
 pub(super) fn both(a: (Vec<u8>, usize), b: (Vec<u8>, usize)) -> (Vec<u8>, usize) {
     let shared = shared_prefix(&a.0, &b.0).min(a.1).min(b.1);
     (a.0, shared)
 }
 
-/// Ranges of batches with about so many rows each.
+/// Ranges of batches with about `rows` rows each.
 fn stripes(batches: &Batches, rows: usize) -> Vec<Range<usize>> {
     let (mut stripes, mut start, mut held) = (Vec::new(), 0, 0);
     for (at, (batch, _)) in batches.iter().enumerate() {
@@ -144,14 +145,14 @@ fn stripes(batches: &Batches, rows: usize) -> Vec<Range<usize>> {
     stripes
 }
 
-/// What a first look through a stripe finds.
+/// The result of the first pass over a stripe.
 struct Look {
     common: (Vec<u8>, usize),
     samples: Vec<Vec<u8>>,
 }
 
 /// # Errors
-/// Invalid for a key that breaks a bound, naming its row.
+/// Invalid for a key that exceeds a limit, with its row.
 fn look(batches: &Batches, stripe: Range<usize>, stride: usize) -> Result<Look> {
     let (mut first, mut shared): (&[u8], usize) = (&[], 0);
     let (mut samples, mut left) = (Vec::new(), 0);
@@ -174,7 +175,7 @@ fn look(batches: &Batches, stripe: Range<usize>, stride: usize) -> Result<Look> 
     Ok(Look { common: (first.to_vec(), shared), samples })
 }
 
-/// The rows of a stripe, by the part that they belong to: the one before whose end they come.
+/// The rows of a stripe by their part: the first one whose end is above the key.
 fn deal(
     batches: &Batches,
     stripe: Range<usize>,
@@ -183,7 +184,7 @@ fn deal(
 ) -> Vec<Vec<Place>> {
     let of_stripe = batches.get(stripe.clone()).unwrap_or_default();
     let rows: usize = of_stripe.iter().map(|(batch, _)| batch.rows()).sum();
-    // An eighth more than an even share: the list need not grow, as a rule.
+    // An eighth more than an even share, so that the list rarely grows.
     let share = rows / (ends.len() + 1) * 9 / 8;
     let mut parts: Vec<Vec<Place>> = (0..=ends.len()).map(|_| Vec::with_capacity(share)).collect();
     for (batch, number) in of_stripe.iter().zip(stripe).map(|((batch, _), at)| (batch, at as u32)) {
@@ -209,7 +210,7 @@ pub(super) struct HeapPart {
 }
 
 impl HeapPart {
-    /// Its rows in order: key ascending, of equal keys the row that came last first.
+    /// Sorts the rows by ascending key; of equal keys the row that came last is first.
     pub(super) fn sorted(self, duplicates: Duplicates) -> SortedPart {
         let HeapPart { batches, places, common } = self;
         let mut places = match <[Vec<Place>; 1]>::try_from(places) {
@@ -221,7 +222,7 @@ impl HeapPart {
             batch.map_or(&[][..], |(batch, _)| batch.key(place.row as usize))
         };
         let tail = |place: &Place| key(place).get(common..).unwrap_or_default();
-        // By the numbers alone first: no look at a key, and no branch.
+        // First sort by the heads alone, without key accesses and branches.
         places.sort_unstable_by_key(|place| place.head);
         for equal in places.chunk_by_mut(|a, b| a.head == b.head) {
             if equal.len() > 1 {
@@ -240,12 +241,12 @@ pub(super) struct SortedPart {
     batches: Batches,
     places: Vec<Place>,
     next: usize,
-    /// Up to where rows were touched.
+    /// Rows before this index were touched.
     touched: usize,
     duplicates: Duplicates,
 }
 
-/// A row, and its number, counted from 0.
+/// A row and its number, counted from 0.
 pub(super) type NumberedRow<'a> = (&'a [u8], &'a [u8], u64);
 
 fn row_at<'a>(batches: &'a Batches, place: &Place) -> Option<NumberedRow<'a>> {
@@ -255,9 +256,8 @@ fn row_at<'a>(batches: &'a Batches, place: &Place) -> Option<NumberedRow<'a>> {
 }
 
 impl SortedPart {
-    /// Reads a little of each of the next rows. They lie anywhere in memory: asked for side by side
-    /// they come while one would be waited for.
-    /// Answers where they end.
+    /// Reads a byte of each of the next rows. The rows lie anywhere in memory, and parallel
+    /// accesses cost about as much as one. Returns the index after the last touched row.
     pub(super) fn touch(&self, from: usize) -> usize {
         let end = self.places.len().min(from + TOUCHED_ROWS);
         let places = self.places.get(from..end).unwrap_or_default();
@@ -275,25 +275,25 @@ impl SortedPart {
         end
     }
 
-    /// How many there are, those that do not count included.
+    /// Number of rows, including those that do not count.
     pub(super) fn rows(&self) -> usize {
         self.places.len()
     }
 
-    /// A row of them.
+    /// The row at an index.
     #[inline]
     pub(super) fn row(&self, at: usize) -> Option<NumberedRow<'_>> {
         row_at(&self.batches, self.places.get(at)?)
     }
 
-    /// The first row whose key is `key` or after it.
+    /// Index of the first row with a key at or above `key`.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
         self.places.partition_point(|place| {
             row_at(&self.batches, place).is_some_and(|(of_row, ..)| of_row < key)
         })
     }
 
-    /// To the next row that counts, and what it is.
+    /// Advances to the next row that counts and returns it.
     ///
     /// # Errors
     /// Invalid for equal keys that are refused.
@@ -318,9 +318,9 @@ impl SortedPart {
         Ok(row)
     }
 
-    /// Adds rows until there is a reason to come out.
+    /// Adds rows until there is a reason to return.
     pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<FillResult> {
-        // A part is about a table; one that is somewhat larger stays one.
+        // A part is about one table; a somewhat larger part stays one table.
         while self.next < self.places.len() {
             if target.row_bytes() >= table_bytes.saturating_mul(2) {
                 return Ok(FillResult::Full);

@@ -1,11 +1,11 @@
-//! Runs that need no file: what is in memory when the last row has come, in order.
+//! Sorted runs that need no file, because they are in memory when the last row has come.
 
 use super::heap::SortedPart;
 use super::numbered;
 use siltstone_base::{Cursor, Entry, Error, Kind, Result, Seq, Step};
 use std::sync::Arc;
 
-/// A range of keys of a heap, in order, and not empty.
+/// A nonempty range of keys of a heap, in order.
 pub(super) struct KeptRun(Arc<SortedPart>);
 
 impl KeptRun {
@@ -13,7 +13,7 @@ impl KeptRun {
         KeptRun(Arc::new(part))
     }
 
-    /// The first key and the last.
+    /// The first and the last key.
     pub(super) fn ends(&self) -> (&[u8], &[u8]) {
         let key = |at| self.0.row(at).map_or(&[][..], |(key, ..)| key);
         (key(0), key(self.0.rows().saturating_sub(1)))
@@ -24,11 +24,11 @@ impl KeptRun {
     }
 }
 
-/// Moves over a run that is in memory, forward: equal keys too, the row that came last first.
+/// A forward cursor over a run in memory. It also visits equal keys, the row that came last first.
 pub(super) struct KeptCursor {
     part: Arc<SortedPart>,
     at: usize,
-    /// Up to where rows were touched.
+    /// Rows before this index were touched.
     touched: usize,
 }
 
@@ -55,7 +55,7 @@ impl Cursor for KeptCursor {
         Ok(self.stand(0))
     }
 
-    /// To the first row of `key`, whatever its number, or of a later key.
+    /// Moves to the first row of `key`, ignoring the sequence number, or of a later key.
     fn seek(&mut self, key: &[u8], _: Seq) -> Result<Step> {
         let at = self.part.lower_bound(key);
         self.touched = 0;

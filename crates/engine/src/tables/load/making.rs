@@ -1,4 +1,5 @@
-//! Rows in order become tables: computed where it holds up nobody, sent as they come.
+//! Makes tables from ordered rows: builds them on blocking threads and sends them as they are
+//! built.
 
 use super::Maker;
 use super::heap::SortedPart;
@@ -9,24 +10,24 @@ use crate::tables::staged::OpenPart;
 use bytes::Bytes;
 use siltstone_base::{Entry, Error, Kind, Result, Seq, SstDescriptor};
 
-/// Rows in order, from wherever.
+/// Ordered rows from any source.
 pub(super) enum Making {
     /// Rows that came in order.
     Piece(Ordered),
-    /// A part of a heap, sorted.
+    /// A sorted part of a heap.
     Heap(SortedPart),
     /// A range of runs, merged.
     Runs(Box<RunRange>),
 }
 
-/// Why filling came out.
+/// Why filling returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FillResult {
-    /// There are bytes to be sent.
+    /// Bytes are ready to be sent.
     Chunk,
     /// The table is full, and a row is left.
     Full,
-    /// Blocks of a run are not there.
+    /// Blocks of a run are missing.
     Lacks,
     /// No row is left.
     End,
@@ -35,14 +36,14 @@ pub(super) enum FillResult {
 /// A table that takes rows.
 pub(super) struct Target {
     part: OpenPart,
-    /// Bytes that are to be sent.
+    /// Bytes that are ready to be sent.
     chunk: Option<Bytes>,
-    /// Bytes of rows since the last look.
+    /// Bytes of rows since the last progress report.
     bytes: u64,
 }
 
 impl Target {
-    /// Adds a row; `true` where there are bytes to be sent.
+    /// Adds a row. Returns `true` if bytes are ready to be sent.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.chunk = self.part.add(&Entry {
             key,
@@ -55,7 +56,7 @@ impl Target {
         Ok(self.chunk.is_some())
     }
 
-    /// The last key that it took.
+    /// The last key that was added.
     pub(super) fn last_key(&self) -> Option<&[u8]> {
         (self.part.builder.entries() > 0).then(|| self.part.builder.last_key())
     }
@@ -75,7 +76,8 @@ impl Making {
         }
     }
 
-    /// Fills, and hands over what a store takes at once; until it has to wait, or there is an end.
+    /// Fills the table and writes chunks that the store accepts immediately. Returns if it has to
+    /// wait, or at the end.
     fn slice(&mut self, target: &mut Target, maker: &Maker) -> Result<FillResult> {
         loop {
             maker.check()?;
@@ -94,7 +96,7 @@ impl Making {
     }
 }
 
-/// Makes tables of all the rows. Where the load is more than memory holds, they pass it by.
+/// Makes tables of all rows. If the load exceeds memory, the tables bypass the page cache.
 pub(super) async fn make_tables(
     maker: Maker,
     mut rows: Making,
@@ -152,7 +154,7 @@ async fn make_table(
     }
 }
 
-/// Ends a table: filter and index are made where that holds up nobody, too.
+/// Finishes a table. Filter and index are also built on a blocking thread.
 async fn finish(env: &Env, target: Target, maker: &Maker) -> Result<SstDescriptor> {
     let OpenPart { builder, mut upload, spare, .. } = target.part;
     let (rest, table) = env.blocking("load", move || spare.finish(builder)).await??;

@@ -1,5 +1,5 @@
-//! Bulk load (RFC 0039): any amount of rows becomes tables of an ingest job, on all cores, within
-//! a bound of memory.
+//! Bulk load (RFC 0039): turns any number of rows into tables of an ingest job, on all cores, with
+//! bounded memory.
 //!
 //! ```text
 //! in order   batches ─► pieces of a table each ─► tables, side by side
@@ -40,49 +40,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Least memory of a load: what tables under construction take on two cores.
+/// Minimum memory of a load: the size of tables under construction on two cores.
 pub const LEAST_LOAD_BYTES: usize = 64 << 20;
-/// A third of a load's memory is for tables under construction and what merges read ahead, or for
-/// what writes runs; the rest is for rows.
+/// One third of a load's memory is for tables under construction and the read-ahead of merges, or
+/// for writing runs. The rest is for rows.
 const SHARES: usize = 3;
-/// A heap is full with so small a share of the memory: four are the two thirds for rows. One is
-/// filled, two are on their way into files, so that one is sorted while the other is written, and
-/// one waits. What waits when the last row has come, and what was filled, needs no file.
+/// A full heap has this share of the memory. Four heaps are the two thirds for rows: one is filled,
+/// two are written to files (one is sorted while the other is written), and one waits. The heap
+/// that waits and the one that is filled when the last row has come need no file.
 const HEAP_SHARES: usize = 6;
-/// Heaps beside the one that is filled.
+/// Number of heaps besides the one that is filled.
 const HEAPS_BESIDE: usize = 3;
-/// Heaps that are moved into files at a time.
+/// Number of heaps that are written to files in parallel.
 const SPILLS: usize = 2;
-/// Bytes of a table that are handed at once to a store that takes a while.
+/// Bytes of a table that are handed at a time to a store with latency.
 const CHUNK_BYTES: usize = 4 << 20;
-/// Pieces of memory that were read into which are kept for the next reads.
+/// Number of read buffers that are kept for further reads.
 const WAVES: usize = 32;
-/// Tables that are made at a time beyond one a core: one waits for its rows, as a rule, and one for
-/// the store.
+/// Number of parallel tables beyond one per core. Usually one waits for its rows, and one for the
+/// store.
 const WAITING: usize = 2;
-/// Ranges of runs that are merged at a time, for each core: two wait for the disk while one is
-/// worked at.
+/// Ranges of runs that are merged in parallel per core: two wait for the disk while one is merged.
 const MERGES_A_CORE: usize = 3;
-/// What each of them should read ahead of a run: less of it costs the disk more than another range
-/// that is merged meanwhile would gain.
+/// Minimum read-ahead of each range per run: a smaller one costs the disk more than another
+/// parallel range would gain.
 const AHEAD_BYTES: usize = 256 << 10;
-/// What a table in the making has of each key beside its bytes: a hash of 8 bytes, and its filter.
+/// Memory of a table under construction per key, in addition to its bytes: a hash of 8 bytes, and
+/// its part of the filter.
 const KEY_BYTES: usize = 12;
-/// A table of fewer bytes is not made for the sake of another core: it would cost each look-up more
-/// than it spares the load.
+/// Smaller tables are not made only to use another core, because they would cost each look-up more
+/// than they save the load.
 const LEAST_PART_BYTES: u64 = 8 << 20;
 
-/// Rows of keys and values as whoever brings them has them: read where they lie, from any thread.
+/// Rows of keys and values in the caller's memory. Any thread may read them.
 pub trait RowBatch: Send + Sync {
-    /// How many rows; under 2^32.
+    /// Number of rows, less than 2^32.
     fn rows(&self) -> usize;
-    /// Key and value of a row below [`RowBatch::rows`].
+    /// Key and value of a row with an index below [`RowBatch::rows`].
     fn row(&self, row: usize) -> (&[u8], &[u8]);
     /// The key alone.
     fn key(&self, row: usize) -> &[u8] {
         self.row(row).0
     }
-    /// Bytes of all keys and values, about.
+    /// Approximate bytes of all keys and values.
     fn bytes(&self) -> usize;
 }
 
@@ -91,26 +91,26 @@ pub trait RowBatch: Send + Sync {
 pub struct LoadOptions {
     /// Whether they come in ascending order of their keys.
     pub sorted: bool,
-    /// Rows with equal keys.
+    /// What to do with equal keys.
     pub duplicates: Duplicates,
-    /// Memory in bytes, beside the batches that whoever brings them holds himself.
+    /// Memory in bytes, excluding the batches that the caller holds.
     pub memory_bytes: usize,
-    /// A folder that exists, for what is more than that.
+    /// An existing folder for rows that exceed this memory.
     pub scratch: PathBuf,
-    /// Bytes of rows from which on another table is begun.
+    /// A table is complete at this many bytes of rows.
     pub table_bytes: u64,
 }
 
-/// How long the phases of a load took.
+/// Durations of the phases of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadPhases {
-    /// Taking rows, tables made meanwhile included.
+    /// Receiving rows, including tables that were made meanwhile.
     pub read: Duration,
-    /// Sorting, merging and making the tables that were left.
+    /// Sorting, merging and making the remaining tables.
     pub build: Duration,
 }
 
-/// What tables are made by, and what tells their makers to stop.
+/// What all tasks that make tables share, and the signal that stops them.
 #[derive(Clone)]
 pub(super) struct Maker {
     env: Env,
@@ -118,18 +118,18 @@ pub(super) struct Maker {
     how: Arc<PartOptions>,
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
-    /// Memory for tables, and for runs.
+    /// Reusable memory of tables and of runs.
     spare: SpareBuffers,
     spare_runs: SpareBuffers,
-    /// Memory for what is read of runs.
+    /// Read buffers of runs.
     waves: Buffers,
-    /// What ends when files of runs are removed.
+    /// Completed when the files of runs are removed.
     removals: Arc<Mutex<Vec<oneshot::Receiver<()>>>>,
 }
 
 impl Maker {
     /// # Errors
-    /// Closed, once nobody waits for what is made.
+    /// Closed once the load was given up.
     fn check(&self) -> Result<()> {
         match self.stop.load(Ordering::Relaxed) {
             true => Err(Error::new(siltstone_base::ErrorKind::Closed, "the load was given up")),
@@ -137,7 +137,7 @@ impl Maker {
         }
     }
 
-    /// Runs `work` side by side with what is there.
+    /// Runs `work` in parallel to other work.
     fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -149,7 +149,7 @@ impl Maker {
     }
 }
 
-/// Work side by side.
+/// Work that runs in parallel.
 struct Working<T>(oneshot::Receiver<Result<T>>);
 
 impl<T> Working<T> {
@@ -159,37 +159,37 @@ impl<T> Working<T> {
     }
 }
 
-/// Rows on their way into tables of a job. Dropped it ends: what was uploaded is collected with
-/// the job.
+/// A load of rows into tables of a job. Dropping it cancels the load; uploaded tables are collected
+/// with the job.
 pub struct Loader {
     maker: Maker,
     load: LoadOptions,
-    /// Tables that are made at a time.
+    /// Number of tables that are made in parallel.
     side_by_side: usize,
     rows: u64,
     /// Bytes of the rows.
     bytes: u64,
-    /// Rows in order on their way into one table.
+    /// Ordered rows of the next table.
     piece: TablePiece,
     making: VecDeque<Working<Vec<SstDescriptor>>>,
     tables: Vec<SstDescriptor>,
     /// Rows in any order.
     heap: Heap,
-    /// Heaps that are full, the oldest first.
+    /// Full heaps, oldest first.
     full: VecDeque<Heap>,
     spilling: VecDeque<Working<SortedHeap>>,
-    /// How many were begun.
+    /// Number of heaps that were spilled.
     spills: usize,
     sorted: Vec<SortedHeap>,
     folder: Option<Arc<ScratchFolder>>,
     phases: LoadPhases,
     began: Duration,
-    /// A call failed, or was dropped on its way.
+    /// A call has failed or was cancelled.
     broken: bool,
 }
 
 impl Loader {
-    /// A load into `job`, which is for `database`; `how` says what tables are like.
+    /// A load into `job` of `database`. `how` has the options of tables.
     pub(crate) fn new(
         env: Env,
         of: (JobId, DatabaseId),
@@ -201,7 +201,7 @@ impl Loader {
         let began = env.clock.monotonic();
         let (how, stop) = (Arc::new(how), Arc::new(AtomicBool::new(false)));
         let profile = env.store.profile();
-        // What a store takes at once goes to it while it is in the core's cache.
+        // A store that accepts chunks immediately gets them while they are in the core's cache.
         let at_once = profile.answers_at_once.then_some(profile.chunk_bytes);
         let spare = SpareBuffers::new(at_once.unwrap_or(CHUNK_BYTES));
         let spare_runs = SpareBuffers::new(runs::CHUNK_BYTES);
@@ -228,23 +228,22 @@ impl Loader {
         }
     }
 
-    /// Whether nothing can have been uploaded: no rows came.
+    /// Whether nothing can have been uploaded, because no rows came.
     pub(crate) fn is_untouched(&self) -> bool {
         self.rows == 0 && !self.broken
     }
 
-    /// How far it is: bytes taken and bytes in tables, of twice the bytes that are known.
+    /// The progress: bytes received and bytes in tables, of twice the known bytes.
     #[must_use]
     pub fn progress(&self) -> &Arc<Progress> {
         &self.maker.progress
     }
 
-    /// Takes rows; waits until there is room for more.
+    /// Adds rows. Waits until there is room for more.
     ///
     /// # Errors
-    /// Invalid for rows that are not in order where they must be, and for keys that break a bound,
-    /// naming the row, counted from 0; what the store or the file system says. All later calls
-    /// fail then.
+    /// Invalid for rows that are not in the required order, and for keys that exceed a limit, with
+    /// the row, counted from 0; errors of the store or the file system. All later calls fail then.
     pub fn push(&mut self, batch: Arc<dyn RowBatch>) -> BoxFuture<'_, Result<()>> {
         async move {
             self.check_whole()?;
@@ -282,7 +281,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Has the rows at hand made into a table.
+    /// Makes the collected rows into a table.
     async fn make_piece(&mut self) -> Result<()> {
         let piece = self.piece.begin_next();
         if piece.is_empty() {
@@ -318,7 +317,7 @@ impl Loader {
         while self.full.len() + self.spilling.len() > HEAPS_BESIDE {
             self.spill()?;
             self.await_spill().await?;
-            // More is to come, as a rule: what waits for it need not.
+            // More rows usually follow, so do not leave a heap waiting.
             self.spill()?;
         }
         Ok(())
@@ -331,7 +330,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Begins to move heaps into files, the oldest first; the youngest waits.
+    /// Begins to write heaps to files, oldest first. The youngest waits.
     fn spill(&mut self) -> Result<()> {
         while self.spilling.len() < SPILLS && self.full.len() > HEAPS_BESIDE - SPILLS {
             let folder = match &self.folder {
@@ -356,10 +355,10 @@ impl Loader {
         heaps.chain([std::mem::take(&mut self.heap)]).filter(|heap| !heap.is_empty())
     }
 
-    /// The tables, whole and durable, in key order; none without rows.
+    /// Returns the tables, whole and durable, in key order; none if there are no rows.
     ///
     /// # Errors
-    /// As [`Loader::push`]; Invalid for equal keys that are refused, naming the key and both rows.
+    /// As [`Loader::push`]; Invalid for equal keys that are refused, with the key and both rows.
     pub(crate) async fn finish(mut self) -> Result<(Vec<SstDescriptor>, LoadPhases)> {
         self.check_whole()?;
         let made = self.make_rest().await;
@@ -369,10 +368,10 @@ impl Loader {
         made.map(|()| (std::mem::take(&mut self.tables), self.phases))
     }
 
-    /// Waits for what is under way, which comes to nothing: its files are gone then.
+    /// Waits for the running work and discards its results. Its files are removed then.
     async fn give_up(&mut self) {
         self.maker.stop.store(true, Ordering::Relaxed);
-        // What failed first is what the caller must know.
+        // The first error matters, not those of the discarded work.
         while let Some(spilling) = self.spilling.pop_front() {
             drop(spilling.end().await);
         }
@@ -383,16 +382,16 @@ impl Loader {
         self.await_removals().await;
     }
 
-    /// Until the files of all runs that were let go of are removed.
+    /// Waits until the files of all discarded runs are removed.
     async fn await_removals(&self) {
         let removals = std::mem::take(&mut *self.maker.removals.lock());
         for removal in removals {
-            // It ends without a word.
+            // The sender is dropped without a message.
             let _ = removal.await;
         }
     }
 
-    /// Makes tables of what is left.
+    /// Makes tables of the remaining rows.
     async fn make_rest(&mut self) -> Result<()> {
         self.phases.read = self.maker.env.clock.monotonic().saturating_sub(self.began);
         let read = self.maker.env.clock.monotonic();
@@ -423,7 +422,7 @@ impl Loader {
         let Some(heap) = self.heaps().reduce(Heap::followed_by) else { return Ok(()) };
         let bytes = heap.bytes() as u64;
         let tables = bytes / self.maker.how.table_bytes + 1;
-        // Every core has work until the end, where there is so much.
+        // With enough rows every core has work until the end.
         let busy = (2 * self.maker.env.spawn.cores() as u64).min(bytes / LEAST_PART_BYTES + 1);
         let mut parts = usize::try_from(tables.max(busy)).unwrap_or(1);
         if parts > self.maker.env.spawn.cores() {
@@ -445,7 +444,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Merges the runs, by ranges of keys.
+    /// Merges the runs by ranges of keys.
     async fn make_runs(&mut self) -> Result<()> {
         let mut sorted = std::mem::take(&mut self.sorted);
         let ranges = runs::ranges(&sorted, self.maker.how.table_bytes);
@@ -462,7 +461,8 @@ impl Loader {
         Ok(())
     }
 
-    /// How many ranges are merged at a time, and how many bytes each reads ahead of all its runs.
+    /// Number of ranges that are merged in parallel, and the bytes that each reads ahead of all its
+    /// runs.
     fn merges(&self, runs: usize) -> (usize, usize) {
         let row_bytes = (self.bytes / self.rows.max(1)).max(1);
         let rows = usize::try_from(self.maker.how.table_bytes / row_bytes).unwrap_or(usize::MAX);
@@ -475,7 +475,7 @@ impl Loader {
 
     fn check_whole(&self) -> Result<()> {
         if self.broken {
-            return Err(Error::invalid("an earlier call of this load failed; make another one"));
+            return Err(Error::invalid("an earlier call of this load failed; begin another one"));
         }
         Ok(())
     }
@@ -483,7 +483,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // What is under way comes to nothing at its next slice.
+        // Running work stops at its next slice.
         self.maker.stop.store(true, Ordering::Relaxed);
     }
 }
@@ -494,18 +494,18 @@ impl fmt::Debug for Loader {
     }
 }
 
-/// What is asked of the store in turn.
+/// A read of missing blocks.
 type Lacks<'a> = BoxFuture<'a, Result<()>>;
 
-/// Two rows with one key that are refused; rows are counted from 0.
+/// The error of two rows with equal keys that are refused. Rows are counted from 0.
 fn equal_keys(key: &[u8], before: u64, now: u64) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
-                value says which of them counts";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
+                value selects the row that counts";
     let error = Error::invalid(text).with("key", key.escape_ascii());
     error.with("row", before.min(now)).with("and row", before.max(now))
 }
 
-/// The number of a row as a run has it: counted from 1.
+/// The sequence number of a row in a run, counted from 1.
 fn numbered(row: u64) -> Seq {
     Seq(row + 1)
 }

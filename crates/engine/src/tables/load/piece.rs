@@ -1,4 +1,4 @@
-//! Rows that come in order, cut into pieces of one table each.
+//! Ordered rows, split into pieces of one table each.
 
 use super::making::{FillResult, Target};
 use super::{RowBatch, equal_keys};
@@ -8,14 +8,14 @@ use siltstone_base::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of one table, on their way.
+/// The rows of one table.
 #[derive(Default)]
 pub(super) struct TablePiece {
     spans: Vec<(Arc<dyn RowBatch>, Range<usize>)>,
     /// The number of the first row.
     first: u64,
     bytes: u64,
-    /// The last key of the piece before, which all of these must follow.
+    /// The last key of the previous piece, which these rows must follow.
     after: Option<Vec<u8>>,
 }
 
@@ -24,8 +24,9 @@ impl TablePiece {
         self.spans.is_empty()
     }
 
-    /// Takes rows of `batch` from one on, whose first row has number `first`; how many, or `None`
-    /// where the piece is full. Where the last of equal keys counts they stay together.
+    /// Takes rows of `batch` from the index `from` on; the first row of the batch has the number
+    /// `first`. Returns how many, or `None` if the piece is full. If the last of equal keys counts,
+    /// they stay in one piece.
     pub(super) fn take(
         &mut self,
         batch: &Arc<dyn RowBatch>,
@@ -53,31 +54,31 @@ impl TablePiece {
         Some(batch.key(rows.end.checked_sub(1)?))
     }
 
-    /// What is at hand; the next piece follows it.
+    /// Returns the collected piece and begins the next one, which must follow it.
     pub(super) fn begin_next(&mut self) -> TablePiece {
         let after = self.last_key().map(<[u8]>::to_vec);
         std::mem::replace(self, TablePiece { after, ..TablePiece::default() })
     }
 
-    /// The rows, one by one.
+    /// The rows one by one.
     pub(super) fn ordered(self, duplicates: Duplicates) -> Ordered {
         Ordered { piece: self, duplicates, span: 0, row: 0, number: 0 }
     }
 }
 
-/// A piece on its way into a table.
+/// A piece while it is written to a table.
 pub(super) struct Ordered {
     piece: TablePiece,
     duplicates: Duplicates,
-    /// Where the next row stands.
+    /// Position of the next row.
     span: usize,
     row: usize,
-    /// Rows that were passed.
+    /// Number of rows that were passed.
     number: u64,
 }
 
 impl Ordered {
-    /// Adds rows until there is a reason to come out.
+    /// Adds rows until there is a reason to return.
     pub(super) fn fill(&mut self, target: &mut Target) -> Result<FillResult> {
         while let Some((batch, rows)) = self.piece.spans.get(self.span) {
             while rows.start + self.row < rows.end {
@@ -100,7 +101,7 @@ impl Ordered {
     }
 
     /// # Errors
-    /// Invalid where the piece does not follow the one before.
+    /// Invalid if the piece does not follow the previous one.
     pub(super) fn check_first(&self) -> Result<()> {
         let first = self.piece.spans.first().map(|(batch, rows)| batch.key(rows.start));
         match (&self.piece.after, first) {
@@ -122,7 +123,7 @@ impl Ordered {
         next == Some(key)
     }
 
-    /// What is wrong with a row that a table does not take.
+    /// The error of a row that a table refuses.
     fn explain(&self, (key, number): (&[u8], u64), target: &Target, error: Error) -> Error {
         match target.last_key() {
             _ if check_key(key).is_err() => error.with("row", number),
@@ -136,7 +137,7 @@ fn not_after(key: &[u8], number: u64, before: &[u8]) -> Error {
     if key == before {
         return equal_keys(key, number.saturating_sub(1), number);
     }
-    let text = "rows must come in ascending order of their keys where sorted=True says so; without \
+    let text = "rows must come in ascending order of their keys with sorted=True; without \
                 it they are sorted";
     Error::invalid(text).with("row", number).with("key", key.escape_ascii())
 }

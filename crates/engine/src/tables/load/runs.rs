@@ -1,5 +1,5 @@
-//! What is more than memory holds: sorted runs, most of them in files, merged by ranges of keys,
-//! side by side.
+//! Rows that exceed memory: sorted runs, most of them in files, merged by ranges of keys in
+//! parallel.
 
 use super::heap::{CutHeap, Heap, HeapPart, SortedPart, both, cut};
 use super::kept::{KeptCursor, KeptRun, forward_only};
@@ -26,22 +26,23 @@ use siltstone_merge::{Direction, Merge};
 use siltstone_sst::{TableBuilder, TableOptions};
 use std::sync::Arc;
 
-/// Block target of a run. One of each run is read at a time: those of sixty stay in a core's cache.
+/// Target block size of runs. One block of each run is read at a time; those of sixty runs fit into
+/// a core's cache.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Bytes of a run that are moved to its file at once: they are in the core's cache still.
+/// Bytes of a run that are written to its file at a time, while they are still in the core's cache.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
-/// Runs of a heap, for each that is sorted or written at a time: what has been merged is removed
-/// while the rest is, and the last one of each heap is left then.
+/// Runs of a heap per parallel sort or write. Merged runs are removed while the others are merged,
+/// so that only the last run of each heap is left.
 const PARTS: usize = 2;
-/// What one run reads ahead, at least and at most.
+/// Minimum and maximum read-ahead of a run.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 
 /// A heap as runs.
 pub(super) struct SortedHeap {
-    /// Those that are still to be merged.
+    /// The runs that are still to be merged.
     runs: Vec<Arc<Run>>,
     samples: Vec<Vec<u8>>,
-    /// Bytes that a sample stands for.
+    /// Bytes that a sample represents.
     sample_bytes: u64,
     common: (Vec<u8>, usize),
 }
@@ -52,23 +53,23 @@ enum Run {
     Kept(KeptRun),
 }
 
-/// A run in a file, which is removed with it.
+/// A run in a file, which is removed when this is dropped.
 struct FileRun {
     /// `None` only while it is dropped.
     table: Option<TableFile>,
     name: String,
     folder: Arc<ScratchFolder>,
     spawn: Arc<dyn Spawn>,
-    /// Dropped once the file is gone.
+    /// Dropped once the file is removed.
     removed: Option<oneshot::Sender<()>>,
 }
 
 impl Drop for FileRun {
-    /// A file system may take a third as long to free a file as to write it: while others are
-    /// merged.
+    /// Removes the file in the background, because a file system may take a third as long to free a
+    /// file as to write it.
     fn drop(&mut self) {
         let (table, removed) = (self.table.take(), self.removed.take());
-        // Where the folder goes meanwhile, the file goes with it.
+        // If the folder is removed meanwhile, the file is removed with it.
         let (folder, name) = (Arc::downgrade(&self.folder), std::mem::take(&mut self.name));
         let remove = move || {
             drop(table);
@@ -82,14 +83,14 @@ impl Drop for FileRun {
 }
 
 impl Run {
-    /// Whether it has a key of the range, as far as its ends tell.
+    /// Whether its first and last key overlap the range.
     fn meets(&self, (from, until): &KeyRange) -> bool {
         let (first, last) = self.ends();
         from.as_ref().is_none_or(|from| last >= from.as_slice())
             && until.as_ref().is_none_or(|until| first < until.as_slice())
     }
 
-    /// The first key and the last.
+    /// The first and the last key.
     fn ends(&self) -> (&[u8], &[u8]) {
         match self {
             Run::File(file) => file.table.as_ref().map_or((&[], &[]), |table| {
@@ -101,7 +102,7 @@ impl Run {
     }
 }
 
-/// Moves a heap that is not empty into files, one for each range of keys.
+/// Writes a nonempty heap to files, one per range of keys.
 pub(super) async fn spill(
     maker: Maker,
     heap: Heap,
@@ -128,7 +129,7 @@ pub(super) async fn spill(
     sorted(&maker, heap, runs).await
 }
 
-/// Sorts a heap that is not empty, for as long as there is room for it.
+/// Sorts a nonempty heap in memory, if there is room for it.
 pub(super) async fn keep(maker: Maker, heap: Heap) -> Result<SortedHeap> {
     let runs = |maker: Maker, _, part: HeapPart| async move {
         let sorting = move || part.sorted(maker.how.duplicates);
@@ -139,20 +140,20 @@ pub(super) async fn keep(maker: Maker, heap: Heap) -> Result<SortedHeap> {
 }
 
 impl SortedHeap {
-    /// Lets go of runs that end before `from`.
+    /// Drops runs that end before `from`.
     pub(super) fn pass(&mut self, from: Option<&[u8]>) {
         self.runs.retain(|run| from.is_none_or(|from| run.ends().1 >= from));
     }
 }
 
-/// The ranges of a heap, each as what `run` makes of it.
+/// Converts each range of a heap with `run`.
 async fn sorted<F: Future<Output = Result<Run>>>(
     maker: &Maker,
     heap: Heap,
     run: impl Fn(Maker, usize, HeapPart) -> F,
 ) -> Result<SortedHeap> {
     let bytes = heap.bytes() as u64;
-    // More than there are cores: some are written while others are sorted.
+    // More than the number of cores, so that some are written while others are sorted.
     let side_by_side = maker.env.spawn.cores() + WAITING;
     let cut = cut(maker, heap, PARTS * side_by_side).await?;
     let CutHeap { parts, samples, common } = cut;
@@ -189,7 +190,7 @@ async fn write_run(maker: &Maker, part: HeapPart, mut upload: Box<dyn Upload>) -
     upload.finish().await
 }
 
-/// Goes on until there is a chunk to be sent; `None` at the end.
+/// Continues until a chunk is ready to be sent; `None` at the end.
 fn fill_run(
     maker: &Maker,
     rows: &mut SortedPart,
@@ -208,10 +209,10 @@ fn fill_run(
     Ok(None)
 }
 
-/// Keys from one on, up to another one: none of the two, and the range is open.
+/// Keys from the first, inclusive, to the second, exclusive. `None` means no bound.
 pub(super) type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// Ranges of about a table each, in order.
+/// Ranges of about one table each, in order.
 pub(super) fn ranges(sorted: &[SortedHeap], table_bytes: u64) -> Vec<KeyRange> {
     let weighed = sorted.iter().flat_map(|one| {
         one.samples.iter().map(move |sample| (sample.as_slice(), one.sample_bytes))
@@ -295,13 +296,13 @@ pub(super) struct RunRange {
     inputs: Inputs,
     range: KeyRange,
     duplicates: Duplicates,
-    /// Whether the merge stands on a row, or has ended there.
+    /// Whether the merge is placed on a row, or at the end.
     placed: bool,
-    /// Whether that row waits for the next table.
+    /// Whether the current row waits for the next table.
     waits: bool,
-    /// The number of the last row that went into a table.
+    /// The sequence number of the last row that went into a table.
     last: Seq,
-    /// Kept until the range has been read: after the cursors that read them.
+    /// Keeps the runs until the cursors that read them are dropped.
     _runs: Vec<Arc<Run>>,
 }
 
@@ -334,7 +335,7 @@ impl RunRange {
         RunRange { merge, inputs, range, duplicates, placed, waits, last, _runs: met }
     }
 
-    /// Fetches what it lacks.
+    /// Reads missing blocks.
     pub(super) fn fetch(&mut self) -> Lacks<'_> {
         async { self.inputs.fetch(self.merge.needed()).await }.boxed()
     }
@@ -348,7 +349,7 @@ impl RunRange {
         }
     }
 
-    /// Adds rows until there is a reason to come out.
+    /// Adds rows until there is a reason to return.
     pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<FillResult> {
         loop {
             match self.step()? {
@@ -357,7 +358,7 @@ impl RunRange {
                 Step::NeedBlock(_) => return Ok(FillResult::Lacks),
             }
             let Some(entry) = self.merge.entry() else {
-                return Err(Error::internal("a merge stands on no row"));
+                return Err(Error::internal("a merge has no current row"));
             };
             if self.range.1.as_ref().is_some_and(|end| entry.key >= end.as_slice()) {
                 return Ok(FillResult::End);
@@ -371,7 +372,7 @@ impl RunRange {
                     Duplicates::KeepLast => continue,
                 }
             }
-            // A range is about a table; one that is somewhat larger stays one.
+            // A range is about one table; a somewhat larger range stays one table.
             if target.row_bytes() >= table_bytes.saturating_mul(2) {
                 self.waits = true;
                 return Ok(FillResult::Full);

@@ -7,7 +7,7 @@ use siltstone_sst::wal::{self, CutInfo, WalBuilder};
 
 const DATABASE: DatabaseId = DatabaseId(7);
 
-/// The object `id`: one batch of one put for each pair, from `first` on.
+/// The object `id`: a batch with one put for each pair, with sequence numbers from `first` on.
 fn object(id: u64, first: u64, rows: &[(&str, &str)]) -> WalObject {
     let mut builder = WalBuilder::new();
     for (place, (key, value)) in rows.iter().enumerate() {
@@ -24,7 +24,7 @@ fn names(from: u128) -> impl Iterator<Item = SstId> {
     (from..).map(SstId)
 }
 
-/// Keys, numbers and values of a table, in its order.
+/// Keys, sequence numbers and values of a table, in its order.
 fn rows(env: &Env, table: &SstDescriptor) -> Vec<(String, u64, String)> {
     let name = ObjectName::Compacted(table.id);
     let bytes = env.store.get_now(name, None).unwrap().unwrap().unwrap();
@@ -86,7 +86,7 @@ fn a_full_table_is_written_before_more_is_read() {
     assert_eq!(done.written().map(|table| table.id.get()).collect::<Vec<_>>(), [40, 41, 42]);
 }
 
-/// Objects whose rows are in tables already end nothing, and what follows them is not left out.
+/// Objects whose rows are all in tables do not end a part, and later objects are not skipped.
 #[test]
 fn spans_are_told_before_there_are_tables() {
     let mut objects: Vec<_> =

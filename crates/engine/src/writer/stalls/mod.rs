@@ -1,5 +1,5 @@
-//! Waiting under pressure (RFC 0022): the futures that a write is answered with, the task that
-//! looks for another process's compactions meanwhile, and what is said about it.
+//! Waiting under back-pressure (RFC 0022): the futures that a stalled write returns, the task that
+//! watches for compactions of other processes meanwhile, and log lines about stalls.
 
 pub(crate) mod pressure;
 
@@ -17,12 +17,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where lines about pressure go.
+/// Log target of lines about back-pressure.
 const TARGET: &str = "siltstone.pressure";
-/// Shortest time between two lines of a cause.
+/// Shortest time between two log lines about one cause.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// A wait under way: counted until it is over, or given up.
+/// A wait in progress. It is counted until it ends or its future is dropped.
 struct Stall {
     writer: Arc<Writer>,
     cause: StallCause,
@@ -37,8 +37,8 @@ impl Stall {
         Stall { writer: Arc::clone(writer), cause, stopped, since }
     }
 
-    /// What is in the way is something else by now, and that is said at once: the wait may be over
-    /// before the next look of [`watch`].
+    /// Changes the cause of the wait and logs the new one immediately, because the wait may end
+    /// before the next round of [`watch`].
     fn turn(&mut self, to: StallCause) {
         if to == self.cause {
             return;
@@ -64,10 +64,10 @@ impl Drop for Stall {
 }
 
 impl Writer {
-    /// The future of a write that is held up: ends when it may come again.
+    /// The future of a stalled write. It ends when the caller may try again.
     pub(crate) fn held_up(self: &Arc<Self>, hold: Hold) -> BoxFuture<'static, Result<()>> {
         if hold.until.is_none() && hold.cause == StallCause::Memory {
-            // A memtable may be over the bound without having reached its flush size.
+            // The memtable can exceed the bound before it has reached its flush size.
             self.freeze(&mut self.tail.lock());
         }
         self.say(hold.cause, hold.until.is_none());
@@ -81,7 +81,7 @@ impl Writer {
         })
     }
 
-    /// Ends at `until`, or sooner when something was relieved.
+    /// Ends at `until`, or earlier if the pressure was relieved.
     async fn slowed(&self, until: Duration) -> Result<()> {
         let mut relief = pin!(self.pressure.relief.notified());
         relief.as_mut().enable();
@@ -91,13 +91,13 @@ impl Writer {
         self.still_takes_writes()
     }
 
-    /// Ends when the stall does: there is room.
+    /// Ends when there is room.
     async fn stopped(&self, waiting: &mut Stall) -> Result<()> {
         let troubles = self.context.requests.troubles();
         let began = troubles.moment();
         let relieved = async {
             loop {
-                // Registered before the look, so that a relief in between is not missed.
+                // Register before reading the state, so that a relief in between is not missed.
                 let mut relief = pin!(self.pressure.relief.notified());
                 relief.as_mut().enable();
                 self.still_takes_writes()?;
@@ -106,7 +106,7 @@ impl Writer {
                 let denied = troubles.denied_since(began);
                 match (full, denied) {
                     (None, _) => return Ok(()),
-                    // No flush can make room before somebody gives the permission.
+                    // Without the permission no flush can make room.
                     (Some(StallCause::Memory), Some(denied)) => return Err(denied),
                     (Some(cause), _) => waiting.turn(cause),
                 }
@@ -116,7 +116,7 @@ impl Writer {
         let limit = self.options.deadline;
         let waited = self.env.deadline(limit, "wait for room", relieved).await;
         waited.map_err(|error| match error.kind() {
-            // Only the deadline itself is one here.
+            // Only the deadline of this wait gives Timeout here.
             ErrorKind::Timeout => self.stalled_too_long(began),
             _ => error,
         })
@@ -126,30 +126,31 @@ impl Writer {
         self.tail.lock().ended.clone().map_or(Ok(()), Err)
     }
 
-    /// The error of a write that found no room within the deadline, since it `began` to wait.
+    /// The error of a write that found no room within the deadline. `began` is the moment at which
+    /// it began to wait.
     fn stalled_too_long(&self, began: u64) -> Error {
         let unflushed = self.tail.lock().unflushed_bytes();
         let full = self.pressure.limits.full(&self.pressure.load(unflushed));
-        // Room that came with the deadline is gone with it.
+        // Room that appeared at the deadline comes too late.
         let cause = full.unwrap_or(StallCause::Memory);
         let text = format!("no room for the write within the deadline: {}", self.reason(cause));
         let error = Error::new(ErrorKind::Timeout, text)
             .during("wait for room")
             .with("deadline", format_args!("{:?}", self.options.deadline));
-        // What holds compaction up is in the reason.
+        // The reason already contains what holds up compaction.
         let refused = self.context.requests.troubles().since(began);
         explained(error, refused.filter(|_| cause == StallCause::Memory))
     }
 
-    /// What is in the way, its figure and limit, and the way out.
+    /// The cause of the stall, its figure and limit, and the remedy.
     fn reason(&self, cause: StallCause) -> String {
         let unflushed = self.tail.lock().unflushed_bytes();
         let load = self.pressure.load(unflushed);
         let compaction = &self.options.compaction;
         match cause {
             StallCause::Memory => format!(
-                "{unflushed} bytes are not in tables yet (max_memtable_bytes {}); the store takes \
-                 flushes slower than writes come: write slower, or raise max_memtable_bytes",
+                "{unflushed} bytes are not flushed yet (max_memtable_bytes {}); the store accepts \
+                 flushes more slowly than rows arrive: write slower, or raise max_memtable_bytes",
                 self.options.max_memtable_bytes
             ),
             StallCause::L0 => format!(
@@ -176,40 +177,40 @@ impl Writer {
         }
     }
 
-    /// What becomes of compaction, and what helps.
+    /// The state of compaction, and the remedy.
     fn way_out(&self, option: &str) -> String {
         if !self.options.embedded_compactor {
             return format!(
-                "embedded_compactor is off, and nobody else compacts fast enough: run a compactor \
+                "embedded_compactor is off, and no other compactor keeps up: run a compactor \
                  (siltstone run-compactor), call compact(), open with embedded_compactor, or raise \
                  {option}"
             );
         }
         match self.compactor.log.health() {
             Health::Well => format!(
-                "compaction is slower than the writes: write slower, give it another process \
+                "compaction is slower than the writes: write slower, add another process \
                  (siltstone run-compactor), or raise {option}"
             ),
             Health::Fails(error) => {
-                format!("compaction fails, and is tried again: {error}")
+                format!("compaction fails and is retried: {error}")
             }
             Health::Fenced(_) => self.stopped_compactor(),
         }
     }
 
-    /// What becomes of a compactor that another one has stopped.
+    /// The state of a compactor that another one has replaced.
     fn stopped_compactor(&self) -> String {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let stalled = self.compactor.stalled_for(self.env.clock.monotonic()).unwrap_or_default();
         format!(
-            "another compactor has taken over and has been stalled for {}: see that it is alive, \
+            "another compactor has taken over and has been stalled for {}: check that it is alive, \
              or start another one; once it has been stalled for {} this process compacts again",
             seconds(stalled),
             seconds(patience(&self.options))
         )
     }
 
-    /// Writes a line about what holds writes up, but not too many.
+    /// Logs the cause of a stall, at most once per [`SAY_EVERY`].
     fn say(&self, cause: StallCause, stopped: bool) {
         let level = if stopped { Level::Warn } else { Level::Info };
         if !log::log_enabled!(target: TARGET, level) {
@@ -229,14 +230,14 @@ impl Writer {
 }
 
 impl Pressure {
-    /// Whether somebody is stopped for want of compaction.
+    /// Whether a write is stopped until a compaction ends.
     fn wants_compaction(&self) -> bool {
         matches!(self.stopped_by(), Some(StallCause::L0 | StallCause::Pending))
     }
 }
 
-/// While somebody is stopped: looks for what a compactor in another process has done, and says how
-/// it stands. Runs until the handle begins to close or has ended.
+/// While a write is stopped, looks for commits of compactors in other processes and logs the cause.
+/// Runs until the handle begins to close or has ended.
 pub(crate) async fn watch(writer: Arc<Writer>) {
     let pressure = &writer.pressure;
     let mut looks: u32 = 0;
@@ -253,10 +254,10 @@ pub(crate) async fn watch(writer: Arc<Writer>) {
         }
         writer.say(cause, true);
         looks = looks.wrapping_add(1);
-        // What it finds is told to those who wait. A read of the next number misses a manifest
-        // whose predecessor was freed; a listing does not.
+        // The manifest client notifies waiting writes of new states. A read of the next number
+        // misses a manifest whose predecessor was deleted; a listing does not.
         match writer.manifests.probe(looks.is_multiple_of(LIST_EVERY)).await {
-            // A writer that sends nothing does not meet its successor's fence.
+            // A writer that uploads nothing never meets its successor's fence.
             Ok(newest) if newest.writer_epoch > writer.epoch => {
                 writer.end(&Refusal::Fenced { by: newest.writer_epoch }.into());
             }

@@ -1,5 +1,5 @@
-//! How fast writes may come (RFC 0022): three measures give one pressure, the pressure gives a
-//! rate. Pure but for the shared figures; waiting is in `stalls`.
+//! Back-pressure (RFC 0022): three measures give one pressure, and the pressure gives a rate. Pure
+//! except for the shared figures; waiting is in `stalls`.
 
 use crate::compact::pending::{above, pending_bytes};
 use crate::options::Options;
@@ -12,24 +12,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The rate where slowing begins, in bytes a second: more than any writer reaches.
+/// The rate at which slowing begins, in bytes per second. It exceeds the speed of any writer.
 const FASTEST: f64 = (1u64 << 30) as f64;
-/// Where writes stop it has fallen to one layer in so many seconds: 1 MiB/s for layers of 64 MiB.
+/// The rate at which writes stop is one layer per this many seconds: 1 MiB/s for layers of 64 MiB.
 const SECONDS_A_LAYER: f64 = 64.0;
-/// A write that is paid for no later than this is not held up: waits are not shorter than a timer's
-/// tick.
+/// A write that is due within this time is not delayed, because timers are no finer.
 const GRACE: Duration = Duration::from_millis(5);
-/// Longest wait by the rate alone.
+/// The longest wait that the rate alone causes.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_millis(500);
 
-/// What writes wait for.
+/// Why writes wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StallCause {
     /// Unflushed bytes.
     Memory,
     /// Layers of L0.
     L0,
-    /// Bytes that wait to be compacted, or lie above the last layer.
+    /// Bytes that wait for compaction, or bytes above the last layer.
     Pending,
 }
 
@@ -38,20 +37,20 @@ impl StallCause {
         [StallCause::Memory, StallCause::L0, StallCause::Pending];
 }
 
-/// The figures that measures are taken of.
+/// The figures from which the measures are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
-    /// Bytes accepted and not yet in tables.
+    /// Bytes that are accepted and not in tables yet.
     pub(crate) unflushed: usize,
     /// Layers of L0.
     pub(crate) l0: u64,
-    /// Bytes that wait to be compacted.
+    /// Bytes that wait for compaction.
     pub(crate) pending: u64,
-    /// What lies above the last layer, where that is bounded.
+    /// The bytes above the last layer, if they are bounded.
     pub(crate) above: Option<SpaceAmplification>,
 }
 
-/// From where on something is measured, and where writes stop.
+/// The figure at which a measure begins to rise, and the figure at which writes stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     from: f64,
@@ -59,22 +58,22 @@ struct Span {
 }
 
 impl Span {
-    /// 0 at `from` and below, 1 at `to` and above, a straight line between.
+    /// 0 at or below `from`, 1 at or above `to`, linear in between.
     fn measure(self, figure: f64) -> f64 {
         let reached = figure >= self.to;
-        // An empty span has no between.
+        // The division must not be by zero for an empty span.
         let inside = ((figure - self.from) / (self.to - self.from).max(1.0)).clamp(0.0, 1.0);
         if reached { 1.0 } else { inside }
     }
 }
 
-/// The measures' bounds, from the options.
+/// The bounds of the measures, from the options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StallLimits {
     memory: Span,
     l0: Span,
     pending: Option<Span>,
-    /// Unflushed bytes that come to one layer.
+    /// Unflushed bytes that amount to one layer.
     layer_bytes: f64,
 }
 
@@ -94,38 +93,38 @@ impl StallLimits {
         }
     }
 
-    /// Every measure, in the order of [`StallCause::ALL`].
+    /// All measures, in the order of [`StallCause::ALL`].
     fn measures(&self, load: &Load) -> [f64; 3] {
         let coming = load.l0 as f64 + load.unflushed as f64 / self.layer_bytes;
         let waiting = self.waiting(load).max(self.above(load));
         [self.memory.measure(load.unflushed as f64), self.l0.measure(coming), waiting]
     }
 
-    /// Of the bytes that wait to be compacted.
+    /// The measure of the bytes that wait for compaction.
     fn waiting(&self, load: &Load) -> f64 {
         self.pending.map_or(0.0, |span| span.measure(load.pending as f64))
     }
 
-    /// Of what lies above the last layer.
+    /// The measure of the bytes above the last layer.
     fn above(&self, load: &Load) -> f64 {
         load.above.map_or(0.0, |above| self.space(&above, load.unflushed))
     }
 
-    /// Which of the two measures of [`StallCause::Pending`] counts: what lies above the last layer,
-    /// where that is so, and else the bytes that wait.
+    /// Which of the two measures of [`StallCause::Pending`] is larger: `Some` if it is that of the
+    /// bytes above the last layer, `None` if it is that of the bytes that wait.
     pub(crate) fn by_space(&self, load: &Load) -> Option<SpaceAmplification> {
         load.above.filter(|_| self.above(load) > self.waiting(load))
     }
 
-    /// Of what lies above the last layer, with what is unflushed as the part of a layer that it
-    /// is. Writes never stop by it: at its end they are as slow as the rate gets.
+    /// The measure of the bytes above the last layer. Unflushed bytes count as the part of a layer
+    /// that they fill. This measure never stops writes; at 1 they have the slowest rate.
     fn space(&self, above: &SpaceAmplification, unflushed: usize) -> f64 {
         let coming = unflushed as f64 / self.layer_bytes * above.coming as f64;
         let span = Span { from: above.slow_from as f64, to: above.most as f64 };
         span.measure(above.bytes as f64 + coming)
     }
 
-    /// The largest measure, and whose it is.
+    /// The largest measure, and its cause.
     pub(crate) fn pressure(&self, load: &Load) -> (f64, StallCause) {
         let measures = StallCause::ALL.into_iter().zip(self.measures(load));
         measures.fold((0.0, StallCause::Memory), |(most, whose), (cause, measure)| {
@@ -133,7 +132,7 @@ impl StallLimits {
         })
     }
 
-    /// Why writes stop, if they do. Memory comes last: where L0 is full it is full because of that.
+    /// Why writes stop, if they do. Memory is checked last, because a full L0 also fills memory.
     pub(crate) fn full(&self, load: &Load) -> Option<StallCause> {
         if self.is_l0_full(load.l0) {
             return Some(StallCause::L0);
@@ -144,7 +143,8 @@ impl StallLimits {
         (load.unflushed as f64 >= self.memory.to).then_some(StallCause::Memory)
     }
 
-    /// Bytes a second at a pressure between 0 and 1: by the same factor less for each step.
+    /// Bytes per second at a pressure between 0 and 1. Each step lowers the rate by the same
+    /// factor.
     pub(crate) fn rate(&self, pressure: f64) -> f64 {
         let slowest = (self.layer_bytes / SECONDS_A_LAYER).min(FASTEST);
         FASTEST * (slowest / FASTEST).powf(pressure.clamp(0.0, 1.0))
@@ -154,7 +154,7 @@ impl StallLimits {
         l0 as f64 >= self.l0.to
     }
 
-    /// Unflushed bytes below which there is no pressure.
+    /// The number of unflushed bytes below which there is no pressure.
     fn calm_below(&self, load: &Load) -> usize {
         if self.pending.is_some_and(|span| load.pending as f64 > span.from) {
             return 0;
@@ -168,23 +168,23 @@ impl StallLimits {
     }
 }
 
-/// A write was not accepted.
+/// A write that was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hold {
     pub(crate) cause: StallCause,
-    /// When to come again; `None`: when the stall is over.
+    /// When to try again; `None` means when the stall ends.
     pub(crate) until: Option<Duration>,
 }
 
-/// How long writes have waited for one thing.
+/// How long writes have waited for one cause.
 #[derive(Debug, Default)]
 struct StallTime {
     nanos: AtomicU64,
-    /// Writes that are stopped just now.
+    /// Number of writes that are stopped now.
     stopped: AtomicUsize,
 }
 
-/// What the writer knows of its pressure; shared by whoever changes it and whoever feels it.
+/// The writer's back-pressure, shared by the code that changes the figures and the code that waits.
 pub(crate) struct Pressure {
     pub(crate) limits: StallLimits,
     options: Options,
@@ -192,18 +192,18 @@ pub(crate) struct Pressure {
     pending: AtomicU64,
     above: Mutex<Option<SpaceAmplification>>,
     calm_below: AtomicUsize,
-    /// Heard by those who wait: a stall may be over, or the handle has ended.
+    /// Notifies waiting writes: a stall may be over, or the handle has ended.
     pub(crate) relief: Notify,
-    /// Notified of every newer manifest. Ingest jobs wait for it: a compaction may make room for
-    /// them without relief, and leave L0 as high as it was.
+    /// Notified on each newer manifest. Ingest jobs wait for it, because a compaction may make room
+    /// for them without relief for writes, and without lowering L0.
     pub(crate) newer: Notify,
-    /// Heard by the task that watches: somebody is stopped, or the handle ends.
+    /// Notifies the watch task: a write is stopped, or the handle ends.
     pub(crate) watch: Notify,
     waited: [StallTime; 3],
-    /// Waits that began, by the rate, and stalls until there is room.
+    /// Number of waits by the rate, and number of stalls until there is room.
     pub(crate) slowed: AtomicU64,
     pub(crate) stopped: AtomicU64,
-    /// When a line was last written of each cause, for slowed and for stopped writes.
+    /// Time of the last log line for each cause, separately for slowed and stopped writes.
     pub(crate) said: Mutex<Vec<(StallCause, bool, Duration)>>,
 }
 
@@ -227,15 +227,15 @@ impl Pressure {
         })
     }
 
-    /// What keeps the flush from going on: of a permission that is lacking, those who are stalled
-    /// or for the flush hear at once.
+    /// Reports an error that blocks flushes. If a permission is missing, stalled writes and callers
+    /// that wait for a flush learn it immediately.
     pub(crate) fn tell(&self, error: &Error) {
         if error.kind() == ErrorKind::Denied {
             self.relief.notify_waiters();
         }
     }
 
-    /// The newest known manifest is this.
+    /// Takes the figures from the newest known manifest.
     pub(crate) fn observe(&self, manifest: &Manifest, now: UnixMillis) {
         let l0 = manifest.l0.len() as u64;
         let limited = self.options.compaction.max_pending_compaction_bytes.is_some();
@@ -260,38 +260,38 @@ impl Pressure {
         self.newer.notify_waiters();
     }
 
-    /// The figures, with so many bytes unflushed.
+    /// The figures, with `unflushed` unflushed bytes.
     pub(crate) fn load(&self, unflushed: usize) -> Load {
         let (l0, pending) = (self.l0.load(Ordering::Acquire), self.pending.load(Ordering::Acquire));
         Load { unflushed, l0, pending, above: *self.above.lock() }
     }
 
-    /// Whether nothing holds writes up: one comparison.
+    /// Whether nothing delays writes. Costs one comparison.
     pub(crate) fn is_calm(&self, unflushed: usize) -> bool {
         unflushed < self.calm_below.load(Ordering::Relaxed)
     }
 
-    /// Whether L0 or pending bytes, and not memory alone, slow writes down or stop them.
+    /// Whether L0 or pending bytes, and not memory alone, delay or stop writes.
     pub(crate) fn needs_compaction(&self, unflushed: usize) -> bool {
         let [_, l0, pending] = self.limits.measures(&self.load(unflushed));
         l0 > 0.0 || pending > 0.0
     }
 
-    /// Layers of L0 that may still be added.
+    /// Number of layers that L0 can still take.
     pub(crate) fn l0_layers_left(&self) -> usize {
         let most = self.options.compaction.l0_max_ssts;
         usize::try_from(most.saturating_sub(self.l0.load(Ordering::Acquire))).unwrap_or(0)
     }
 
-    /// Whether L0 has room for `layers` beside those that are queued. One ingest may fill half of
-    /// what there is: one of more would wait for a moment that never comes.
+    /// Whether L0 has room for `layers` in addition to the `queued` ones. An ingest counts as at
+    /// most half of the limit: a larger one would otherwise wait for ever.
     pub(crate) fn has_room_for(&self, queued: usize, layers: usize) -> bool {
         let most = usize::try_from(self.options.compaction.l0_max_ssts).unwrap_or(usize::MAX);
         self.l0_layers_left() >= queued + layers.clamp(1, (most / 2).max(1))
     }
 
-    /// Lets a write of `bytes` pass, or says what it waits for. `due` is when all that was accepted
-    /// is paid for.
+    /// Admits a write of `bytes`, or returns what it waits for. `due` is the time at which the
+    /// accepted writes are paid for at the current rate.
     pub(crate) fn admit(
         &self,
         load: &Load,
@@ -311,7 +311,7 @@ impl Pressure {
         Ok(())
     }
 
-    /// A wait for `cause` has begun; `stopped`: until there is room.
+    /// Counts a wait for `cause`. `stopped` means until there is room.
     pub(crate) fn begin(&self, cause: StallCause, stopped: bool) {
         let count = if stopped { &self.stopped } else { &self.slowed };
         count.fetch_add(1, Ordering::Relaxed);
@@ -321,14 +321,14 @@ impl Pressure {
         }
     }
 
-    /// A stopped wait for `from` goes on for `to`.
+    /// A stopped wait changes its cause.
     pub(crate) fn turn(&self, from: StallCause, to: StallCause) {
         self.of(to).stopped.fetch_add(1, Ordering::AcqRel);
         self.of(from).stopped.fetch_sub(1, Ordering::AcqRel);
         self.watch.notify_one();
     }
 
-    /// Writes have waited for `cause` for so long.
+    /// Adds the duration of a wait for `cause`.
     pub(crate) fn waited_for(&self, cause: StallCause, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.of(cause).nanos.fetch_add(nanos, Ordering::Relaxed);
@@ -339,12 +339,12 @@ impl Pressure {
         self.of(cause).stopped.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// How long writes have waited for `cause`, all together.
+    /// Total time for which writes have waited for `cause`.
     pub(crate) fn waited(&self, cause: StallCause) -> Duration {
         Duration::from_nanos(self.of(cause).nanos.load(Ordering::Relaxed))
     }
 
-    /// What somebody is stopped by just now.
+    /// The cause that stops a write now, if any.
     pub(crate) fn stopped_by(&self) -> Option<StallCause> {
         let stopped = |cause: &StallCause| self.of(*cause).stopped.load(Ordering::Acquire) > 0;
         StallCause::ALL.into_iter().rev().find(stopped)

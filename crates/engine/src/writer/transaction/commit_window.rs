@@ -1,8 +1,8 @@
-//! What commits have touched since the oldest open transaction began (RFC 0025, O5). Pure; the lock
-//! of the commit guards it.
+//! The keys and ranges that commits have touched since the oldest open transaction began (RFC 0025,
+//! O5). Pure; the commit lock guards it.
 //!
 //! ```text
-//! chunk   := places | bytes      64 KiB, then closed and shared with whoever validates
+//! chunk   := places | bytes      64 KiB, then closed and shared with validating transactions
 //! place   := number of the commit, length of the key, length of the end (0: a key alone)
 //! window  := closed chunks, oldest first | the open chunk        everything above `floor`
 //! ```
@@ -12,13 +12,13 @@ use siltstone_base::{Error, ErrorKind, Result, Seq};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// From so many bytes on a chunk is closed: what is checked under the lock, and copied to be
-/// checked outside of it, is at most one.
+/// A chunk of this size is closed. At most one chunk is therefore checked under the lock, or copied
+/// to be checked outside of it.
 const CHUNK_BYTES: usize = 64 << 10;
-/// So little is checked under the lock without a round outside of it: some hundred keys.
+/// Up to this size the check runs under the lock alone, without a round outside: some hundred keys.
 const LITTLE_BYTES: usize = 4 << 10;
 
-/// What was touched, in the order of commits.
+/// Touched keys and ranges, in the order of commits.
 #[derive(Clone, Debug, Default)]
 struct WindowChunk {
     places: Vec<TouchedRange>,
@@ -28,9 +28,9 @@ struct WindowChunk {
 /// One key or range.
 #[derive(Clone, Copy, Debug)]
 struct TouchedRange {
-    /// The last number of the commit.
+    /// The last sequence number of the commit.
     seq: Seq,
-    /// Where its bytes begin.
+    /// Offset of its bytes.
     at: u32,
     key_len: u16,
     /// 0 for a key, as no range ends with the empty key.
@@ -58,7 +58,7 @@ impl WindowChunk {
         self.bytes.extend_from_slice(end);
     }
 
-    /// The number of the first place above `seq`.
+    /// Index of the first place above `seq`.
     fn first_above(&self, seq: Seq) -> usize {
         self.places.partition_point(|place| place.seq <= seq)
     }
@@ -73,13 +73,13 @@ impl WindowChunk {
         }
     }
 
-    /// The first thing above `seq` that the footprint minds.
+    /// The first place above `seq` that conflicts with the footprint.
     fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<ConflictingWrite> {
         let places = self.places.get(self.first_above(seq)..).unwrap_or_default();
         places.iter().filter_map(|place| self.touched(place)).find_map(|one| footprint.clash(one))
     }
 
-    /// What is above `seq`.
+    /// The places above `seq`.
     fn above(&self, seq: Seq) -> WindowChunk {
         let mut above = WindowChunk::default();
         for place in self.places.get(self.first_above(seq)..).unwrap_or_default() {
@@ -95,12 +95,12 @@ impl WindowChunk {
 #[derive(Debug)]
 pub(crate) struct WindowStretch {
     chunks: Vec<Arc<WindowChunk>>,
-    /// Everything up to here is in it.
+    /// The stretch contains all commits up to this number.
     pub(crate) until: Seq,
 }
 
 impl WindowStretch {
-    /// The first thing above `seq` that the footprint minds.
+    /// The first place above `seq` that conflicts with the footprint.
     pub(crate) fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<ConflictingWrite> {
         self.chunks.iter().find_map(|chunk| chunk.clash(seq, footprint))
     }
@@ -110,17 +110,17 @@ impl WindowStretch {
 #[derive(Debug)]
 pub(crate) struct CommitWindow {
     most_bytes: usize,
-    /// The numbers that open transactions read at, and how many each.
+    /// Sequence numbers at which open transactions read, with the number of transactions.
     open: BTreeMap<Seq, usize>,
     closed: VecDeque<Arc<WindowChunk>>,
     filling: WindowChunk,
     bytes: usize,
-    /// What was committed up to here may be missing.
+    /// Commits up to this number may be missing.
     floor: Seq,
 }
 
 impl CommitWindow {
-    /// An empty one, of so many bytes at most.
+    /// An empty window of at most `most_bytes`.
     pub(crate) fn new(most_bytes: usize) -> CommitWindow {
         CommitWindow {
             most_bytes,
@@ -132,13 +132,13 @@ impl CommitWindow {
         }
     }
 
-    /// Whether commits must be noted: somebody is open.
+    /// Whether commits must be noted, because a transaction is open.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// A transaction reads at `seq`, the newest number there is.
+    /// Registers a transaction that reads at `seq`, the newest number.
     pub(crate) fn register(&mut self, seq: Seq) {
         if self.open.is_empty() {
             self.floor = seq;
@@ -146,7 +146,7 @@ impl CommitWindow {
         *self.open.entry(seq).or_insert(0) += 1;
     }
 
-    /// A transaction that read at `seq` has ended.
+    /// Removes a transaction that read at `seq`.
     pub(crate) fn let_go(&mut self, seq: Seq) {
         if let Some(count) = self.open.get_mut(&seq) {
             *count -= 1;
@@ -166,7 +166,7 @@ impl CommitWindow {
         }
     }
 
-    /// The commit `seq` touched this.
+    /// Notes that the commit `seq` touched a key or range.
     pub(crate) fn note(&mut self, seq: Seq, touched: CommitFootprint<'_>) {
         let before = self.filling.len_bytes();
         self.filling.push(seq, touched);
@@ -186,18 +186,18 @@ impl CommitWindow {
         }
     }
 
-    /// Whether so little was committed above `seq` that it may be checked under the lock.
+    /// Whether the commits above `seq` are few enough to be checked under the lock.
     pub(crate) fn is_little_above(&self, seq: Seq) -> bool {
         let little = self.filling.len_bytes() <= LITTLE_BYTES;
         let none_closed = self.closed.back().is_none_or(|chunk| chunk.last() <= Some(seq));
         none_closed && (little || self.filling.last() <= Some(seq))
     }
 
-    /// What was committed above `seq`; `None` where it is little enough for
-    /// [`CommitWindow::check`]. For whoever checks it outside of the lock.
+    /// The commits above `seq`, to be checked outside of the lock; `None` if they are few enough
+    /// for [`CommitWindow::check`].
     ///
     /// # Errors
-    /// Conflict when some of it was forgotten.
+    /// Conflict if some of them were dropped from the window.
     pub(crate) fn above(&self, seq: Seq) -> Result<Option<WindowStretch>> {
         self.remembers(seq)?;
         if self.is_little_above(seq) {
@@ -210,10 +210,10 @@ impl CommitWindow {
         Ok(Some(WindowStretch { chunks, until: until.unwrap_or(seq) }))
     }
 
-    /// Whether nothing that was committed above `seq` touched the footprint.
+    /// Checks that no commit above `seq` touched the footprint.
     ///
     /// # Errors
-    /// Conflict, naming the key; also when some of it was forgotten.
+    /// Conflict, with the key; also if some of the commits were dropped from the window.
     pub(crate) fn check(&self, seq: Seq, footprint: &Footprint) -> Result<()> {
         self.remembers(seq)?;
         let first = self.closed.partition_point(|chunk| chunk.last() <= Some(seq));
@@ -228,8 +228,8 @@ impl CommitWindow {
         if seq >= self.floor {
             return Ok(());
         }
-        let text = "more was committed since the transaction began than is remembered, so it can \
-                    not be told whether it was overtaken: run it again, make it shorter, or raise \
+        let text = "more was committed since the transaction began than the window holds, so \
+                    conflicts cannot be ruled out: run it again, make it shorter, or raise \
                     writes.transaction_window_bytes";
         Err(Error::new(ErrorKind::Conflict, text)
             .with("writes.transaction_window_bytes", self.most_bytes))

@@ -1,5 +1,5 @@
-//! Writes on a condition: one key is read, and written where it is what it should be and nobody was
-//! quicker (RFC 0025, O6).
+//! Conditional writes: read one key, and write it if it meets the condition and no other commit has
+//! changed it meanwhile (RFC 0025, O6).
 
 use super::Registration;
 use super::footprint::Footprint;
@@ -13,22 +13,22 @@ use futures::future::BoxFuture;
 use siltstone_base::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// What the key must be.
+/// The condition on the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Absent.
+    /// The key is absent.
     Absent,
-    /// Of this value.
+    /// The key has this value.
     Value(Vec<u8>),
-    /// There; absent it stays so, and nothing is written.
+    /// The key is present. If it is absent, nothing is written.
     Present,
 }
 
-/// What became of it: the value that was there, and the commit; no commit where a key that was to
-/// be there is not.
+/// The result: the value that was present, and the commit. The commit is `None` if the key had to
+/// be present and is absent.
 pub(crate) type ConditionOutcome = (Option<Value>, Option<Commit>);
 
-/// One write.
+/// One conditional write.
 pub(crate) struct Conditional {
     writer: Arc<Writer>,
     key: Vec<u8>,
@@ -38,7 +38,7 @@ pub(crate) struct Conditional {
     footprint: Footprint,
 }
 
-/// A moment at which the key is read.
+/// The view at which the key is read.
 struct ReadMoment {
     pin: Pin,
     registered: Registration,
@@ -46,9 +46,9 @@ struct ReadMoment {
 
 enum ConditionStep {
     Done(ConditionOutcome),
-    /// Somebody wrote the key meanwhile.
+    /// Another commit wrote the key meanwhile.
     Overtaken,
-    /// There is no room: await, then read again.
+    /// There is no room: await the future, then read again.
     Waits(BoxFuture<'static, Result<()>>),
 }
 
@@ -63,10 +63,10 @@ impl Conditional {
         Conditional { writer: Arc::clone(writer), key: key.to_vec(), bytes, condition, footprint }
     }
 
-    /// Reads, compares, writes: at once where memory has the key and there is room.
+    /// Reads, compares and writes. Completes immediately if memory has the key and there is room.
     ///
     /// # Errors
-    /// Conflict where the condition does not hold; those of a read and of a write.
+    /// Conflict if the condition does not hold; errors of a read and of a write.
     pub(crate) fn run(self) -> Result<Answer<ConditionOutcome>> {
         loop {
             let moment = self.moment()?;
@@ -145,13 +145,13 @@ impl Conditional {
         }
     }
 
-    /// Whether the key is what it should be.
+    /// Checks the condition.
     fn holds(&self, found: Option<&[u8]>) -> Result<()> {
         let text = match (&self.condition, found) {
-            (Condition::Absent, Some(_)) => "the key is there, and was to be absent (if_absent)",
-            (Condition::Value(_), None) => "the key is absent, and was to have a value (if_value)",
+            (Condition::Absent, Some(_)) => "the key exists, and the condition is if_absent",
+            (Condition::Value(_), None) => "the key is absent, and the condition is if_value",
             (Condition::Value(value), Some(found)) if *value != found => {
-                "the key has another value than the one that was to be there (if_value)"
+                "the key has a different value than the condition if_value"
             }
             _ => return Ok(()),
         };

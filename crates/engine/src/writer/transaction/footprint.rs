@@ -1,5 +1,5 @@
-//! What a transaction must find untouched, and whether a commit touched it (RFC 0025, O2, O4).
-//! Pure.
+//! The keys and ranges that a transaction depends on, and whether a commit touched them (RFC 0025,
+//! O2, O4). Pure.
 
 use crate::read::Keys;
 use siltstone_base::{Batch, BatchOps, Error, ErrorKind, Kind, Result};
@@ -23,8 +23,8 @@ pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<CommitFootpri
     })
 }
 
-/// A range of keys: from `start`, below `end`; `None` to the end of all keys. From the empty key:
-/// from the beginning.
+/// A range of keys from `start` to below `end`. `None` means up to the last key, and an empty
+/// `start` means from the first key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeySpan {
     pub(crate) start: Vec<u8>,
@@ -45,12 +45,12 @@ impl KeySpan {
     }
 }
 
-/// A commit touched what was not to be touched.
+/// A commit touched a key or range of the footprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConflictingWrite {
-    /// The key that both have to do with; of two ranges, the first key of what they share.
+    /// The key that both share; for two ranges, the first key of their intersection.
     pub(crate) key: Vec<u8>,
-    /// Whether it lies in a range of the footprint, and is none of its keys.
+    /// Whether the key lies in a range of the footprint and is not one of its keys.
     pub(crate) in_range: bool,
 }
 
@@ -67,30 +67,30 @@ impl From<ConflictingWrite> for Error {
     }
 }
 
-/// Keys and ranges, sorted so that each question is a binary search.
+/// Keys and ranges, sorted so that each check is a binary search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Footprint {
-    /// Ascending, each once.
+    /// Ascending, without duplicates.
     keys: Keys,
     /// Ascending and disjoint.
     ranges: Vec<KeySpan>,
 }
 
 impl Footprint {
-    /// Of keys and ranges in any order.
+    /// The footprint of keys and ranges in any order.
     pub(crate) fn new(keys: &Keys, ranges: Vec<KeySpan>) -> Footprint {
         Footprint { keys: sorted(keys), ranges: joined(ranges) }
     }
 
-    /// Of one key.
+    /// The footprint of one key.
     pub(crate) fn of_key(key: &[u8]) -> Footprint {
         Footprint { keys: [key].into_iter().collect(), ranges: Vec::new() }
     }
 
-    /// Of what the batch writes.
+    /// The footprint of the writes of a batch.
     ///
     /// # Errors
-    /// Never: a batch reads back what was put in.
+    /// None in practice: a batch decodes to the operations that were added.
     pub(crate) fn of_writes(batch: &Batch) -> Result<Footprint> {
         let (mut keys, mut ranges) = (Keys::default(), Vec::new());
         for one in touched(batch.as_bytes()) {
@@ -104,7 +104,7 @@ impl Footprint {
         Ok(Footprint::new(&keys, ranges))
     }
 
-    /// Whether it minds what was touched.
+    /// The conflict between the footprint and a touched key or range, if there is one.
     pub(crate) fn clash(&self, touched: CommitFootprint<'_>) -> Option<ConflictingWrite> {
         match touched {
             CommitFootprint::Key(key) => {
@@ -131,7 +131,7 @@ impl Footprint {
         }
     }
 
-    /// The place of the first key at or above `key`.
+    /// Index of the first key at or above `key`.
     fn first_key(&self, key: &[u8]) -> usize {
         let (mut from, mut to) = (0, self.keys.len());
         while from < to {
@@ -145,14 +145,14 @@ impl Footprint {
         from
     }
 
-    /// The ranges that reach beyond `key`.
+    /// The ranges that end above `key`.
     fn reaching(&self, key: &[u8]) -> &[KeySpan] {
         let at = self.ranges.partition_point(|range| !range.is_below_end(key));
         self.ranges.get(at..).unwrap_or_default()
     }
 }
 
-/// The keys in order, each once.
+/// The keys in order, without duplicates.
 pub(crate) fn sorted(keys: &Keys) -> Keys {
     let mut all: Vec<&[u8]> = keys.iter().collect();
     all.sort_unstable();
@@ -160,7 +160,7 @@ pub(crate) fn sorted(keys: &Keys) -> Keys {
     all.into_iter().collect()
 }
 
-/// Ranges that cover the same keys, in order and disjoint.
+/// Disjoint ranges in order that cover the same keys.
 pub(crate) fn joined(mut ranges: Vec<KeySpan>) -> Vec<KeySpan> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_unstable();

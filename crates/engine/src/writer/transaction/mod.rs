@@ -1,5 +1,5 @@
-//! Transactions (RFC 0025): reads at one number, writes of one batch, accepted together where
-//! nothing that they depend on was committed meanwhile.
+//! Transactions (RFC 0025): reads at one sequence number and writes in one batch, which is accepted
+//! if nothing that the transaction depends on was committed meanwhile.
 
 pub(crate) mod commit_window;
 pub(crate) mod conditional;
@@ -23,23 +23,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds of validation outside of the lock at most. Each leaves what was committed during the one
-/// before it, so a few leave next to nothing, unless others commit faster than one can compare.
+/// Maximum number of validation rounds outside of the lock. Each round leaves the commits that came
+/// during it, so a few rounds leave almost none, unless others commit faster than validation runs.
 const ROUNDS: usize = 4;
 
-/// What a transaction's commit depends on.
+/// What the commit of a transaction depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// On everything that it has read: as if all of it had happened at the commit.
+    /// Everything that the transaction has read, as if it all happened at the commit.
     #[default]
     Serializable,
-    /// On the keys that it writes: the first to commit wins. Two transactions may each read what
-    /// the other one changes (write skew).
+    /// The keys that the transaction writes: the first commit wins. Two transactions may each read
+    /// what the other one changes (write skew).
     Snapshot,
 }
 
-/// A transaction of the one writer. It waits for nobody: its commit is accepted, or is Conflict.
-/// All clones are one transaction; dropping the last one rolls it back.
+/// A transaction of the writer. It never waits for another transaction: its commit is accepted or
+/// fails with Conflict. All clones are one transaction; dropping the last one rolls it back.
 #[derive(Clone)]
 pub struct Transaction(Arc<TransactionInner>);
 
@@ -51,29 +51,29 @@ struct TransactionInner {
 }
 
 struct TransactionState {
-    /// `None` once it is over.
+    /// `None` once the transaction has ended.
     open: Option<OpenTransaction>,
-    /// What became of it.
+    /// How the transaction ended.
     ended: &'static str,
 }
 
-/// What an open transaction holds.
+/// The state of an open transaction.
 struct OpenTransaction {
     base: Snapshot,
     batch: Batch,
     own: Option<OwnWrites>,
     reads: TrackedReads,
     savepoints: Vec<(Savepoint, BatchMark)>,
-    /// Nothing up to here touched what it depends on.
+    /// Commits up to this number touched nothing that the transaction depends on.
     validated: Seq,
     _registered: Registration,
 }
 
-/// A moment of a transaction that it can go back to.
+/// A point in a transaction to which it can roll back.
 #[derive(Clone, Debug)]
 pub struct Savepoint(Arc<()>);
 
-/// A number that the window knows somebody to read at.
+/// A sequence number that is registered with the commit window.
 pub(super) struct Registration {
     writer: Arc<Writer>,
     seq: Seq,
@@ -86,7 +86,7 @@ impl Drop for Registration {
 }
 
 impl Writer {
-    /// What `take` takes at the newest accepted number, which the window knows from then on.
+    /// Runs `take` at the newest accepted number and registers that number with the window.
     ///
     /// # Errors
     /// Why the handle has ended.
@@ -130,19 +130,19 @@ impl Transaction {
         Ok(Transaction(Arc::new(TransactionInner { isolation, seq, writer, state })))
     }
 
-    /// The last sequence number of others that it sees.
+    /// The last sequence number of other writes that the transaction sees.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.0.seq
     }
 
-    /// What its commit depends on.
+    /// What the commit of the transaction depends on.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.0.isolation
     }
 
-    /// What became of it: `None` while it is open.
+    /// How the transaction ended; `None` while it is open.
     #[must_use]
     pub fn ended(&self) -> Option<&'static str> {
         let state = self.0.state.lock();
@@ -157,10 +157,10 @@ impl Transaction {
         self.0.isolation == Isolation::Serializable
     }
 
-    /// The value of `key`: what the transaction wrote, else what was there when it began.
+    /// The value of `key`: the transaction's own write, or the value at its beginning.
     ///
     /// # Errors
-    /// Closed once it is over; Invalid for what is no key; those of the awaited part.
+    /// Closed if the transaction has ended; Invalid for an invalid key; those of the awaited part.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         check_key(key)?;
         let pin = self.with(|open| {
@@ -193,21 +193,21 @@ impl Transaction {
         read::get_many(&self.0.writer.context, pin, keys)
     }
 
-    /// About how much a range holds, by metadata alone: as it was when the transaction began,
-    /// without what it wrote. It is an estimate, so a commit does not depend on it.
+    /// Approximate size of a range, computed from metadata alone, as of the beginning of the
+    /// transaction and without its own writes. The commit does not depend on this estimate.
     ///
     /// # Errors
-    /// Closed once it is over; those of the awaited part.
+    /// Closed if the transaction has ended; those of the awaited part.
     pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
         let pin = self.with(|open| Ok(open.base.pin().clone()))?;
         Ok(read::approximate_size(&self.0.writer.context, &pin, range))
     }
 
-    /// Iterates over a range as it is now for the transaction; what it writes later does not show.
-    /// The range counts as read as far as rows are handed out, gaps included.
+    /// Iterates over a range as the transaction sees it now. Later writes of the transaction do not
+    /// show. The range counts as read as far as rows are returned, including gaps.
     ///
     /// # Errors
-    /// Closed once it is over.
+    /// Closed if the transaction has ended.
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         self.with(|open| {
             let noted = self.tracks().then(|| Arc::new(Mutex::new(ReadRange::new(&range))));
@@ -223,10 +223,10 @@ impl Transaction {
         })
     }
 
-    /// Sets `key` to `value`, until `expires_at` where given.
+    /// Sets `key` to `value`, optionally until `expires_at`.
     ///
     /// # Errors
-    /// Closed once it is over; Invalid for a bad key or value.
+    /// Closed if the transaction has ended; Invalid for an invalid key or value.
     pub fn put(&self, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
         self.with(|open| open.batch.put(key, value, expires_at))
     }
@@ -242,7 +242,7 @@ impl Transaction {
     /// Deletes every key of `[start, end)`.
     ///
     /// # Errors
-    /// As [`Transaction::put`]; Invalid when `start` is not below `end`.
+    /// As [`Transaction::put`]; Invalid if `start` is not below `end`.
     pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<()> {
         self.with(|open| open.batch.delete_range(start, end))
     }
@@ -258,24 +258,25 @@ impl Transaction {
     /// Adds a merge operand to `key`.
     ///
     /// # Errors
-    /// As [`Transaction::put`]; Invalid without a merge operator, and for what it does not take.
+    /// As [`Transaction::put`]; Invalid without a merge operator, or for an operand that it
+    /// refuses.
     pub fn merge(&self, key: &[u8], operand: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
         self.0.writer.context.operator_or_invalid()?.check(operand)?;
         self.with(|open| open.batch.merge(key, operand, expires_at))
     }
 
-    /// The moment at which something written now with this life time expires.
+    /// The time at which a value that is written now with this lifetime expires.
     ///
     /// # Errors
-    /// Invalid, as [`UnixMillis::after`] has it.
+    /// Invalid, as for [`UnixMillis::after`].
     pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
         expires_in.map(|life| self.0.writer.context.now().after(life)).transpose()
     }
 
-    /// A moment to go back to.
+    /// Creates a savepoint.
     ///
     /// # Errors
-    /// Closed once it is over.
+    /// Closed if the transaction has ended.
     pub fn savepoint(&self) -> Result<Savepoint> {
         self.with(|open| {
             let savepoint = Savepoint(Arc::new(()));
@@ -284,12 +285,12 @@ impl Transaction {
         })
     }
 
-    /// Forgets what was written since the savepoint, which stays, and the savepoints since. What
-    /// was read since stays read: it may have decided what is written now.
+    /// Discards the writes and savepoints since `savepoint`, which itself stays. Reads since then
+    /// still count, because later writes may depend on them.
     ///
     /// # Errors
-    /// Closed once it is over; Invalid for a savepoint of another transaction, or one that was
-    /// forgotten.
+    /// Closed if the transaction has ended; Invalid for a savepoint of another transaction, or one
+    /// that was discarded.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         self.with(|open| {
             let found =
@@ -297,8 +298,8 @@ impl Transaction {
             let found = found.and_then(|at| Some((at, open.savepoints.get(at)?.1)));
             let (at, mark) = found.ok_or_else(|| {
                 Error::invalid(
-                    "no such savepoint: it is of another transaction, or an earlier one was gone \
-                     back to since",
+                    "no such savepoint: it belongs to another transaction, or was discarded by a \
+                     rollback to an earlier one",
                 )
             })?;
             open.savepoints.truncate(at + 1);
@@ -308,13 +309,13 @@ impl Transaction {
         })
     }
 
-    /// Accepts what was written, where nothing that it depends on was committed meanwhile, and ends
-    /// the transaction. `None` where nothing was written: then nothing is checked either. Answered
-    /// with pressure it has done nothing; await, then commit again.
+    /// Commits the writes if nothing that the transaction depends on was committed meanwhile, and
+    /// ends the transaction. Returns `None` without any check if there are no writes. If the result
+    /// is pressure, nothing was committed: await it, then commit again.
     ///
     /// # Errors
-    /// Conflict, naming the key: the transaction is over. Invalid over `max_batch_bytes`; Closed,
-    /// Fenced.
+    /// Conflict, with the key: the transaction has ended. Invalid if the batch exceeds
+    /// `max_batch_bytes`; Closed, Fenced.
     pub fn commit(&self) -> Result<Option<Accept>> {
         let mut state = self.0.state.lock();
         let committed = state.with(|open| {
@@ -323,7 +324,7 @@ impl Transaction {
             }
             open.commit(&self.0.writer, self.0.isolation).map(Some)
         });
-        // Under the same lock: another clone would commit it once more.
+        // End it under the same lock; otherwise another clone could commit it again.
         let held = match &committed {
             Ok(Some(Accept::Pressure(_))) => None,
             Ok(None | Some(Accept::Accepted(_))) => state.end("committed"),
@@ -335,7 +336,8 @@ impl Transaction {
         committed.map_err(|error| error.during("commit"))
     }
 
-    /// Whether a commit takes no longer than a put: little was written, and little by others since.
+    /// Whether a commit takes no longer than a put: few own writes, and few commits of others
+    /// since.
     #[must_use]
     pub fn is_light(&self, most_bytes: usize) -> bool {
         self.0.state.lock().open.as_ref().is_none_or(|open| {
@@ -346,14 +348,14 @@ impl Transaction {
         })
     }
 
-    /// Forgets what was written and ends the transaction. One that is over stays what it is.
+    /// Discards the writes and ends the transaction. Does nothing if it has ended.
     pub fn rollback(&self) {
         self.end("rolled back");
     }
 
     fn end(&self, how: &'static str) {
         let held = self.0.state.lock().end(how);
-        // Outside of the lock.
+        // Drop it outside of the lock.
         drop(held);
     }
 }
@@ -363,11 +365,11 @@ impl TransactionState {
         if let Some(open) = &mut self.open {
             return work(open);
         }
-        let text = format!("the transaction is over: it was {}; begin another one", self.ended);
+        let text = format!("the transaction has ended: it was {}; begin another one", self.ended);
         Err(Error::new(ErrorKind::Closed, text))
     }
 
-    /// Ends it; what it held is to be dropped outside of the lock.
+    /// Ends the transaction. The caller drops the returned state outside of the lock.
     fn end(&mut self, how: &'static str) -> Option<OpenTransaction> {
         let held = self.open.take();
         if held.is_some() {
@@ -397,7 +399,7 @@ impl OpenTransaction {
         Ok(own)
     }
 
-    /// The own writes over the base.
+    /// The own writes above the base.
     fn view(&mut self) -> Result<Pin> {
         if self.batch.is_empty() {
             return Ok(self.base.pin().clone());

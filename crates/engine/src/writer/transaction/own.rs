@@ -1,4 +1,4 @@
-//! A transaction's own writes, over the tree that it began with.
+//! A transaction's own writes, above the tree with which it began.
 
 use crate::read::Pin;
 use crate::read::tree::Tree;
@@ -7,22 +7,23 @@ use siltstone_bloom::key_hash;
 use siltstone_memtable::Memtable;
 use std::sync::Arc;
 
-/// Up to so many operations are looked through one by one: less than making a memtable costs, and
-/// most transactions have no more.
+/// Up to this number of operations are searched linearly. That costs less than building a memtable,
+/// and most transactions have no more.
 const FEW: u32 = 16;
 
-/// What own writes say about a key.
+/// What a transaction's own writes say about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnWriteAnswer {
-    /// Nothing.
+    /// They do not touch it.
     Nothing,
-    /// Something is to be folded onto what was there.
+    /// They add operands to the value below.
     Something,
-    /// All that there is to say, whatever was there.
+    /// They determine the value, regardless of what is below.
     All,
 }
 
-/// What few operations say about `key`; `None` where they are too many to be looked through.
+/// What the operations of a small batch say about `key`; `None` if the batch is too large to
+/// search.
 pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnWriteAnswer>> {
     if batch.ops() > FEW {
         return Ok(None);
@@ -42,24 +43,25 @@ pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnWriteAnswer>
     Ok(Some(says))
 }
 
-/// The writes as a memtable, numbered from the one after the base on, and the tree under it.
+/// The writes as a memtable, numbered from the number after the base, and the tree with that
+/// memtable on top.
 pub(super) struct OwnWrites {
     memtable: Arc<Memtable>,
     tree: Arc<Tree>,
-    /// How much of the batch it has: bytes, operations.
+    /// How much of the batch the memtable has: bytes, operations.
     bytes: usize,
     ops: u32,
 }
 
 impl OwnWrites {
-    /// None yet, over `base`.
+    /// No writes yet, above `base`.
     pub(super) fn over(base: &Pin) -> OwnWrites {
         let memtable = Arc::new(Memtable::new());
         let tree = Arc::new(base.tree.under(Arc::clone(&memtable), base.seq));
         OwnWrites { memtable, tree, bytes: 0, ops: 0 }
     }
 
-    /// Takes up what was added to `batch`, whose first operation has the number after `base`.
+    /// Adds the new operations of `batch`, whose first operation has the number after `base`.
     pub(super) fn take(&mut self, base: Seq, batch: &Batch) -> Result<()> {
         let more = batch.as_bytes().get(self.bytes..).unwrap_or_default();
         if !more.is_empty() {
@@ -70,12 +72,12 @@ impl OwnWrites {
         Ok(())
     }
 
-    /// Own writes, then what was there at the base.
+    /// The own writes above the base.
     pub(super) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// What they say about `key`.
+    /// What the writes say about `key`.
     pub(super) fn says(&self, key: &[u8]) -> OwnWriteAnswer {
         if !self.memtable.deleted_at(key, Seq::MAX).is_none() {
             return OwnWriteAnswer::All;

@@ -1,26 +1,27 @@
-//! What a serializable transaction has read: keys, and ranges as far as rows were handed out.
+//! The reads of a serializable transaction: keys, and ranges as far as rows were returned.
 
 use super::footprint::{Footprint, KeySpan, joined, sorted};
 use crate::read::{Keys, ReadRange};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// So many keys or ranges are kept as they come; then doubles are looked for, and again whenever
-/// there are twice as many as were left. So reading one key for ever takes no more memory.
+/// Number of keys or ranges that are kept without removing duplicates. Duplicates are removed then,
+/// and again whenever the number has doubled. Reading one key for ever therefore takes bounded
+/// memory.
 const KEPT_AS_THEY_COME: usize = 1024;
 
-/// Room that is made for the first key: most transactions read no more, and growing by doubling
-/// would cost each of them a handful of allocations.
+/// Capacity allocated for the first key. Most transactions read no more, and growth by doubling
+/// would cost each of them several allocations.
 const FIRST_KEYS: usize = 16;
 const FIRST_KEY_BYTES: usize = 24;
 
-/// Keys and ranges read, in the order of reading.
+/// Keys and ranges, in the order of reading.
 #[derive(Debug)]
 pub(super) struct TrackedReads {
     keys: Keys,
-    /// Of scans that are over.
+    /// Ranges of scans that have ended.
     ranges: Vec<KeySpan>,
-    /// Of scans that may go on.
+    /// Ranges of scans that may continue.
     scans: Vec<Arc<Mutex<ReadRange>>>,
     sort_keys_at: usize,
     join_ranges_at: usize,
@@ -39,7 +40,7 @@ impl Default for TrackedReads {
 }
 
 impl TrackedReads {
-    /// `key` is asked for.
+    /// Records a read of `key`.
     pub(super) fn key(&mut self, key: &[u8]) {
         if self.keys.is_empty() {
             self.keys = Keys::with_room(FIRST_KEYS, FIRST_KEYS * FIRST_KEY_BYTES);
@@ -51,11 +52,11 @@ impl TrackedReads {
         }
     }
 
-    /// A scan begins, and notes how far it comes.
+    /// Records a scan, which updates `range` as it proceeds.
     pub(super) fn scan(&mut self, range: &Arc<Mutex<ReadRange>>) {
         self.scans.push(Arc::clone(range));
         if self.scans.len() + self.ranges.len() >= self.join_ranges_at {
-            // Those that nobody else holds are over.
+            // A scan whose range has no other holder has ended.
             let over = |scan: &Arc<Mutex<ReadRange>>| Arc::strong_count(scan) == 1;
             let (over, open): (Vec<_>, Vec<_>) = self.scans.drain(..).partition(over);
             self.scans = open;
@@ -66,12 +67,12 @@ impl TrackedReads {
         }
     }
 
-    /// Whether it is sorted in no time.
+    /// Whether sorting the reads takes negligible time.
     pub(super) fn is_few(&self) -> bool {
         self.keys.len() + self.ranges.len() + self.scans.len() <= KEPT_AS_THEY_COME
     }
 
-    /// All of it, as it is now.
+    /// The footprint of all reads so far.
     pub(super) fn footprint(&self) -> Footprint {
         let scans = self.scans.iter().filter_map(read_of);
         let ranges = self.ranges.iter().cloned().chain(scans);

@@ -1,17 +1,17 @@
-//! The limit of this process's address space, where it has one (`ulimit -v`; Spark's
+//! The limit of this process's address space, if it has one (`ulimit -v`; Spark's
 //! `spark.executor.pyspark.memory` sets it for its Python workers).
 //!
 //! A mapped table takes no memory, but it takes addresses, as every allocation does. Under a limit
-//! a map of a large table would leave none for allocations, and a process whose allocation fails
-//! aborts. So a map is made only where enough is left; other tables are read into the block cache,
-//! whose size is an option.
+//! the map of a large table could leave none for allocations, and a process whose allocation fails
+//! aborts. A table is therefore mapped only if enough addresses are left. Other tables are read
+//! into the block cache, whose size is an option.
 
 use rustix::process::{Resource, getrlimit};
 
-/// What maps leave for allocations at least.
+/// Number of bytes that maps leave at least for allocations.
 const RESERVE_BYTES: u64 = 256 << 20;
 
-/// The limit. Without one, nothing is asked or counted.
+/// The limit. Without one nothing is checked.
 pub(super) struct AddressSpace {
     limit: u64,
 }
@@ -22,14 +22,14 @@ impl AddressSpace {
         getrlimit(Resource::As).current.map(|limit| AddressSpace { limit })
     }
 
-    /// Whether a map of so many bytes leaves enough to everything else. No, where the system does
-    /// not say how much is in use.
+    /// Whether a map of `bytes` leaves enough for everything else. `false` if the system does not
+    /// report how much is in use.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         in_use().is_some_and(|used| leaves_enough(self.limit, used, bytes))
     }
 }
 
-/// Whether a map of `bytes` takes at most half of what is free, and leaves a quarter of the limit
+/// Whether a map of `bytes` takes at most half of the free space, and leaves a quarter of the limit
 /// and [`RESERVE_BYTES`].
 fn leaves_enough(limit: u64, used: u64, bytes: u64) -> bool {
     let free = limit.saturating_sub(used);
@@ -37,7 +37,7 @@ fn leaves_enough(limit: u64, used: u64, bytes: u64) -> bool {
     bytes <= free / 2 && left >= RESERVE_BYTES.max(limit / 4)
 }
 
-/// Bytes of the address space that are in use.
+/// Number of bytes of the address space in use.
 fn in_use() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_map_leaves_half_a_quarter_and_the_reserve() {
-        // 1 GiB with 424 MiB in use: 600 free, of which 256 are to stay, and half.
+        // 1 GiB with 424 MiB in use: 600 are free; 256 and half of the free ones have to stay.
         let (limit, used) = (1024 * MIB, 424 * MIB);
         assert!(leaves_enough(limit, used, 300 * MIB));
         assert!(!leaves_enough(limit, used, 301 * MIB));
@@ -62,7 +62,7 @@ mod tests {
         // A quarter of a large limit.
         assert!(!leaves_enough(16 << 30, 11 << 30, (1 << 30) + 1));
         assert!(leaves_enough(16 << 30, 11 << 30, 1 << 30));
-        // Nothing is left, or less.
+        // Nothing is free.
         assert!(!leaves_enough(limit, limit, 1));
         assert!(!leaves_enough(limit, limit + 1, 0));
     }

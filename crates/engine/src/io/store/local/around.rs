@@ -1,12 +1,12 @@
-//! Files around the system's cache of pages, where the file system has such a way (`O_DIRECT`).
+//! Files that bypass the page cache of the system, if the file system allows it (`O_DIRECT`).
 //!
 //! ```text
 //! write:  chunk ─► buffer of 1 MiB ─► file ... the last block filled up, then cut to its length
 //! ```
-//! For what is written once and not read soon, of more than fits into memory: in the cache it would
-//! take the place of what is read often. Fresh pages cost more than the disk, besides: where a
-//! machine's memory is lent to it page by page, as that of small virtual machines is, 0.5 GB/s
-//! where the disk took 3.0. The price is that buffers, offsets and lengths are whole blocks.
+//! For files that exceed memory, are written once and are not read soon: in the cache they would
+//! displace files that are read often. Fresh pages also cost more than the disk if a hypervisor
+//! lends memory to the machine page by page, as it does for small virtual machines: 0.5 GB/s, while
+//! the disk took 3.0. In return, buffers, offsets and lengths must be whole blocks.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -14,12 +14,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What offsets and lengths are multiples of: no disk in use has larger blocks.
+/// Unit of offsets and lengths. No disk in use has larger blocks.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// What is written at a time.
+/// Number of bytes per write.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
-/// The flag that opens a file so; none where the system has none.
+/// The flag that opens such a file; empty if the system has none.
 pub(super) const FLAG: OFlags = {
     #[cfg(target_os = "linux")]
     let flag = OFlags::DIRECT;
@@ -28,21 +28,21 @@ pub(super) const FLAG: OFlags = {
     flag
 };
 
-/// Whether the file system has no way around the cache, or none in such blocks.
+/// Whether the file system cannot bypass the cache, or not with such blocks.
 pub(super) fn is_refused(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// From now on what is done with an open file goes around the cache. Whether there is a way.
+/// Makes further operations on an open file bypass the cache. Returns whether that is possible.
 pub(super) fn begin(file: &File) -> bool {
     !FLAG.is_empty() && rustix::fs::fcntl_setfl(file, FLAG).is_ok()
 }
 
-/// Does `what` with the file; again where a signal came, and once more through the cache where that
+/// Runs `what` on the file. Repeats it after a signal, and once more through the cache if bypassing
 /// is refused.
 ///
 /// # Errors
-/// Those of `what`.
+/// Errors of `what`.
 pub(super) fn settled<T>(file: &File, mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut again = || loop {
         match what() {
@@ -59,52 +59,52 @@ pub(super) fn settled<T>(file: &File, mut what: impl FnMut() -> io::Result<T>) -
     }
 }
 
-/// Writes whole blocks at a block's place.
+/// Writes whole blocks at an offset that is a multiple of the block size.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub(super) fn write_at(file: &File, blocks: &[u8], at: u64) -> io::Result<()> {
     settled(file, || file.write_all_at(blocks, at))
 }
 
-/// Where in `bytes` a block may begin: the first place or one of those after it.
+/// The first offset in `bytes` at which a block may begin.
 pub(super) fn aligned(bytes: &[u8]) -> usize {
-    // Where nothing can be said of the address, the file goes through the cache.
+    // If the alignment is unknown, the file goes through the cache.
     bytes.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES)
 }
 
-/// Writes whole blocks at a place of a file.
+/// Writes whole blocks at an offset of a file.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&[u8], u64) -> io::Result<()>;
 
-/// What comes in pieces and is written in blocks.
+/// Collects pieces and writes them in blocks.
 pub(super) struct Blocks {
-    /// What is in the file: whole blocks.
+    /// Number of bytes in the file: whole blocks.
     written: u64,
-    /// Has room for so much as is written at a time, from `start` on.
+    /// From `start` on it has room for one write.
     buffer: Vec<u8>,
     start: usize,
-    /// Bytes that it holds.
+    /// Number of bytes that it holds.
     held: usize,
 }
 
 impl Blocks {
-    /// Of a new file.
+    /// For a new file.
     pub(super) fn new() -> Blocks {
         let buffer = vec![0; BUFFER_BYTES + BLOCK_BYTES];
         let start = aligned(&buffer);
         Blocks { written: 0, buffer, start, held: 0 }
     }
 
-    /// The next `bytes` of the buffer, from those on that it holds.
+    /// The next `bytes` bytes of the buffer, after those that it holds.
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         let from = self.start + self.held;
         self.buffer.get_mut(from..from + bytes).unwrap_or_default()
     }
 
-    /// Appends; `put` is handed what is full, and its place.
+    /// Appends `chunk`. Passes full buffers and their offset to `put`.
     ///
     /// # Errors
-    /// Those of `put`, after which nothing goes on.
+    /// Errors of `put`. No further write is allowed after one.
     pub(super) fn write(&mut self, mut chunk: &[u8], put: Put<'_>) -> io::Result<()> {
         while !chunk.is_empty() {
             let (now, later) = chunk.split_at(chunk.len().min(BUFFER_BYTES - self.held));
@@ -118,7 +118,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes what is held: whole blocks.
+    /// Writes the held bytes, which are whole blocks.
     fn flush(&mut self, put: Put<'_>) -> io::Result<()> {
         let held = self.buffer.get(self.start..self.start + self.held).unwrap_or_default();
         put(held, self.written)?;
@@ -127,10 +127,10 @@ impl Blocks {
         Ok(())
     }
 
-    /// The length that the file is to be cut to, after the rest of it.
+    /// Writes the rest. Returns the length to which the file has to be cut.
     ///
     /// # Errors
-    /// Those of `put`.
+    /// Errors of `put`.
     pub(super) fn end(mut self, put: Put<'_>) -> io::Result<u64> {
         let bytes = self.written + self.held as u64;
         let whole = self.held.next_multiple_of(BLOCK_BYTES);

@@ -1,15 +1,15 @@
-//! What the operating system's errors mean to a caller.
+//! Translates errors of the operating system.
 
 use crate::io::store::PutAnswer;
 use siltstone_base::{Error, ErrorKind};
 use std::io;
 use std::path::Path;
 
-/// What is told when the process is given no memory for what is read.
-const OUT_OF_MEMORY: &str = "no memory for what is read: raise the limit of the process (`ulimit \
+/// The text if the process cannot allocate memory for a read.
+const OUT_OF_MEMORY: &str = "no memory for a read: raise the limit of the process (`ulimit \
      -v`, spark.executor.pyspark.memory), or lower `block_cache_bytes` and `metadata_cache_bytes`";
 
-/// The error for a failed file operation on `path`.
+/// The error of a failed file operation on `path`.
 pub(super) fn explain(error: io::Error, path: &Path) -> Error {
     use io::ErrorKind as Io;
     let (kind, text) = match error.kind() {
@@ -22,7 +22,7 @@ pub(super) fn explain(error: io::Error, path: &Path) -> Error {
             (ErrorKind::Invalid, "the database's path leads through a file")
         }
         Io::InvalidFilename | Io::InvalidInput => {
-            (ErrorKind::Invalid, "the database's path is no path here")
+            (ErrorKind::Invalid, "the database's path is not valid on this system")
         }
         Io::CrossesDevices => (ErrorKind::Invalid, "the database's folder spans file systems"),
         Io::Unsupported => {
@@ -33,8 +33,8 @@ pub(super) fn explain(error: io::Error, path: &Path) -> Error {
     Error::new(kind, text).with("path", path.display()).caused_by(error)
 }
 
-/// What the failure of the linking step of a create means. Most causes are found out before
-/// anything is done; after any other the name may stand or not.
+/// The answer for a failure of the linking step of a create. Most causes are detected before
+/// anything is done; after any other the name may exist or not.
 pub(super) fn explain_link(error: io::Error, path: &Path) -> PutAnswer {
     use io::ErrorKind as Io;
     let certain = matches!(

@@ -110,6 +110,11 @@ pub(super) trait Files: Send + Sync {
     /// A new file for writing; it must not exist. Locked for as long as it is open, so that others
     /// can tell whether its process lives. NotFound when a sweep was quicker than the lock.
     fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged>;
+    /// A new file of `bytes` zeros that no process has open; fails when the name is taken.
+    fn create_filled(&self, folder: &OpenFolder, name: &str, bytes: usize) -> io::Result<()>;
+    /// Renames a file of [`Files::create_filled`] and opens it for writing from its beginning, as
+    /// [`Files::create_new`] does with a new one.
+    fn take_over(&self, folder: &Arc<OpenFolder>, from: &str, name: &str) -> io::Result<Staged>;
     /// Appends.
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
     /// From now on writes go around the cache of pages, by [`Files::write_blocks`] alone; not where
@@ -183,6 +188,18 @@ fn open_file_at(folder: &OpenFolder, name: &OsStr, flags: OFlags) -> io::Result<
     Ok(retry_on_intr(open)?.into())
 }
 
+/// A file that was opened for writing, locked while it is open. NotFound when a sweep removed its
+/// name before the lock.
+fn staged(file: File, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
+    // Where the file system has no locks, age alone decides what a sweep takes away.
+    let is_locked = file.lock().is_ok();
+    if is_locked && file.metadata()?.nlink() == 0 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let (folder, name) = (Arc::clone(folder), name.to_owned());
+    Ok(Staged { file: Arc::new(file), folder, name, is_locked })
+}
+
 impl SystemFiles {
     /// `is_gone`, where a removed folder may keep its number of links. It lists nothing, not even
     /// itself, and so do living ones of few file systems: there the path decides.
@@ -239,14 +256,22 @@ impl Files for SystemFiles {
 
     fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let file = open_file_at(folder, OsStr::new(name), flags)?;
-        // Where the file system has no locks, age alone decides what a sweep takes away.
-        let is_locked = file.lock().is_ok();
-        if is_locked && file.metadata()?.nlink() == 0 {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        let (folder, name) = (Arc::clone(folder), name.to_owned());
-        Ok(Staged { file: Arc::new(file), folder, name, is_locked })
+        staged(open_file_at(folder, OsStr::new(name), flags)?, folder, name)
+    }
+
+    fn create_filled(&self, folder: &OpenFolder, name: &str, bytes: usize) -> io::Result<()> {
+        let name = OsStr::new(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut file = open_file_at(folder, name, flags)?;
+        file.write_all(&vec![0; bytes]).inspect_err(|_| {
+            // An empty file would stand for blocks that there are not.
+            let _ = self.unlink(folder, name);
+        })
+    }
+
+    fn take_over(&self, folder: &Arc<OpenFolder>, from: &str, name: &str) -> io::Result<Staged> {
+        rustix::fs::renameat(&folder.file, from, &folder.file, name)?;
+        staged(open_file_at(folder, OsStr::new(name), OFlags::WRONLY)?, folder, name)
     }
 
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {

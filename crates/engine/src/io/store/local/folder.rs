@@ -14,6 +14,7 @@ use super::errors::{explain, explain_link};
 use super::files::{Detail, Files};
 use super::map::Maps;
 use super::parts::{FolderParts, Part};
+use super::reserve::Reserve;
 use super::staging::{self, StagedFile};
 use crate::io::store::{Listed, PutAnswer, SweepReport, check_range, too_short};
 use bytes::Bytes;
@@ -51,6 +52,7 @@ pub(super) struct Folder {
     /// object. Numbered objects are read once, and whole.
     open: Cache<ObjectName, Arc<OpenFile>>,
     maps: Maps,
+    pub(super) reserve: Reserve,
 }
 
 /// An object's name in two: the part that it is in, and its own name there.
@@ -62,7 +64,8 @@ fn split(name: &str) -> (&str, &OsStr) {
 impl Folder {
     pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> Folder {
         let parts = FolderParts::new(root, Arc::clone(&files));
-        Folder { parts, files, open: Cache::new(OPEN_FILES), maps: Maps::default() }
+        let (open, maps, reserve) = (Cache::new(OPEN_FILES), Maps::default(), Reserve::default());
+        Folder { parts, files, open, maps, reserve }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -259,13 +262,15 @@ impl Folder {
     pub(super) fn create(&self, name: ObjectName, bytes: &[u8], staged: &str) -> PutAnswer {
         let text = name.to_string();
         let (relative, own) = split(&text);
-        let (mut file, part) = match self.stage(relative, staged) {
-            Ok(begun) => begun,
+        let written = self.write_staged(relative, bytes, staged);
+        let place = |file| {
+            let part = self.parts.made(relative);
+            Ok((file, part.map_err(|error| self.explain(error, None, &text))?))
+        };
+        let (file, part) = match self.or_reserved(written, name, bytes, staged, place) {
+            Ok(written) => written,
             Err(error) => return PutAnswer::Refused(error),
         };
-        if let Err(error) = file.write(bytes).and_then(|()| file.sync()) {
-            return PutAnswer::Refused(explain(error, &file.path()));
-        }
         if let Err(error) = file.link(&part.folder, own) {
             return match self.parts.gone(&error, Some(&part)) {
                 Some(gone) => PutAnswer::Refused(gone),
@@ -276,6 +281,19 @@ impl Folder {
             Ok(()) => PutAnswer::Created,
             Err(error) => PutAnswer::Ambiguous(self.explain(error, Some(&part), &text)),
         }
+    }
+
+    /// A whole staged file, on the disk; and the part that it is for.
+    fn write_staged(
+        &self,
+        relative: &str,
+        bytes: &[u8],
+        staged: &str,
+    ) -> Result<(StagedFile, Arc<Part>)> {
+        let (mut file, part) = self.stage(relative, staged)?;
+        let written = file.write(bytes).and_then(|()| file.sync());
+        written.map_err(|error| explain(error, &file.path()))?;
+        Ok((file, part))
     }
 
     /// Begins an upload.

@@ -1,4 +1,4 @@
-//! What holds when somebody removes a database's folder while it is open (rule E2).
+//! Tests the removal of a database's folder while it is open (rule E2).
 
 use super::tests::{Scene, TABLE, WAL, effects, scene};
 use super::*;
@@ -14,12 +14,12 @@ impl Scene {
         self.store.list("wal/", None).now_or_never().unwrap()
     }
 
-    /// The text in which everything that would write, or believe a listing, ends.
+    /// Checks that everything that would write, or rely on a listing, fails with this text.
     fn expect_gone(&self, text: &str) {
         let answer = self.put(ObjectName::Wal(WalId(2)), b"lost");
         let PutAnswer::Refused(refused) = answer else { panic!("{answer:?}") };
         let upload = self.upload(TABLE, b"lost").unwrap_err();
-        // Not the end of the log, which is what nothing at a number would mean.
+        // The read must not return `None`, which would mean the end of the log.
         let read = self.get(ObjectName::Wal(WalId(2))).unwrap_err();
         for error in [refused, upload, read, self.list().unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
@@ -40,7 +40,7 @@ fn a_removed_folder_stays_removed() {
     std::fs::remove_dir_all(scene.root()).unwrap();
     scene.expect_gone("was removed while it was open; open");
     assert!(!scene.root().exists());
-    // What was open stays readable, as every file that was removed.
+    // Open files stay readable after their removal.
     assert_eq!(scene.get(TABLE).unwrap().as_deref(), Some(&b"table"[..]));
 }
 
@@ -53,8 +53,8 @@ fn another_folder_at_the_path_is_another_one() {
     let name = ObjectName::Wal(WalId(7));
     let answer = other.put_if_absent(name, Bytes::from_static(b"other")).now_or_never().unwrap();
     assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
-    scene.expect_gone("another one stands in its place");
-    // It takes nothing away, and puts nothing in, which the other one made.
+    scene.expect_gone("another one is in its place");
+    // The store must neither remove nor add names in the folder of another database.
     scene.store.delete(name).now_or_never().unwrap().unwrap();
     let names: Vec<_> = std::fs::read_dir(scene.root().join("wal")).unwrap().collect();
     assert_eq!(names.len(), 1);
@@ -62,7 +62,7 @@ fn another_folder_at_the_path_is_another_one() {
     assert_eq!(listed.iter().map(|object| object.name).collect::<Vec<_>>(), [name]);
 }
 
-/// An upload that had begun, too, and a part that was never open before.
+/// Also covers an upload that had begun, and a part that was never open.
 #[test]
 fn what_was_under_way_ends_as_well() {
     let scene = scene();
@@ -92,13 +92,13 @@ fn a_part_that_was_removed_is_not_made_again() {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         assert!(error.to_string().contains("a part of"), "{error}");
         assert_eq!(scene.list().unwrap_err().kind(), ErrorKind::NotFound);
-        // Another part is as it was.
+        // Other parts are not affected.
         assert_eq!(scene.get(TABLE).unwrap(), None);
     }
     assert_eq!(std::fs::read_dir(scene.root().join("wal")).unwrap().count(), 0);
 }
 
-/// A folder is not its path: one that was moved is where it is.
+/// A folder is identified by its descriptor: writes follow a folder that was moved.
 #[test]
 fn a_moved_folder_is_written_where_it_is() {
     let scene = scene();
@@ -111,7 +111,7 @@ fn a_moved_folder_is_written_where_it_is() {
     assert_eq!(scene.list().unwrap().len(), 2);
 }
 
-/// Only what was open is anything: before that there is nothing, which is made where it is missing.
+/// Before anything was open there is no database, and missing folders are created.
 #[test]
 fn what_was_never_open_is_made_when_it_is_needed() {
     let scene = scene();
@@ -119,7 +119,7 @@ fn what_was_never_open_is_made_when_it_is_needed() {
     assert_eq!(scene.list().unwrap(), []);
     assert!(!scene.root().exists());
     assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
-    // Empty is not removed.
+    // An empty folder is not a removed one.
     scene.store.delete(WAL).now_or_never().unwrap().unwrap();
     assert_eq!(scene.list().unwrap(), []);
     assert_eq!(scene.get(WAL).unwrap(), None);

@@ -1,4 +1,4 @@
-//! What stays open, and for how long: for the handles at work, until the last of them ends.
+//! Tests which files stay open, and for how long: until the last handle ends.
 
 use super::tests::{TABLE, WAL, scene};
 use super::*;
@@ -21,7 +21,7 @@ fn the_end_of_the_last_use_closes_everything() {
     opens(0);
     assert!(scene.store.folder.parts.settled("compacted").is_some());
     drop(second);
-    // Reads go on, and leave nothing open.
+    // Reads still work, and leave nothing open.
     opens(3);
     assert!(scene.store.folder.parts.settled("compacted").is_none());
     assert!(scene.store.lend(TABLE, 5).is_none());
@@ -31,7 +31,7 @@ fn the_end_of_the_last_use_closes_everything() {
     drop(third);
 }
 
-/// What a failed sync has left in doubt is not forgotten with the last use.
+/// Names that a failed sync has left in doubt are remembered after the last use.
 #[test]
 fn what_must_not_be_believed_stays_known() {
     let scene = scene();

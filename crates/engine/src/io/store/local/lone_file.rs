@@ -1,10 +1,10 @@
-//! One file by its own path.
+//! A single file by its own path.
 //!
 //! ```text
 //! upload:  write to .NAME.x beside it │ sync it │ rename to NAME │ sync the folder
 //! ```
-//! A reader keeps the file open that it met first: one that is renamed over it changes nothing for
-//! that reader.
+//! A reader keeps the first file that it opened, so a later rename over it does not affect the
+//! reader.
 
 use super::errors::explain;
 use super::files::{Files, OpenFolder, SystemFiles};
@@ -44,7 +44,7 @@ impl LoneFile {
                 .with("path", path.display())
                 .caused_by(error)
         })?;
-        // By its path: whoever may read a file need not be allowed to read the folder.
+        // Open it by its path, because a user that may read the file may lack access to the folder.
         let open = |path: &Path| File::open(path);
         let read = |file: &File, range: &Range<u64>| read_at(file, range).map(Bytes::from);
         let reader = LoneReader::new(absolute, open, Box::new(read));
@@ -62,13 +62,13 @@ impl fmt::Debug for LoneFile {
 }
 
 impl LoneShared {
-    /// The folder that the file is in.
+    /// The folder of the file.
     fn folder(&self) -> io::Result<Arc<OpenFolder>> {
         let folder = self.reader.path.parent().unwrap_or(&self.reader.path);
         Ok(Arc::new(self.files.open_root(folder)?))
     }
 
-    /// The file's own name; empty for a path that has none, which names no file.
+    /// The name of the file; empty for a path without one, which is not a file.
     fn name(&self) -> &OsStr {
         self.reader.path.file_name().unwrap_or_default()
     }
@@ -169,13 +169,13 @@ impl Store for LoneFile {
 struct LoneUpload {
     shared: Arc<LoneShared>,
     effects: Effects,
-    /// Gone once a write has failed, or was dropped on its way.
+    /// `None` once a write has failed or was cancelled.
     file: Option<StagedFile>,
 }
 
 impl LoneUpload {
     fn take(&mut self) -> Result<StagedFile> {
-        self.file.take().ok_or_else(|| Error::internal("an upload goes on after a write failed"))
+        self.file.take().ok_or_else(|| Error::internal("an upload continues after a failed write"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One file that is read as every object of its store: opened once, at the first read.
+//! A single file that is read as every object of its store. It is opened once, at the first read.
 
 use super::errors::explain;
 use crate::io::store::{Listed, check_range, lone_object, too_short};
@@ -11,15 +11,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a range that lies in the file is read.
+/// Reads a range that lies in the file.
 pub(super) type ReadPiece = Box<dyn Fn(&File, &Range<u64>) -> io::Result<Bytes> + Send + Sync>;
 
-/// The file at a path, and the ways to open it and to read of it.
+/// The file at a path, and the functions that open and read it.
 pub(super) struct LoneReader {
     pub(super) path: PathBuf,
     open_at: fn(&Path) -> io::Result<File>,
     read_at: ReadPiece,
-    /// Opened, with its length.
+    /// The open file with its length.
     open: Mutex<Option<Arc<(File, u64)>>>,
 }
 
@@ -32,7 +32,7 @@ impl LoneReader {
         LoneReader { path, open_at, read_at, open: Mutex::default() }
     }
 
-    /// The open file and its length; `None` when there is none.
+    /// The open file and its length; `None` if it does not exist.
     fn opened(&self) -> Result<Option<Arc<(File, u64)>>> {
         let mut held = self.open.lock();
         if let Some(held) = &*held {
@@ -49,7 +49,7 @@ impl LoneReader {
         }
     }
 
-    /// The bytes of `range`, or all; `None` when there is no file.
+    /// The bytes of `range`, or of the whole file; `None` if it does not exist.
     pub(super) fn read(
         &self,
         name: ObjectName,
@@ -71,8 +71,8 @@ impl LoneReader {
         }
     }
 
-    /// The file as the one line of a listing. Nobody collects such files, so nobody asks for their
-    /// age: they count as made `now`.
+    /// The file as the only line of a listing. No collector uses the age of such files, so they
+    /// count as modified `now`.
     pub(super) fn listed(&self, now: UnixMillis) -> Result<Vec<Listed>> {
         let line = |opened: Arc<(File, u64)>| Listed {
             name: lone_object::NAME,

@@ -1,20 +1,20 @@
-//! Tables as mapped memory: the one place of the engine that asks the compiler to look away.
+//! Tables as mapped memory. This is the only module of the engine with unsafe code.
 //!
-//! A slice of mapped memory is a promise that its bytes stay what they are for as long as it lives,
-//! which no compiler can check: somebody may write to the file, or cut it short. That nobody does
-//! is a rule of the database, not of this module: a table is written under a staging name, synced,
-//! renamed, and from then on only read and at last unlinked, and an unlinked file keeps its bytes
-//! while it is mapped. Who breaks that rule from outside breaks the database. What happens then:
+//! A slice of mapped memory promises that its bytes do not change while it lives. No compiler can
+//! check that, because another process may write to the file or truncate it. The rules of the
+//! database, not this module, exclude it: a table is written under a staging name, synced and
+//! renamed. After that it is only read and finally unlinked, and an unlinked file keeps its bytes
+//! while it is mapped. A process that breaks this rule breaks the database:
 //!
 //! ```text
-//! bytes changed before they were read first    the block's checksum tells: Corruption
-//! bytes changed after that                     wrong bytes may be answered, as from a cache
-//! cut short before it was mapped               not mapped; a read tells: Corruption
-//! cut short while it is mapped, or the disk    the system ends the process (SIGBUS): there is
-//! fails to bring a page                        nothing else that it could make of a load
+//! bytes changed before they were read first    the block's checksum fails: Corruption
+//! bytes changed after that                     wrong bytes may be returned, as from a cache
+//! cut short before it was mapped               not mapped; a read reports Corruption
+//! cut short while it is mapped, or the disk    the system ends the process (SIGBUS), because a
+//! fails to bring a page                        load cannot fail in any other way
 //! ```
-//! The last line is why only tables on file systems of this machine are mapped. On a file system of
-//! the network another machine can do that at any moment, by a delete that is our own rule.
+//! Because of the last case only tables on file systems of this machine are mapped. On a network
+//! file system another machine may cause it at any time, by a delete that our own rules allow.
 
 #![allow(unsafe_code, reason = "the map itself; everything over it is safe code")]
 
@@ -27,22 +27,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Maps of one folder at a time. A system commonly allows a process 65,530, and every allocator
-/// and thread takes some. Tables beyond that are read as from any other store.
+/// Maximum number of maps of one folder. A system commonly allows 65,530 per process, of which
+/// allocators and threads take some. Further tables are read as from any other store.
 const MAPS: usize = 8192;
 
 /// The maps of one folder.
 #[derive(Debug, Default)]
 pub(super) struct Maps(Arc<AtomicUsize>);
 
-/// Maps are made one at a time where the address space has a limit: the room of one is looked at,
-/// and taken, before that of the next.
+/// If the address space has a limit, maps are made one at a time, so that each check of the free
+/// space sees the maps before it.
 static TURN: Mutex<()> = Mutex::new(());
-/// A turn takes microseconds. A fork may have left it taken for good in the child, which then reads
+/// A turn takes microseconds. After a fork the child may find it taken for ever, and then reads
 /// without maps.
 const LONGEST_TURN: Duration = Duration::from_millis(50);
 
-/// A mapped file, which counts while it lives.
+/// A mapped file, which is counted while it lives.
 struct Mapped {
     map: Mmap,
     count: Arc<AtomicUsize>,
@@ -61,11 +61,10 @@ impl Drop for Mapped {
 }
 
 impl Maps {
-    /// All of `file`; `None` where it is not `bytes` bytes long, lies on a file system of the
-    /// network, or where there is no room for one more map: for its number, or for its bytes in an
-    /// address space with a limit.
+    /// Maps all of `file`. `None` if it is not `bytes` long, lies on a network file system, or if
+    /// the number of maps or the limit of the address space leaves no room.
     pub(super) fn map(&self, file: &File, bytes: u64) -> Option<Bytes> {
-        // A machine of 32 bits has no addresses to spare.
+        // A 32-bit machine has no addresses to spare.
         if size_of::<usize>() < size_of::<u64>() || !is_of_this_machine(file) {
             return None;
         }
@@ -84,8 +83,8 @@ impl Maps {
         let count = &self.0;
         let room = |maps| (maps < MAPS).then_some(maps + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        // SAFETY: nobody changes the bytes of a table, or its length, once it has its name; see the
-        // head of this module for what happens when somebody does.
+        // SAFETY: no process changes the bytes or the length of a table once it has its name. The
+        // head of this module describes the consequences of a violation.
         let map = unsafe { MmapOptions::new().len(length).map(file) };
         match map {
             Ok(map) => Some(Bytes::from_owner(Mapped { map, count: Arc::clone(count) })),
@@ -97,8 +96,8 @@ impl Maps {
     }
 }
 
-/// File systems that only this machine changes, by the numbers that Linux knows them by. Of others
-/// nothing is mapped: one that is missing here costs speed, one too many could end a process.
+/// File systems that only this machine changes, by their Linux magic numbers. Files on others are
+/// not mapped: a missing entry costs speed, and a wrong one could end a process.
 #[cfg(target_os = "linux")]
 fn is_of_this_machine(file: &File) -> bool {
     const EXT: u64 = 0xef53;
@@ -115,7 +114,7 @@ fn is_of_this_machine(file: &File) -> bool {
     found.is_ok_and(|found| known.contains(&(found.f_type as u64 & 0xffff_ffff)))
 }
 
-/// Nothing was measured on other systems.
+/// Maps were not measured on other systems.
 #[cfg(not(target_os = "linux"))]
 fn is_of_this_machine(_: &File) -> bool {
     false
@@ -136,7 +135,7 @@ mod tests {
     fn a_map_is_the_whole_file_and_counts_while_it_lives() {
         let (maps, file) = (Maps::default(), file(b"layers of stone"));
         let Some(map) = maps.map(&file, 15) else {
-            // Where temporary files lie on a file system that is not known here.
+            // Temporary files may lie on a file system that is not in the list.
             assert!(!is_of_this_machine(&file));
             return;
         };

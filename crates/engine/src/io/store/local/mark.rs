@@ -3,18 +3,18 @@
 //! ```text
 //! .writer:  process <id> | host <name> | space <where that id means a process> | begun <when>
 //! ```
-//! The lock is one of an open file (`flock`), so the system frees it when the process dies, however
-//! it dies. A process that was forked from it has the open file as well, and the lock would live on
-//! in one that never uses it: so the mark names its process, and a lock whose process is known to
-//! be dead counts for nothing. (Record locks, which children do not inherit, end whenever anything
-//! in the process closes that file, as a copy of the folder for a backup does.) Closing unlocks,
-//! which holds for the children's open files too.
+//! The lock belongs to an open file (`flock`), so the system frees it when the process dies in any
+//! way. A forked child has the open file too, and would keep the lock although it never uses it.
+//! The mark therefore names its process, and the lock of a dead process does not count. (Record
+//! locks, which children do not inherit, end when any code of the process closes the file, as a
+//! backup of the folder does.) Closing unlocks the file, which also holds for the open files of
+//! children.
 //!
-//! Openers look and mark one at a time, by a lock of `.staging`, so nobody sees half a mark. An old
-//! one that nobody has locked any more is locked and written over: a new file in its place
-//! would cost a write to the disk, since file systems bring to the disk what is renamed over
-//! another file. Where somebody has it locked all the same (a writer that is taken over, a child of
-//! a dead one), or there is none, a new file is locked and gets the name.
+//! Openers read and write the mark one at a time, under a lock of `.staging`, so that no opener
+//! sees half a mark. An old mark without a lock is locked and overwritten: a new file in its place
+//! would cost a disk write, because file systems write a file that is renamed over another one. If
+//! another process holds the lock (a writer that is taken over, a child of a dead one), or there is
+//! no mark, a new file is locked and renamed.
 
 use super::files::Locked;
 use super::folder::Folder;
@@ -31,20 +31,20 @@ use std::fs::{self, File};
 use std::io;
 use std::sync::Arc;
 
-/// In the root; no object's name, and in no listing.
+/// In the root. It is not the name of an object, so no listing shows it.
 pub(super) const NAME: &str = ".writer";
 
-/// What came of an attempt to set the mark.
+/// The result of an attempt to set the mark.
 pub(super) enum MarkAttempt {
-    /// It stands until this is dropped.
+    /// The mark is set until this is dropped.
     Set(Mark),
-    /// A writer lives.
+    /// A writer is alive.
     Occupied(Occupant),
-    /// Another opener is at it, for as long as a few system calls take.
+    /// Another opener is writing the mark, which takes a few system calls.
     Busy,
 }
 
-/// A mark that stands.
+/// A mark that is set.
 pub(super) struct Mark {
     file: Arc<File>,
     process: u32,
@@ -52,19 +52,21 @@ pub(super) struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // The lock is that of all who have the file open: a forked child must not end its parent's.
+        // All processes that have the file open share the lock, so a forked child must not release
+        // its parent's.
         if self.process == std::process::id() {
-            // Closing the file ends the lock just so, where no child has it open.
+            // Closing the file would also end the lock, if no child has it open.
             let _ = self.file.unlock();
         }
     }
 }
 
 impl Folder {
-    /// Sets the mark of a writer of this process, over that of a living one if `take_over`.
+    /// Sets the mark of a writer of this process; with `take_over` also over that of a living
+    /// writer.
     ///
     /// # Errors
-    /// Where the file system has no locks, or refuses: nothing can be known then.
+    /// If the file system has no locks or refuses them. Whether a writer is alive is unknown then.
     pub(super) fn mark(&self, staged: &str, take_over: bool) -> Result<MarkAttempt> {
         let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
         let (root, own) = (self.parts.made(ROOT).map_err(fail)?, Signature::own());
@@ -92,7 +94,7 @@ impl Folder {
         Ok(MarkAttempt::Set(Mark { file, process: std::process::id() }))
     }
 
-    /// A new file with the mark, in place of what has its name.
+    /// Writes the mark into a new file and renames it over the old one.
     fn mark_anew(&self, staged: &str, own: &Signature) -> Result<Arc<File>> {
         let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
         let (mut file, root) = self.stage(ROOT, staged)?;
@@ -105,7 +107,7 @@ impl Folder {
     }
 }
 
-/// Who lives, of what stands in a mark that is locked; `None` when nobody does.
+/// The living writer that a locked mark describes; `None` if its process is dead.
 fn occupant(text: &str, own: &Signature) -> Option<Occupant> {
     let Some(other) = Signature::parse(text) else { return Some(Occupant::Unknown) };
     if other == *own {
@@ -117,20 +119,20 @@ fn occupant(text: &str, own: &Signature) -> Option<Occupant> {
     Some(Occupant::There { process: other.process, host: other.host })
 }
 
-/// Which process a mark is of. What cannot be found out is empty.
+/// The process of a mark. Fields that cannot be determined are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     process: String,
     host: String,
-    /// Of one boot of one machine, the processes that see each other by their ids.
+    /// Identifies the set of processes that see each other's ids, in one boot of one machine.
     space: String,
-    /// When the process began, in ticks since the boot: ids are used again.
+    /// When the process began, in ticks since the boot, because ids are reused.
     begun: String,
 }
 
 impl Signature {
-    /// Of this process. Found out once: a look into `/proc` takes as long as a file's sync. A
-    /// forked child is another process, and in no other way different.
+    /// The signature of this process. Determined once, because reading `/proc` takes as long as
+    /// syncing a file. A forked child determines its own.
     fn own() -> Signature {
         static FOUND: Mutex<Option<(u32, Signature)>> = Mutex::new(None);
         let id = std::process::id();
@@ -139,7 +141,7 @@ impl Signature {
             return known;
         }
         let own = Signature::find_out();
-        // Never waited for: a child that was forked in the midst of it would wait for ever.
+        // Never wait for the lock: a child that was forked while it was held would wait for ever.
         if let Some(mut found) = FOUND.try_lock() {
             *found = Some((id, own.clone()));
         }
@@ -173,14 +175,14 @@ impl Signature {
         })
     }
 
-    /// Whether the process has ended for certain. It must be of this process's space.
+    /// Whether the process has certainly ended. It must belong to this process's space.
     fn is_dead(&self) -> bool {
         let id = self.process.parse().ok().filter(|id| *id > 0).and_then(Pid::from_raw);
         let Some(id) = id.filter(|_| !self.space.is_empty()) else { return false };
         if test_kill_process(id) == Err(Errno::SRCH) {
             return true;
         }
-        // Another one has its id by now; or it waits for its parent to take notice of its end.
+        // The id may belong to a later process now, or the process is a zombie.
         began(&self.process).is_some_and(|began| began != self.begun)
     }
 }
@@ -192,11 +194,11 @@ impl fmt::Display for Signature {
     }
 }
 
-/// When a living process began; "ended" for one that is a zombie, `None` where nothing tells.
+/// The start time of a living process; "ended" for a zombie, `None` if unknown.
 fn began(process: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Its second field is a name in parentheses, which may hold anything; counted from behind it,
-    // the state is the first field and the beginning the twentieth (proc(5)).
+    // The second field is a name in parentheses and may contain anything. Counted from behind it,
+    // the state is the first field and the start time the twentieth (proc(5)).
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     match fields.next()? {
         "Z" | "X" => Some("ended".to_owned()),
@@ -218,7 +220,7 @@ mod tests {
         }
     }
 
-    /// One that ended, one whose id another process has by now, and one that nothing is known of.
+    /// A process that ended, one whose id another process has now, and one that is unknown.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_process_is_dead_only_for_certain() {

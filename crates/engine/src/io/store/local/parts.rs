@@ -1,13 +1,14 @@
-//! The root of a database and its parts (`manifest/`, `wal/` and so on), each opened once (rule
-//! E2): a folder is its descriptor. One that was removed stays removed, another one at the same
-//! path is another one, and none that was open is ever made again.
+//! The root of a database and its parts (`manifest/`, `wal/` and so on). Each is opened once and
+//! identified by its descriptor (rule E2). A removed folder stays removed, and another folder at
+//! the same path is not the same. A folder that was open must never be created again.
 //!
-//! Without this a writer whose folder was removed would make it anew with its next object, and be
-//! told that it is stored; and would put objects of its own into the folder of whoever was quicker.
+//! Without this rule a writer whose folder was removed would create it anew with its next object
+//! and report that object as stored, or would put objects into the folder of a database that
+//! another process has created there.
 //!
-//! The parts stay open for the handles that work here ([`Store::begin_use`]). Once the last of them
-//! has ended they are closed, and what reads on (a scan that outlives its handle) opens a part for
-//! each request. It asks for tables, whose names are never used twice.
+//! The parts stay open for the handles that work here ([`Store::begin_use`]). Once the last handle
+//! has ended they are closed. Reads after that, of a scan that outlives its handle, open a part for
+//! each request. They read tables, whose names are never used twice.
 //!
 //! [`Store::begin_use`]: crate::io::store::Store::begin_use
 
@@ -23,9 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The root, as a part.
 pub(super) const ROOT: &str = "";
-/// Below it there are as many folders as ingest jobs: these are opened when they are used.
+/// This folder has a subfolder per ingest job. These are opened on use.
 const JOBS: &str = "ingest/";
-/// What a writer makes names in, sooner or later.
+/// Folders in which every writer creates names sooner or later.
 const WRITTEN: [&str; 3] = ["manifest", "wal", "compacted"];
 
 /// A folder of a database.
@@ -33,10 +34,10 @@ pub(super) struct Part {
     pub(super) folder: Arc<OpenFolder>,
     /// Its path below the root.
     relative: String,
-    /// Whether its own name is on the disk, as far as is known.
+    /// Whether its own name is known to be synced.
     is_named: AtomicBool,
-    /// Whether a name was made in it and could not be synced: nothing in it is believed before a
-    /// sync succeeds.
+    /// Whether a name was created in it that could not be synced. Nothing in it may be relied on
+    /// before a sync succeeds.
     is_unsynced: AtomicBool,
 }
 
@@ -47,16 +48,16 @@ pub(super) struct FolderParts {
     open: Mutex<OpenParts>,
 }
 
-/// The parts that are open, and for whom.
+/// The open parts and the number of their users.
 #[derive(Default)]
 struct OpenParts {
     by_path: HashMap<String, Arc<Part>>,
     uses: usize,
-    /// Whether there were uses, and the last one has ended: nothing is kept open.
+    /// Whether there were uses and the last one has ended: nothing is kept open.
     is_at_rest: bool,
 }
 
-/// The folder that a part is in, and its own name there.
+/// The parent folder of a part, and its own name there.
 fn parent(relative: &str) -> (&str, &OsStr) {
     let (parent, own) = relative.rsplit_once('/').unwrap_or((ROOT, relative));
     (parent, OsStr::new(own))
@@ -71,15 +72,15 @@ impl FolderParts {
         &self.root
     }
 
-    /// A handle begins to work here.
+    /// Begins the use by a handle.
     pub(super) fn begin_use(&self) {
         let mut open = self.open.lock();
         open.uses += 1;
         open.is_at_rest = false;
     }
 
-    /// A handle has ended. Whether it was the last one: the parts are closed then, but for those
-    /// that know what must not be believed.
+    /// Ends the use by a handle. Returns whether it was the last one. Then all parts are closed,
+    /// except those with names that are not synced.
     pub(super) fn end_use(&self) -> bool {
         let mut open = self.open.lock();
         open.uses = open.uses.saturating_sub(1);
@@ -95,13 +96,13 @@ impl FolderParts {
         self.open.lock().is_at_rest
     }
 
-    /// A part that is open, if what is read in it may be believed as it stands.
+    /// An open part whose names are all synced.
     pub(super) fn settled(&self, relative: &str) -> Option<Arc<Part>> {
         let part = self.open.lock().by_path.get(relative).map(Arc::clone)?;
         (!part.is_unsynced.load(Ordering::Acquire)).then_some(part)
     }
 
-    /// The part, `None` where it was never made. NotFound where what it would be in was removed.
+    /// The part; `None` if it was never created. NotFound if its parent was removed.
     pub(super) fn find(&self, relative: &str) -> io::Result<Option<Arc<Part>>> {
         if let Some(part) = self.open.lock().by_path.get(relative) {
             return Ok(Some(Arc::clone(part)));
@@ -128,7 +129,7 @@ impl FolderParts {
         let part = Arc::new(Part {
             folder,
             relative: relative.to_owned(),
-            // What lies above the root is the user's.
+            // The folders above the root belong to the user.
             is_named: AtomicBool::new(relative == ROOT),
             is_unsynced: AtomicBool::new(false),
         });
@@ -139,15 +140,16 @@ impl FolderParts {
         if open.is_at_rest {
             return Ok(Some(part));
         }
-        // Whoever was quicker has opened the one that counts.
+        // If another thread has opened the part meanwhile, its descriptor is used.
         Ok(Some(Arc::clone(open.by_path.entry(relative.to_owned()).or_insert(part))))
     }
 
-    /// The part, made where it is missing, with its name on the disk. The root is made as long as
-    /// it was never open, and nothing is made in a folder that was removed: NotFound.
+    /// The part, created if it is missing, with its name synced. The root is created only if it was
+    /// never open. NotFound if the parent was removed, because nothing is created in a removed
+    /// folder.
     pub(super) fn made(&self, relative: &str) -> io::Result<Arc<Part>> {
         let part = self.made_for_now(relative)?;
-        // Whoever made it may not have synced it yet.
+        // The process that created it may not have synced it yet.
         if !part.is_named.load(Ordering::Acquire) {
             self.sync_parts(parent(relative).0)?;
             part.is_named.store(true, Ordering::Release);
@@ -155,8 +157,8 @@ impl FolderParts {
         Ok(part)
     }
 
-    /// As [`Parts::made`], for a folder whose name may be lost with the power: nothing in it is
-    /// ever looked for.
+    /// As [`FolderParts::made`], for a folder whose name may be lost in a power failure, because
+    /// its content is temporary.
     pub(super) fn made_for_now(&self, relative: &str) -> io::Result<Arc<Part>> {
         match self.find(relative)? {
             Some(part) => Ok(part),
@@ -167,8 +169,8 @@ impl FolderParts {
         }
     }
 
-    /// Brings the names of the parts in `above` to the disk. One sync does for all that were open
-    /// before it, so those that will be needed are opened first.
+    /// Syncs the names of the parts in `above`. One sync covers all parts that were open before it,
+    /// so those that will be needed are opened first.
     fn sync_parts(&self, above: &str) -> io::Result<()> {
         if above == ROOT {
             WRITTEN.iter().try_for_each(|part| self.find(part).map(drop))?;
@@ -193,7 +195,7 @@ impl FolderParts {
         }
     }
 
-    /// Makes the folder at `path`, and those above it, and syncs their names.
+    /// Creates the folder at `path` and its parents, and syncs their names.
     fn make_root(&self, path: &Path) -> io::Result<()> {
         let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) else {
             return self.files.create_root(path);
@@ -211,7 +213,7 @@ impl FolderParts {
         }
     }
 
-    /// Before anything in a part is believed: syncs it when the last sync there failed.
+    /// Syncs a part if its last sync failed, before its names are relied on.
     pub(super) fn settle(&self, part: &Part) -> io::Result<()> {
         if part.is_unsynced.load(Ordering::Acquire) {
             self.files.sync_folder(&part.folder)?;
@@ -220,20 +222,20 @@ impl FolderParts {
         Ok(())
     }
 
-    /// Brings the names in a part to the disk, after one was made.
+    /// Syncs the names in a part, after one was created.
     pub(super) fn sync_names(&self, part: &Arc<Part>) -> io::Result<()> {
         #[cfg(mutation = "local_skips_folder_sync")]
         return Ok(());
         #[cfg(not(mutation = "local_skips_folder_sync"))]
         self.files.sync_folder(&part.folder).inspect_err(|_| {
             part.is_unsynced.store(true, Ordering::Release);
-            // Kept, that of a job as well, since it knows what must not be believed.
+            // Keep the part, even that of a job, because it knows that its names are not synced.
             self.open.lock().by_path.insert(part.relative.clone(), Arc::clone(part));
         })
     }
 
-    /// What to tell when `error` happened since the root or `part` was removed (any part, where
-    /// none is given); `None` when it has another cause.
+    /// The error to report if `error` was caused by the removal of the root or of `part` (of any
+    /// part, if none is given); `None` if it has another cause.
     pub(super) fn gone(&self, error: &io::Error, part: Option<&Part>) -> Option<Error> {
         use io::ErrorKind::{NotFound, StaleNetworkFileHandle};
         let is_gone = |folder: &OpenFolder| self.files.is_gone(folder).unwrap_or(false);
@@ -248,15 +250,16 @@ impl FolderParts {
         if !is_stale && !was_removed {
             return None;
         }
-        // What stands at the path now does not matter to what was open; it does to the reader.
+        // The folder that is now at the path does not matter to open handles, but the error names
+        // it.
         let place = root.as_deref().map(|root| self.files.is_in_place(root));
         let text = match place {
             Some(Ok(true)) if !is_stale => {
-                "a part of the database's folder was removed while it was open; put it back from \
+                "a part of the database's folder was removed while it was open; restore it from \
                  a copy, or remove the rest, and open the database again"
             }
             Some(Ok(false)) if self.root.exists() => {
-                "the database's folder was removed while it was open, and another one stands in \
+                "the database's folder was removed while it was open, and another one is in \
                  its place; open the database again"
             }
             _ => "the database's folder was removed while it was open; open the database again",

@@ -1,22 +1,23 @@
-//! A folder for files that do not outlive their owner: sorted runs that were too large for memory.
+//! A folder for files that do not outlive their owner: sorted runs that exceed memory.
 
 use super::errors::explain;
 use siltstone_base::Result;
 use std::fs::DirBuilder;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes away, with all that is in it, when this is dropped. One that a killed process
-/// left behind is whoever clears the temporary folder's.
+/// A folder that is removed with its content when this is dropped. A folder of a killed process is
+/// left to the cleanup of the temporary folder.
 #[derive(Debug)]
 pub(crate) struct ScratchFolder {
     path: PathBuf,
 }
 
 impl ScratchFolder {
-    /// A new folder in `parent`, for this user alone. `unique` is not used twice.
+    /// Creates a folder in `parent` that only this user can access. `unique` must not be used
+    /// twice.
     ///
     /// # Errors
-    /// Denied, Unavailable, as the file system says.
+    /// Denied, Unavailable, as the file system reports.
     pub(crate) fn create(parent: &Path, unique: u128) -> Result<ScratchFolder> {
         let path = parent.join(format!("siltstone-{unique:032x}"));
         let mut builder = DirBuilder::new();
@@ -26,13 +27,12 @@ impl ScratchFolder {
         Ok(ScratchFolder { path })
     }
 
-    /// Removes a file of it, of which nobody has need any more. Where that fails it goes with the
-    /// folder.
+    /// Removes a file that is no longer needed. If that fails, it is removed with the folder.
     pub(crate) fn remove(&self, name: &str) {
         let _ = std::fs::remove_file(self.path.join(name));
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -40,7 +40,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // What cannot be removed now stays; nobody reads it.
+        // Files that cannot be removed stay; no process reads them.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

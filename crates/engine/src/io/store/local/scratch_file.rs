@@ -1,10 +1,10 @@
-//! One file that need not outlive its process: a sorted run of what was too large for memory.
+//! A file that need not outlive its process: a sorted run of rows that exceed memory.
 //!
 //! ```text
 //! read:  the blocks that hold the range ─► buffer ─► a slice of it
 //! ```
-//! It goes around the system's cache of pages: a run is written once and read once, and there are
-//! runs only since there is more than memory.
+//! It bypasses the page cache of the system: a run is written once and read once, and runs exist
+//! only if the rows exceed memory.
 
 use super::around::{self, BLOCK_BYTES, Blocks, aligned, is_refused, settled};
 use super::errors::explain;
@@ -25,8 +25,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is read at a time, at most: the disk itself is waited for, and not the cache of pages. With
-/// the blocks around it, it takes 1 MiB.
+/// Maximum number of bytes per read, because reads wait for the disk and not for the page cache.
+/// Including the surrounding blocks it is 1 MiB.
 const READ_BYTES: u64 = (1 << 20) - 3 * BLOCK_BYTES as u64;
 
 /// The store of one such file, which every name means.
@@ -36,7 +36,7 @@ pub(in crate::io::store) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// The file at `path`, in a folder that nobody else writes to. It is read into `buffers`.
+    /// The file at `path`, in a folder that no other process writes to. Reads use `buffers`.
     pub(in crate::io::store) fn new(path: &Path, effects: Effects, buffers: Buffers) -> Self {
         let open = |path: &Path| open(path, OpenOptions::new().read(true));
         let read = Box::new(move |file: &File, range: &Range<u64>| read_at(file, range, &buffers));
@@ -50,7 +50,7 @@ impl fmt::Debug for ScratchFile {
     }
 }
 
-/// A file around the cache of pages, or through it where there is no other way.
+/// Opens a file without the page cache, or with it if the file system does not allow that.
 fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
     match how.custom_flags(around::FLAG.bits().cast_signed()).open(path) {
         Err(error) if is_refused(&error) => how.custom_flags(0).open(path),
@@ -64,8 +64,8 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 
-/// Memory for what is read of several such files side by side, of which `most` pieces are kept for
-/// the next reads: what was in use need not be cleared.
+/// Buffers for parallel reads of several such files. At most `most` buffers are kept for further
+/// reads, because used buffers need not be cleared.
 pub(in crate::io::store) fn read_buffers(most: usize) -> Buffers {
     Buffers::keeping(most, READ_BYTES as usize + 3 * BLOCK_BYTES)
 }
@@ -182,13 +182,15 @@ impl ScratchWriter {
 
 struct ScratchUpload {
     effects: Effects,
-    /// Gone once a write has failed, or was dropped on its way.
+    /// `None` once a write has failed or was cancelled.
     writer: Option<ScratchWriter>,
 }
 
 impl ScratchUpload {
     fn take(&mut self) -> Result<ScratchWriter> {
-        self.writer.take().ok_or_else(|| Error::internal("an upload goes on after a write failed"))
+        self.writer
+            .take()
+            .ok_or_else(|| Error::internal("an upload continues after a failed write"))
     }
 }
 
@@ -226,7 +228,7 @@ impl Upload for ScratchUpload {
         .boxed()
     }
 
-    /// The file goes with its folder.
+    /// The file is deleted with its folder.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {
             let effects = self.effects.clone();
@@ -241,8 +243,8 @@ mod tests {
     use super::super::around::BUFFER_BYTES;
     use super::*;
 
-    /// Files of lengths about blocks and buffers, read in ranges about blocks; in a folder of the
-    /// disk, and in one of memory, which may have no way around the cache.
+    /// Files with lengths near block and buffer sizes, read in ranges near block boundaries; in a
+    /// folder on the disk, and in one in memory, which may not allow bypassing the cache.
     #[test]
     fn what_was_written_is_read_wherever_it_begins() {
         let folders = [std::env::temp_dir(), PathBuf::from("/dev/shm")];

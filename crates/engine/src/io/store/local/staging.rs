@@ -116,6 +116,26 @@ impl StagedFile {
         Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
     }
 
+    /// Goes on with the file `from` of the staging folder under the name `name`; NotFound where
+    /// there is none.
+    pub(super) fn taking_over(
+        files: &Arc<dyn Files>,
+        folder: &Arc<OpenFolder>,
+        from: &str,
+        name: &str,
+    ) -> io::Result<StagedFile> {
+        let staged = files.take_over(folder, from, name)?;
+        let files = Arc::clone(files);
+        Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
+    }
+
+    /// Replaces the content of a file that is at least as long.
+    pub(super) fn write_over(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.files.write(&mut self.staged, bytes)?;
+        self.files.cut(&self.staged, bytes.len() as u64)?;
+        self.sync()
+    }
+
     /// Its bytes, of which there are none yet, go around the cache of pages; where there is no such
     /// way they leave it once they are on the disk.
     pub(super) fn passes_by(&mut self) {

@@ -1,4 +1,4 @@
-//! The order of file operations, their failures, and what a killed process leaves.
+//! Tests the order of file operations, their failures, and the remains of a killed process.
 
 use super::files::{Detail, Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
 use super::*;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::time::Duration;
 
-/// Everything at once, on the caller's thread.
+/// Effects that run everything immediately, on the caller's thread.
 struct Here;
 
 impl Clock for Here {
@@ -44,13 +44,13 @@ pub(super) fn effects() -> Effects {
     Effects { clock: Arc::new(Here), random: Arc::new(Here), spawn: Arc::new(Here) }
 }
 
-/// Does the operations, writes them down (paths relative to the root), and fails the ones it is
-/// told to fail.
+/// Runs the operations, records them (with paths relative to the root), and fails those that a test
+/// selects.
 pub(super) struct Recorder {
     root: std::path::PathBuf,
     log: Mutex<Vec<String>>,
     failing: Mutex<Option<(&'static str, io::ErrorKind)>>,
-    /// Whether there is a way around the cache of pages.
+    /// Whether the file system allows bypassing the page cache.
     has_a_way: Mutex<bool>,
 }
 
@@ -121,6 +121,14 @@ impl Files for Recorder {
         self.record_in("create", folder, OsStr::new(name))?;
         SystemFiles.create_new(folder, name)
     }
+    fn create_filled(&self, folder: &OpenFolder, name: &str, bytes: usize) -> io::Result<()> {
+        self.record_in("fill", folder, OsStr::new(name))?;
+        SystemFiles.create_filled(folder, name, bytes)
+    }
+    fn take_over(&self, folder: &Arc<OpenFolder>, from: &str, name: &str) -> io::Result<Staged> {
+        self.record_in("take", folder, OsStr::new(from))?;
+        SystemFiles.take_over(folder, from, name)
+    }
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
         self.record_staged("write", staged)?;
         SystemFiles.write(staged, bytes)
@@ -128,7 +136,7 @@ impl Files for Recorder {
     fn go_around(&self, staged: &Staged) -> bool {
         let has_a_way = *self.has_a_way.lock();
         if has_a_way {
-            // Where this file system has none, blocks go through the cache.
+            // If this file system does not allow it, blocks go through the cache.
             SystemFiles.go_around(staged);
         }
         has_a_way
@@ -237,7 +245,7 @@ fn the_first_create_syncs_every_name_on_its_way() {
     let scene = scene();
     assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
     let expected = [
-        // The root and what is above it are missing.
+        // The root and its parents are missing.
         "folder root",
         "folder above",
         "sync-folder above",
@@ -256,7 +264,7 @@ fn the_first_create_syncs_every_name_on_its_way() {
     assert_eq!(scene.recorder.take(), expected);
 }
 
-/// Whoever made the parts may not have synced their names: one sync does for all of them.
+/// The process that created the parts may not have synced their names: one sync covers all of them.
 #[test]
 fn one_sync_names_all_parts_that_are_there() {
     let scene = scene();
@@ -268,7 +276,7 @@ fn one_sync_names_all_parts_that_are_there() {
     assert!(matches!(create(ObjectName::Wal(WalId(2))), Some(PutAnswer::Created)));
     assert!(matches!(create(ObjectName::Compacted(SstId(7))), Some(PutAnswer::Created)));
     let synced = recorder.take().into_iter().filter(|line| line.starts_with("sync-folder"));
-    // One that is not there yet is named once it is made.
+    // A part that does not exist yet is synced once it is created.
     let expected = ["sync-folder root", "sync-folder wal", "sync-folder compacted"];
     assert_eq!(synced.collect::<Vec<_>>(), expected);
     assert!(matches!(create(ObjectName::Manifest(ManifestId(1))), Some(PutAnswer::Created)));
@@ -336,7 +344,7 @@ fn a_long_upload_is_synced_while_it_is_written() {
         let expected = [&long[..], b"rest", &long[..]].concat();
         assert_eq!(scene.get(TABLE).unwrap().as_deref(), Some(&expected[..]));
 
-        // What the system tells a sync beside the writing, no later sync hears again.
+        // If a sync during the writing fails, later syncs do not report the error again.
         let mut upload = begin();
         scene.recorder.fail("sync", io::ErrorKind::StorageFull);
         write(&mut upload, &long).unwrap();
@@ -350,7 +358,7 @@ fn a_long_upload_is_synced_while_it_is_written() {
         drop(upload);
         assert_eq!(scene.staged(), 0);
 
-        // After a write that failed nothing goes on, and nothing is left.
+        // After a failed write the upload fails, and no file is left.
         let mut upload = begin();
         scene.recorder.fail("write", io::ErrorKind::StorageFull);
         let failed = write(&mut upload, &long).unwrap_err();
@@ -362,7 +370,7 @@ fn a_long_upload_is_synced_while_it_is_written() {
     }
 }
 
-/// Around the cache of pages: whole blocks, the last of them cut, and one sync.
+/// An upload that bypasses the page cache writes whole blocks, cuts the last one, and syncs once.
 #[test]
 fn what_passes_by_goes_around_the_cache_of_pages() {
     let scene = scene();
@@ -384,7 +392,7 @@ fn what_passes_by_goes_around_the_cache_of_pages() {
         assert_eq!(scene.recorder.take()[..steps.len()], steps, "{length}");
         assert_eq!(scene.get(table).unwrap().as_deref(), Some(&bytes[..]), "{length}");
     }
-    // What is held back to the end may be what the disk has no room for.
+    // The disk may be full for the bytes that are written at the end.
     for step in ["write", "cut", "sync"] {
         let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
         upload.passes_by();
@@ -397,7 +405,7 @@ fn what_passes_by_goes_around_the_cache_of_pages() {
     }
 }
 
-/// Where there is no way around it.
+/// The file system does not allow bypassing the page cache.
 #[test]
 fn what_passes_by_leaves_the_cache_of_pages_once_it_is_on_the_disk() {
     let scene = scene();
@@ -410,7 +418,7 @@ fn what_passes_by_leaves_the_cache_of_pages_once_it_is_on_the_disk() {
     let steps = ["write staged", "sync staged", "forget staged", "sync staged", "forget staged"];
     assert_eq!(scene.recorder.take()[..5], steps);
     assert_eq!(scene.get(TABLE).unwrap(), Some(bytes));
-    // Others stay.
+    // Other files stay in the cache.
     scene.upload(ObjectName::Compacted(SstId(9)), b"read soon").unwrap();
     let steps = scene.recorder.take();
     assert!(steps.iter().all(|step| !step.starts_with("forget")), "{steps:?}");
@@ -454,7 +462,7 @@ fn nothing_is_believed_in_a_folder_that_could_not_be_synced() {
     scene.recorder.fail("sync-folder", io::ErrorKind::Other);
     let answer = scene.put(WAL, b"one");
     assert!(matches!(&answer, PutAnswer::Ambiguous(_)), "{answer:?}");
-    // The file is there. Were it believed, an acknowledged write could vanish in a power cut.
+    // The file exists. Relying on it could lose an acknowledged write in a power failure.
     assert_eq!(scene.get(WAL).unwrap_err().kind(), ErrorKind::Unavailable);
     let listed = scene.store.list("wal/", None).now_or_never().unwrap();
     assert_eq!(listed.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -465,7 +473,7 @@ fn nothing_is_believed_in_a_folder_that_could_not_be_synced() {
     assert_eq!(scene.recorder.take(), expected);
 }
 
-/// Larger than a call that writes, and no multiple of it.
+/// The object is larger than one write call, and not a multiple of its size.
 #[test]
 fn a_long_object_comes_back_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -506,7 +514,7 @@ fn a_read_past_the_end_is_corruption_before_anything_is_allocated() {
     }
 }
 
-/// A range that no memory has room for: an error with what to set, and no abort.
+/// A range that exceeds memory returns an error that names the settings, and does not abort.
 #[test]
 fn a_read_that_is_given_no_memory_names_the_settings() {
     let file = tempfile::tempfile().unwrap();
@@ -565,7 +573,7 @@ fn one_writer_at_a_time_marks_a_folder() {
     let scene = scene();
     scene.put(WAL, b"one");
     let first = occupy(&scene.store, false).unwrap();
-    // By another way to the same folder, too.
+    // Also through another path to the same folder.
     let other = scene.folder.path().join("other");
     std::os::unix::fs::symlink(scene.folder.path().join("deep"), &other).unwrap();
     let other = LocalStore::new(&other.join("db"), effects()).unwrap();
@@ -577,20 +585,21 @@ fn one_writer_at_a_time_marks_a_folder() {
         }
     }
     assert_eq!(scene.staged(), 0);
-    // The end of one that was taken over frees nothing; that of the one that took over does.
+    // The end of a handle that was taken over frees nothing; the end of the handle that took over
+    // does.
     let second = occupy(&other, true).unwrap();
     drop(first);
     assert!(occupy(&scene.store, false).is_err());
     drop(second);
     drop(occupy(&scene.store, false).unwrap());
-    // It is no object, and in no listing.
+    // The mark is not an object, and no listing shows it.
     let listed = scene.store.list("wal/", None).now_or_never().unwrap().unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(ObjectName::parse(mark::NAME), None);
 }
 
-/// As an opener that was stopped in the midst of it leaves the folder, and as one leaves it whose
-/// mark nobody can read.
+/// The remains of an opener that was stopped while it wrote the mark, and a mark that cannot be
+/// decoded.
 #[test]
 fn whoever_cannot_be_known_is_not_named() {
     let scene = scene();
@@ -610,7 +619,7 @@ fn whoever_cannot_be_known_is_not_named() {
     drop(occupy(&scene.store, false).unwrap());
 }
 
-/// What cannot be marked is opened all the same: fences keep it safe.
+/// A folder that cannot be marked is opened anyway: fences keep it safe.
 #[test]
 fn a_folder_that_takes_no_mark_keeps_nobody_out() {
     for step in ["create", "write", "lock", "rename"] {
@@ -622,8 +631,8 @@ fn a_folder_that_takes_no_mark_keeps_nobody_out() {
     }
 }
 
-/// Short answers come from the thread that asks, on a file system that is known to give them at
-/// once: the same answers as from the others.
+/// On a file system that answers immediately, the calling thread reads short objects itself, with
+/// the same results as other threads.
 #[test]
 fn what_is_short_is_answered_where_it_is_asked_for() {
     let scene = scene();
@@ -631,7 +640,7 @@ fn what_is_short_is_answered_where_it_is_asked_for() {
     let (manifest, next) = (ObjectName::Manifest(ManifestId(1)), ManifestId(2));
     let (next, boundary) =
         (ObjectName::Manifest(next), ObjectName::ManifestBoundary(ManifestId(0)));
-    // Nothing is open yet: who opens it may wait for the disk.
+    // Nothing is open yet, and opening may wait for the disk.
     assert!(folder.read_here(manifest, None).is_none());
     assert!(folder.names_here("manifest/", None).is_none());
     scene.put(manifest, b"short");
@@ -647,7 +656,7 @@ fn what_is_short_is_answered_where_it_is_asked_for() {
     assert_eq!(read(next, None), answer(None));
     let beyond = folder.read_here(manifest, Some(&(1..6)));
     assert!(beyond.is_none_or(|read| read.unwrap_err().kind() == ErrorKind::Corruption));
-    // Another thread may wait for what is long.
+    // Another thread reads long objects, which may wait.
     scene.put(WAL, &[7; 20_000]);
     assert_eq!(read(WAL, None), None);
     assert_eq!(read(WAL, Some(9..11)), answer(Some(b"\x07\x07")));
@@ -662,7 +671,7 @@ fn what_is_short_is_answered_where_it_is_asked_for() {
         let here = folder.names_here("manifest/", after).map(Result::unwrap);
         assert_eq!(here, near.then(|| listed(after)));
     }
-    // What a failed sync has left in doubt is settled first, and syncing takes its time.
+    // Names that a failed sync left in doubt are synced first, which takes time.
     scene.recorder.fail("sync-folder", io::ErrorKind::StorageFull);
     scene.put(next, b"in doubt");
     scene.recorder.heal();

@@ -22,7 +22,7 @@ pub(super) struct AwsProfile {
     pub(super) variables: Vec<(String, String)>,
     /// Whether the credentials come from the files: they may be rotated there at any time.
     pub(super) has_credentials: bool,
-    /// The end of temporary credentials, where the profile's process names it.
+    /// The expiry of temporary credentials, if the profile's process gives it.
     pub(super) expires_at: Option<UnixMillis>,
 }
 
@@ -32,13 +32,13 @@ type Profiles = BTreeMap<String, BTreeMap<String, String>>;
 /// Reads the profile that `options` or `environment` names, or the default one. May block: it reads
 /// two files and may run the profile's `credential_process`.
 ///
-/// Variables and options that are given win over the files, one by one, but credentials as a whole:
-/// those of a profile that the option `profile` names win over variables.
+/// Variables and options win over the files, one by one. Credentials win as a whole: those of a
+/// profile that the option `profile` names win over variables.
 ///
 /// # Errors
-/// Invalid where a named profile exists in neither file, or a file cannot be parsed; Unsupported
-/// for SSO and for roles that are assumed with another profile's keys; Denied where the profile's
-/// process fails.
+/// Invalid if a named profile exists in neither file, or a file cannot be parsed; Unsupported for
+/// SSO and for roles that are assumed with another profile's keys; Denied if the profile's process
+/// fails.
 pub(super) fn read(options: &StoreOptions, environment: &[(String, String)]) -> Result<AwsProfile> {
     let option = |name: &str| options.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
     let variable = |name: &str| {
@@ -94,7 +94,7 @@ pub(super) fn read(options: &StoreOptions, environment: &[(String, String)]) -> 
 
 impl AwsProfile {
     /// Adds the credentials of one profile: static keys, a web identity, or those that a process
-    /// prints; nothing where the profile has none.
+    /// prints. Adds nothing if the profile has none.
     fn add_credentials(
         &mut self,
         properties: &BTreeMap<String, String>,
@@ -143,7 +143,7 @@ impl AwsProfile {
         };
         let words = shlex::split(line).unwrap_or_default();
         let [program, arguments @ ..] = words.as_slice() else {
-            return Err(denied("is no command line"));
+            return Err(denied("is not a command line"));
         };
         let ended = Command::new(program).args(arguments).output();
         let output = ended.map_err(|error| denied(&format!("did not start: {error}")))?;
@@ -167,7 +167,7 @@ impl AwsProfile {
         }
         if let Some(end) = text("Expiration") {
             let moment = humantime::parse_rfc3339_weak(end.trim_end_matches("+00:00"))
-                .map_err(|_| denied("printed an Expiration that is no moment of ISO 8601"))?;
+                .map_err(|_| denied("printed an Expiration that is not an ISO 8601 time"))?;
             let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
             self.expires_at = Some(UnixMillis(since.as_millis() as u64));
         }
@@ -183,7 +183,7 @@ fn expand_home(path: &str, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The profiles of a file; none where the file does not exist.
+/// The profiles of a file; none if the file does not exist.
 fn read_file(path: &Path) -> Result<Profiles> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text).map_err(|line| {
@@ -238,7 +238,7 @@ fn parse(text: &str) -> std::result::Result<Profiles, usize> {
         let (name, value) = trimmed.split_once('=').ok_or(at + 1)?;
         let is_indented = line.starts_with([' ', '\t']);
         if let (Some(section), false) = (&section, is_indented) {
-            // A comment may end a line, behind white space.
+            // A comment may end a line, after white space.
             let end = [" #", " ;", "\t#", "\t;"].iter().filter_map(|mark| value.find(mark)).min();
             let value = value.get(..end.unwrap_or(value.len())).unwrap_or(value).trim();
             let properties = profiles.entry(section.clone()).or_default();

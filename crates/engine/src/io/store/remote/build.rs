@@ -1,4 +1,4 @@
-//! Clients from options and environment.
+//! Builds clients from options and environment.
 
 use super::aws_profile;
 use super::limits::LimitedConnector;
@@ -16,10 +16,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who runs the store.
+/// The provider of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::io::store) enum Provider {
-    /// S3, or one that speaks its protocol.
+    /// S3, or a store that speaks its protocol.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -36,7 +36,7 @@ impl Provider {
         }
     }
 
-    /// What the provider's variables begin with; they are its options in capitals.
+    /// Prefix of the provider's variables, which are its options in capitals.
     fn variables(self) -> &'static str {
         match self {
             Provider::S3 => "AWS_",
@@ -46,7 +46,7 @@ impl Provider {
     }
 }
 
-/// Two clients of one store, and what must not show in their texts.
+/// Two clients of one store, and the secrets that must not appear in their texts.
 pub(super) struct Clients {
     pub(super) repeating: Arc<dyn ObjectStore>,
     pub(super) once: Arc<dyn ObjectStore>,
@@ -54,14 +54,14 @@ pub(super) struct Clients {
 }
 
 impl fmt::Debug for Clients {
-    /// Says nothing: clients show their credentials.
+    /// Shows nothing, because clients would show their credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").finish_non_exhaustive()
     }
 }
 
-/// Requests that change nothing twice are repeated below the seam too: a reset connection is cured
-/// in a tenth of a second, without a caller's round of back-off.
+/// The client repeats idempotent requests itself: a retry cures a reset connection in a tenth of a
+/// second, without a round of back-off of the caller.
 fn repeating() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig { max_backoff: Duration::from_secs(1), ..BackoffConfig::default() },
@@ -79,13 +79,14 @@ struct Settings<K> {
     from_environment: Vec<(K, String)>,
     given: Vec<(K, String)>,
     redactor: Redactor,
-    /// What the client trusts beside the roots of the system.
+    /// Certificates that the client trusts in addition to the roots of the system.
     roots: Vec<Certificate>,
 }
 
 impl<K: FromStr + PartialEq> Settings<K> {
     /// # Errors
-    /// Invalid for an unknown option, by name; Unsupported for one of a part that is not built.
+    /// Invalid for an unknown option, by name; Unsupported for an option of a part that is not
+    /// built.
     fn read(
         provider: Provider,
         options: &StoreOptions,
@@ -119,7 +120,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
         }
         let mut from_environment = Vec::new();
         for (name, value) in environment {
-            // Variables of other programs look the same; what is unknown is not ours.
+            // Variables of other programs may have the same prefix, so unknown ones are skipped.
             if name.starts_with(provider.variables())
                 && let Ok(key) = K::from_str(&name.to_ascii_lowercase())
             {
@@ -132,14 +133,14 @@ impl<K: FromStr + PartialEq> Settings<K> {
         Ok(Settings { from_environment, given, redactor, roots })
     }
 
-    /// What a client begins with, before the options are set.
+    /// The client options before the store options are set.
     fn client_options(&self) -> ClientOptions {
         let roots = self.roots.iter().cloned();
         roots.fold(ClientOptions::new(), ClientOptions::with_root_certificate)
     }
 
-    /// Options that belong together come from one place: where one of `group` is given, none of it
-    /// is taken from the environment (a key from here with a session token from there fails).
+    /// Related options come from one source: if one of `group` is given, none of them is taken from
+    /// the environment. A key from one source with a session token from another would fail.
     fn keep_together(&mut self, group: &[K]) {
         if self.given.iter().any(|(key, _)| group.contains(key)) {
             self.from_environment.retain(|(key, _)| !group.contains(key));
@@ -153,12 +154,12 @@ impl<K: FromStr + PartialEq> Settings<K> {
         }
     }
 
-    /// Whether the endpoint is an `http://` one that needs no leave: of this machine, where nobody
-    /// listens in between.
+    /// Whether the endpoint is an `http://` one that is allowed without an option: on this machine,
+    /// where no third party can listen.
     ///
     /// # Errors
-    /// Invalid for any other one, unless `allow_http` is set: a request would fail with a text that
-    /// names neither.
+    /// Invalid for any other `http://` endpoint, unless `allow_http` is set: a request would fail
+    /// with a text that names neither.
     fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
         let all = || self.from_environment.iter().chain(&self.given);
         for (_, endpoint) in all().filter(|(key, _)| endpoints.contains(key)) {
@@ -169,7 +170,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
             .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
             .map(|(_, value)| value.as_str())
             .peekable();
-        // What was given last wins, and anything but a "no" is left to the client to judge.
+        // The last given value wins. The client judges any value except the known negative ones.
         let allowed = all().filter(|(key, _)| key == allow_http).last();
         let refuses = ["false", "0", "off", "no", "n"];
         match allowed {
@@ -180,16 +181,16 @@ impl<K: FromStr + PartialEq> Settings<K> {
             _ => {}
         }
         let Some(endpoint) = plain.next() else { return Ok(false) };
-        let text = "the endpoint is http://, and neither data nor requests would be encrypted: the \
-                    store option `allow_http=true` allows it, or give an https:// endpoint";
-        // Without a name and a password in it, whatever else is wrong with it.
+        let text = "the endpoint is http://, so neither data nor requests would be encrypted: set \
+                    the store option `allow_http=true`, or give an https:// endpoint";
+        // Show the endpoint without a user name and a password.
         let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
         Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
 
     /// # Errors
-    /// Invalid for an endpoint that is no URL of a server: the client would panic, or fail at the
-    /// first request with a text that does not name it.
+    /// Invalid for an endpoint that is not the URL of a server: the client would panic, or fail at
+    /// the first request with a text that does not name it.
     fn check_endpoint(&self, endpoint: &str) -> Result<()> {
         let is_url = endpoint.split_once("://").is_some_and(|(scheme, rest)| {
             let known = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
@@ -210,22 +211,22 @@ impl<K: FromStr + PartialEq> Settings<K> {
     }
 }
 
-/// The option that names a file of certificates, in PEM, and the variable that stands in for it.
+/// The option with a file of PEM certificates, and the variable that replaces it.
 const CA_BUNDLE: &str = "ca_bundle";
 const CA_BUNDLE_VARIABLE: &str = "AWS_CA_BUNDLE";
 
-/// The certificates of a file.
+/// The certificates in a file.
 ///
 /// # Errors
-/// Invalid where it cannot be read, or holds none.
+/// Invalid if the file cannot be read or has no certificate.
 fn certificates(name: &str, path: &str) -> Result<Vec<Certificate>> {
     let invalid = |text: String| {
-        Error::invalid(format!("{name} names no file of certificates in PEM: {text}"))
+        Error::invalid(format!("{name} is not a file of PEM certificates: {text}"))
             .with("path", path)
     };
     let text = std::fs::read(path).map_err(|error| invalid(error.to_string()))?;
     let found = Certificate::from_pem_bundle(&text).map_err(|error| invalid(error.to_string()))?;
-    if found.is_empty() { Err(invalid("it holds none".to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(invalid("it has no certificate".to_owned())) } else { Ok(found) }
 }
 
 /// Whether the host of a URL is this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
@@ -244,7 +245,7 @@ fn is_loopback(url: &str) -> bool {
 /// Builds both clients. Makes no request.
 ///
 /// # Errors
-/// Invalid for options that are unknown or not accepted; Unsupported as [`Settings::read`] has it.
+/// Invalid for unknown or rejected options; Unsupported as for [`Settings::read`].
 pub(super) fn clients(
     provider: Provider,
     bucket: &str,
@@ -259,7 +260,7 @@ pub(super) fn clients(
     }
 }
 
-const BUCKET_IN_URL: &str = "the bucket stands in the URL, not in a store option";
+const BUCKET_IN_URL: &str = "the bucket belongs in the URL, not in a store option";
 
 fn s3(
     bucket: &str,
@@ -297,8 +298,8 @@ fn s3(
     let build = |retry, by_name| {
         builder.clone().with_retry(retry).with_disable_bulk_delete(by_name).build()
     };
-    // Deletes of one name have a request of their own, which every server knows; those of many are
-    // repeated by whoever sees what each name was answered.
+    // Single names are deleted with a request of their own, which every server knows. The caller
+    // repeats deletes of many names, because it sees the result of each name.
     finish(redactor, build(repeating(), true), build(never(), false))
 }
 

@@ -1,8 +1,8 @@
-//! The clients of one store, made anew when its credentials are renewed.
+//! The clients of one store. They are created anew when the credentials are renewed.
 //!
 //! Store options may come from a function ([`OptionsSource`]), and credentials from a profile of
-//! AWS ([`aws_profile`]). Both are read again before the credentials expire, where the options
-//! (`expires_at`) or the profile's process say when, and when the store refuses a request. A
+//! AWS ([`aws_profile`]). Both are read again before the credentials expire, if the options
+//! (`expires_at`) or the profile's process give the time, and when the store refuses a request. A
 //! refusal counts as temporary for [`REFUSED_FOR`]: a repetition of the request is signed with the
 //! new credentials. After that it is final.
 
@@ -19,19 +19,19 @@ use siltstone_base::{Result, UnixMillis};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where lines about the store go.
+/// Log target of lines about the store.
 const TARGET: &str = "siltstone.store";
 
-/// How long after a first refusal further ones are still those of the old credentials.
+/// For this time after the first refusal, further refusals are attributed to the old credentials.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
-/// After this time without a refusal the next one is a first one again.
+/// After this time without a refusal the next one counts as the first again.
 const REFUSALS_FORGOTTEN: Duration = Duration::from_secs(60);
 /// The least time between two calls of the function.
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
-/// The most time before the end of credentials at which they are renewed.
+/// Credentials are renewed at most this long before they expire.
 const MOST_MARGIN: Duration = Duration::from_secs(300);
 
-/// What makes the clients.
+/// The settings from which clients are made.
 pub(super) struct ClientSettings {
     pub(super) provider: Provider,
     pub(super) bucket: String,
@@ -40,8 +40,8 @@ pub(super) struct ClientSettings {
     pub(super) pace: Arc<StorePace>,
 }
 
-/// The variables that give credentials. A profile with credentials replaces all of them: a key of
-/// one place with the session token of another is refused by every store.
+/// The variables with credentials. A profile with credentials replaces all of them: every store
+/// refuses a key from one source with the session token of another.
 const CREDENTIAL_VARIABLES: [&str; 5] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -50,16 +50,17 @@ const CREDENTIAL_VARIABLES: [&str; 5] = [
     "AWS_ROLE_ARN",
 ];
 
-/// Clients, and how long their credentials are good.
+/// Clients, and how long their credentials are valid.
 struct BuiltClients {
     clients: build::Clients,
     expires_at: Option<UnixMillis>,
-    /// Whether a second build may give other credentials although the options are the same.
+    /// Whether another build may give other credentials with the same options.
     is_renewable: bool,
 }
 
 impl ClientSettings {
-    /// Makes no request; may read the shared files of AWS and run a profile's process.
+    /// Builds the clients. Makes no request, but may read the shared files of AWS and run a
+    /// profile's process.
     ///
     /// # Errors
     /// As [`build::clients`] and [`aws_profile::read`].
@@ -80,7 +81,7 @@ impl ClientSettings {
     }
 }
 
-/// Options that stay; the credentials of their profile may change in its files.
+/// Fixed options; the credentials of their profile may change in its files.
 struct ProfileOptions(StoreOptions);
 
 impl OptionsSource for ProfileOptions {
@@ -89,7 +90,7 @@ impl OptionsSource for ProfileOptions {
     }
 }
 
-/// The clients as they are now.
+/// The current clients.
 pub(super) struct RemoteClients {
     settings: Arc<ClientSettings>,
     pair: RwLock<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)>,
@@ -97,22 +98,22 @@ pub(super) struct RemoteClients {
     renewal: Option<Renewal>,
 }
 
-/// Where newer credentials come from.
+/// The renewal of credentials.
 struct Renewal {
     source: Arc<dyn OptionsSource>,
-    /// One call at a time.
+    /// Held by the running renewal, so that there is one at a time.
     turn: tokio::sync::Mutex<()>,
     state: Mutex<RenewalState>,
 }
 
 struct RenewalState {
-    /// When the function was called last.
+    /// Time of the last call of the function.
     called: Duration,
-    /// From when on the credentials are to be renewed.
+    /// Time from which the credentials have to be renewed.
     due: Option<UnixMillis>,
-    /// When the store refused first, and last.
+    /// Times of the first and the last refusal.
     refused: Option<(Duration, Duration)>,
-    /// Whether it has since the last call.
+    /// Whether there was a refusal since the last call.
     is_stale: bool,
 }
 
@@ -147,30 +148,30 @@ impl RemoteClients {
         })
     }
 
-    /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
+    /// A client that repeats failed requests a few times: reads, listings, deletes, uploads.
     pub(super) fn repeating(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.pair.read().0)
     }
 
-    /// Sends every request once: conditional creates, and deletes of many names.
+    /// A client that sends every request once: conditional creates, and deletes of many names.
     pub(super) fn once(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.pair.read().1)
     }
 
-    /// A text without secrets, those of earlier credentials included.
+    /// A text without secrets, including those of earlier credentials.
     pub(super) fn clean(&self, text: &str) -> String {
         self.redactor.read().clean(text)
     }
 
-    /// Renews the credentials where that is due. What goes wrong is logged: the store says what
-    /// becomes of the request.
+    /// Renews the credentials if that is due. A failure is only logged: the store decides about the
+    /// request.
     pub(super) async fn refresh(&self, effects: &Effects) {
         let Some(renewal) = &self.renewal else { return };
         if !renewal.is_due(&*effects.clock) {
             return;
         }
         let _turn = renewal.turn.lock().await;
-        // Another request may have seen to it meanwhile.
+        // Another request may have renewed them meanwhile.
         if !renewal.is_due(&*effects.clock) {
             return;
         }
@@ -193,8 +194,8 @@ impl RemoteClients {
         }
     }
 
-    /// The store has refused the credentials; whether a repetition of the request may be answered
-    /// otherwise, since they are renewed before it.
+    /// Records that the store has refused the credentials. Returns whether a repetition may
+    /// succeed, because the credentials are renewed before it.
     pub(super) fn refused(&self) -> bool {
         let Some(renewal) = &self.renewal else { return false };
         let now = self.settings.clock.monotonic();
@@ -219,7 +220,8 @@ impl Renewal {
     }
 }
 
-/// When credentials that end then are renewed: after three quarters of their time at the latest.
+/// The time at which credentials that expire at `expires_at` are renewed: after three quarters of
+/// their time at the earliest, and at most [`MOST_MARGIN`] before their end.
 fn due(expires_at: Option<UnixMillis>, now: UnixMillis) -> Option<UnixMillis> {
     let most = MOST_MARGIN.as_millis() as u64;
     expires_at.map(|end| UnixMillis(end.0 - (end.0.saturating_sub(now.0) / 4).min(most)))
@@ -244,7 +246,7 @@ pub(super) mod testing {
     use super::*;
     use futures::future::BoxFuture;
 
-    /// Nobody looks: no request is made.
+    /// A clock that does not move; no request is made.
     pub(in crate::io::store::remote) struct FrozenClock;
 
     impl Clock for FrozenClock {

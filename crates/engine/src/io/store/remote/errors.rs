@@ -1,4 +1,4 @@
-//! What a remote store's errors mean to a caller. Their texts are cleaned of secrets first.
+//! Translates errors of a remote store into ours. Secrets are removed from their texts first.
 
 use super::Provider;
 use super::clients::RemoteClients;
@@ -8,7 +8,7 @@ use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// A cleaned text of the client, as a cause.
+/// A text of the client without secrets, as a cause.
 #[derive(Debug)]
 struct CleanedText(String);
 
@@ -20,32 +20,32 @@ impl fmt::Display for CleanedText {
 
 impl std::error::Error for CleanedText {}
 
-/// Turns a client's errors into ours.
+/// Translates errors of a client.
 #[derive(Clone)]
 pub(super) struct Explainer {
     provider: Provider,
     bucket: String,
     clients: Arc<RemoteClients>,
-    /// What is known of connections.
+    /// The state of connections.
     pace: Option<Arc<StorePace>>,
 }
 
-/// The HTTP status that a text of the client names. The client does not give it otherwise; where
-/// its wording changes, errors become less exact and stay safe.
+/// The HTTP status in a text of the client, which does not provide it otherwise. If the wording of
+/// the client changes, errors become less precise and stay safe.
 pub(super) fn status_in(text: &str) -> Option<u16> {
     let after = text.split("status code: ").nth(1)?;
     after.get(..3)?.parse().ok()
 }
 
-/// The code that S3, GCS and Azure give their refusals, where the text holds one. Names stand in
-/// the same answers: what looks like a code elsewhere is none.
+/// The error code of S3, GCS and Azure in a text, if there is one. Only the code element is read,
+/// because names in the same answer may look like codes.
 pub(super) fn code_in(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("<Code>")?;
     let (code, _) = after.split_once("</Code>")?;
     Some(code.trim())
 }
 
-/// Signs that the credentials themselves could not be had. The texts name where they were sought.
+/// Texts that show that no credentials were found. They name the places that were searched.
 const NO_CREDENTIALS: [&str; 5] = [
     "/latest/api/token",
     "/latest/meta-data",
@@ -53,15 +53,15 @@ const NO_CREDENTIALS: [&str; 5] = [
     "/metadata/identity/oauth2/token",
     "169.254.",
 ];
-/// Codes of S3 for credentials that were right once; they come with status 400.
+/// Codes of S3 for expired credentials. They come with status 400.
 const STALE_CREDENTIALS: [&str; 3] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
-/// How S3 says that one delete of many is not permitted: the whole has status 200.
+/// Code of S3 for one denied delete among many. The whole answer has status 200.
 const DENIED_BY_NAME: &str = "AccessDenied";
-/// How S3, GCS and Azure say that the bucket is missing, rather than an object in it.
+/// Texts of S3, GCS and Azure for a missing bucket, as opposed to a missing object.
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "bucket does not exist", "ContainerNotFound"];
-/// How S3 says that an upload in parts is not, or no longer, under way.
+/// Code of S3 for a multipart upload that does not exist, or no longer.
 const NO_UPLOAD: &str = "NoSuchUpload";
-/// How a client says that it will not speak to a store without encryption.
+/// Text of a client that refuses to use an unencrypted connection.
 const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
 
 impl Explainer {
@@ -70,12 +70,12 @@ impl Explainer {
         Explainer { provider, bucket: bucket.to_owned(), clients, pace: None }
     }
 
-    /// One that tells when no connection can be made.
+    /// An explainer that reports when no connection can be made.
     pub(super) fn with_pace(self, pace: &Arc<StorePace>) -> Self {
         Explainer { pace: Some(Arc::clone(pace)), ..self }
     }
 
-    /// The bucket's name.
+    /// The name of the bucket.
     pub(super) fn bucket(&self) -> &str {
         &self.bucket
     }
@@ -85,7 +85,7 @@ impl Explainer {
         format!("{}://{}", self.provider.scheme(), self.bucket)
     }
 
-    /// The error's text and those of its causes, without repetition and without secrets.
+    /// The text of the error and its causes, without repetition and without secrets.
     fn text_of(&self, error: &(dyn std::error::Error + 'static)) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -104,7 +104,7 @@ impl Explainer {
         Error::new(kind, message).with("bucket", self.place()).caused_by(CleanedText(text))
     }
 
-    /// An object was not found: fine, unless its whole bucket is missing.
+    /// A missing object is fine, unless its bucket is missing.
     pub(super) fn absent(&self, error: &(dyn std::error::Error + 'static)) -> Result<()> {
         let text = self.text_of(error);
         if is_bucket_missing(&text) {
@@ -113,12 +113,12 @@ impl Explainer {
         Ok(())
     }
 
-    /// Any failure but those that callers look at themselves.
+    /// Translates any failure that the caller does not handle itself.
     pub(super) fn explain(&self, error: &object_store::Error) -> Error {
         use object_store::Error as Client;
         let text = self.text_of(error);
         if self.pace.as_ref().is_some_and(|pace| pace.unreachable().is_some()) {
-            // Nothing ever answered there: to ask until the deadline would tell nothing more.
+            // The store never answered, so retries until the deadline would tell nothing more.
             let message = "no connection can be made to the store: check the store option \
                            `endpoint`, the network, and the certificates";
             return self.error(ErrorKind::Invalid, message, text);
@@ -144,8 +144,8 @@ impl Explainer {
         self.error(kind, message, text)
     }
 
-    /// What the failure of a create means. Certain are only refusals: everything else may have been
-    /// applied, by this request or by a repetition of it on the way.
+    /// Translates the failure of a create. Only refusals are certain: after any other failure the
+    /// create may have been applied, by this request or by a repetition on the way.
     pub(super) fn explain_create(&self, error: &object_store::Error) -> PutAnswer {
         use object_store::Error as Client;
         if matches!(
@@ -156,15 +156,16 @@ impl Explainer {
         }
         let explained = self.explain(error);
         let certain = match explained.kind() {
-            // A server answers 4xx before it applies anything, but for a time-out (408, or a 400
-            // that says so) and a "slow down" (429) of a proxy, which may have passed it on.
+            // A server answers 4xx before it applies anything, except for a timeout (408, or a 400
+            // that says so) and a "slow down" (429) of a proxy, which may have passed the request
+            // on.
             ErrorKind::Unavailable => {
                 let text = error.to_string();
                 let late = code_in(&text).is_some_and(|code| code == "RequestTimeout");
                 let status = status_in(&text).filter(|_| !late);
                 status.is_some_and(|s| (400..500).contains(&s) && s != 408 && s != 429)
             }
-            // A refusal, in so many words.
+            // All other kinds are explicit refusals.
             _ => true,
         };
         if certain { PutAnswer::Refused(explained) } else { PutAnswer::Ambiguous(explained) }
@@ -178,28 +179,27 @@ fn is_bucket_missing(text: &str) -> bool {
     }
 }
 
-/// What a refusal is worth: its kind, and what is said of it. What the store itself said goes with
-/// it as its cause.
+/// The kind and the message of a refusal. The text of the store becomes its cause.
 type Meaning = (ErrorKind, &'static str);
 
 const REFUSED: Meaning = (ErrorKind::Denied, "the store refused the credentials or the permission");
 const ELSEWHERE: Meaning =
-    (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`");
+    (ErrorKind::Invalid, "the bucket is elsewhere: check `region` and `endpoint`");
 
 fn denied(code: Option<&str>) -> Meaning {
     match code {
         Some("RequestTimeTooSkewed" | "RequestExpired" | "RequestInTheFuture") => {
-            let message = "the clock of this machine and the store's are too far apart: set it";
+            let message = "the clock of this machine differs too much from the store's: correct it";
             (ErrorKind::Denied, message)
         }
         _ => REFUSED,
     }
 }
 
-/// A 404 where nobody asked for an object that may be missing.
+/// A 404 for something other than an object.
 fn missing(text: &str) -> Meaning {
     if text.contains(NO_UPLOAD) && !is_bucket_missing(text) {
-        // Begun again, the upload may succeed.
+        // A new upload may succeed.
         return (ErrorKind::Unavailable, "the store no longer has the parts of an upload");
     }
     (ErrorKind::NotFound, "the bucket does not exist")
@@ -233,11 +233,12 @@ fn by_text(text: &str) -> Meaning {
             (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
         }
         Some(411 | 413 | 414 | 431) => TOO_LARGE,
-        // Conflicts of the moment, time-outs, and orders to slow down.
+        // Temporary conflicts, timeouts, and requests to slow down.
         Some(408 | 409 | 425 | 429) => NOT_NOW,
-        // Told from others by its text alone, and proven elsewhere: beyond an object's end.
+        // A read past the end of an object, which [`super::RemoteShared`] proves by the object's
+        // length.
         Some(416) => code_in(text).map_or(NOT_NOW, by_code),
-        // The request is to blame, and the same one again would be refused again.
+        // The request is wrong, and would be refused again.
         Some(400..=499) => code_in(text).map_or(TO_BLAME, by_code),
         _ => NOT_NOW,
     }
@@ -247,11 +248,11 @@ const NOT_NOW: Meaning = (ErrorKind::Unavailable, "the store does not answer as 
 const TO_BLAME: Meaning = (ErrorKind::Invalid, "the store refused the request");
 const TOO_LARGE: Meaning = (ErrorKind::Invalid, "the store refused the request's size");
 
-/// What the store refused with a code and a status that says that the request is to blame. The
-/// same request again meets the same refusal, but for those told here.
+/// Translates a refusal by its code, for a status that blames the request. A repetition would be
+/// refused again, except for the codes listed here.
 fn by_code(code: &str) -> Meaning {
     match code {
-        // Bytes that came late or damaged on the way; the store had a reason that passes.
+        // Bytes arrived late or damaged, or the store has a temporary reason.
         "RequestTimeout"
         | "IncompleteBody"
         | "BadDigest"
@@ -280,11 +281,11 @@ fn by_code(code: &str) -> Meaning {
         | "RequestTimeTooSkewed"
         | "RequestExpired"
         | "RequestInTheFuture" => denied(Some(code)),
-        // Disabled, deleted or unknown keys of encryption.
+        // Encryption keys that are disabled, deleted or unknown.
         _ if code.starts_with("KMS.") => {
             (ErrorKind::Denied, "the store cannot use the bucket's encryption key")
         }
-        // Room may be made.
+        // Space may become free.
         _ if code.contains("QuotaExceeded") || code.contains("StorageFull") => {
             (ErrorKind::Unavailable, "the store has no room for more")
         }
@@ -390,7 +391,7 @@ mod tests {
     fn a_missing_bucket_is_not_a_missing_object() {
         let text = |text: &str| -> Box<dyn std::error::Error> { text.to_owned().into() };
         assert!(explainer().absent(&*text("<Code>NoSuchKey</Code>")).is_ok());
-        // Names are the user's: one may read like the refusal.
+        // Names are chosen by users: one may look like a code.
         let named = "GET /NoSuchBucket/db: <Code>NoSuchKey</Code><Key>NoSuchBucket</Key>";
         assert!(explainer().absent(&*text(named)).is_ok());
         for sign in NO_BUCKET {

@@ -1,16 +1,16 @@
-//! How long a request may take: a limit that grows with its length, so that the same bytes can
-//! arrive at last, however slow the way is.
+//! Time limits of requests. A limit grows with the length of the request, so that the same bytes
+//! can arrive in the end even over a slow link.
 //!
 //! ```text
 //! sending, up to the head of the answer:  patience + bytes sent / slowest
 //! the body of the answer:                 timeout + bytes come so far / slowest
 //! between two pieces of a body:           patience
 //! ```
-//! Patience ([`StorePace`]) is at most what the store option `timeout` says, mostly two seconds.
-//! The client's own limit is one number for every request: one that suits a listing ends a large
-//! object on a slow link each time, for ever. Here it is what the store option `timeout` says, for
-//! a request without bytes, and bytes buy time. A request that stands still is given up, which is a
-//! trouble of the connection like every other: it is sent again.
+//! Patience ([`StorePace`]) is at most the store option `timeout`, and mostly two seconds. The
+//! client's own limit is one number for all requests: a limit that suits a listing would always end
+//! a large object on a slow link. Here the store option `timeout` is the limit of a request without
+//! bytes, and bytes extend it. A stalled request is given up, which counts as a connection error
+//! and is retried.
 
 use super::pace::{InFlightRequest, LEAST_PATIENCE, StorePace};
 use crate::io::env::Clock;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Makes clients whose requests are limited.
+/// Makes clients with time limits.
 pub(super) struct LimitedConnector {
     clock: Arc<dyn Clock>,
     pace: Arc<StorePace>,
@@ -51,14 +51,14 @@ impl fmt::Debug for LimitedConnector {
 }
 
 impl HttpConnector for LimitedConnector {
-    /// A client without a limit of its own, under ours.
+    /// A client without its own limit, under ours.
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let base = match options.get_config_value(&ClientConfigKey::Timeout) {
             Some(text) => humantime::parse_duration(&text).map_err(|error| {
-                let source = format!("`timeout` is not a duration, as 30s is: {error}").into();
+                let source = format!("`timeout` is not a duration such as 30s: {error}").into();
                 object_store::Error::Generic { store: "options", source }
             })?,
-            // Nobody but the client itself can ask for none.
+            // Only the client itself can disable the timeout.
             None => Duration::MAX,
         };
         let unlimited = options.clone().with_timeout_disabled();
@@ -72,7 +72,7 @@ impl HttpConnector for LimitedConnector {
     }
 }
 
-/// A client whose requests are limited.
+/// A client with time limits.
 struct Limited {
     client: HttpClient,
     base: Duration,
@@ -138,7 +138,7 @@ impl HttpService for Limited {
     }
 }
 
-/// The request in words: method, endpoint and path, without what may be secret.
+/// The request as text: method, endpoint and path, without possible secrets.
 fn named(request: &HttpRequest) -> String {
     let uri = request.uri();
     let place = uri.authority().map_or("", |authority| authority.as_str());
@@ -159,22 +159,21 @@ fn all_of(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// The shape that the client's own macro gives to an asynchronous method.
+/// The type that the client's macro gives to an asynchronous method.
 type CallFuture<'b> = BoxFuture<'b, Result<HttpResponse, HttpError>>;
 
-/// The body of an answer: what came so far says how long the rest may take.
+/// The body of an answer. The bytes so far decide how long the rest may take.
 struct LimitedBody {
     body: HttpResponseBody,
     base: Duration,
     came: u64,
     since: Duration,
-    /// When the last piece of it came.
+    /// Time of the last piece.
     last: Duration,
-    /// How long it may stand still between two pieces.
+    /// Longest time between two pieces.
     stall: Duration,
     under_way: InFlightRequest,
-    /// Never locked: behind a lock, what can be sent to another thread can be shared too, which a
-    /// body has to be.
+    /// Never locked. The lock makes the type shareable between threads, which a body has to be.
     until: Mutex<BoxFuture<'static, ()>>,
     clock: Arc<dyn Clock>,
 }
@@ -219,14 +218,14 @@ impl Body for LimitedBody {
     }
 }
 
-/// What a request ends with that took too long.
+/// The error of a request that took too long.
 #[derive(Debug)]
 struct RequestTooLong(Duration);
 
 impl fmt::Display for RequestTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
-        write!(f, "no answer came within {seconds:.1} s; the store option `timeout` is the most")
+        write!(f, "no answer within {seconds:.1} s (at most the store option `timeout`)")
     }
 }
 

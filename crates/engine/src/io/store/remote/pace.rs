@@ -1,14 +1,14 @@
-//! The usual time of a store's answers, and the requests that it has not answered: they decide when
-//! a request is given up and sent again, and what the error of a deadline names.
+//! The usual response time of a store, and the requests that it has not answered. They decide when
+//! a request is given up and sent again, and which request the error of a deadline names.
 //!
 //! ```text
-//! patience   2 s at first, and 8 times what answers took of late where that is more
+//! patience   2 s at first, or 8 times the recent response time if that is more;
 //!            doubled by each request that is given up, up to the store option `timeout`
 //! ```
-//! So one request that is lost, by a dead connection or a server that fell silent, costs two
-//! seconds and not the whole deadline; and a store whose answers take 5 s is waited for longer from
-//! the second request on. Requests that were begun together and are given up together double it
-//! once.
+//! A request that is lost, because of a dead connection or a silent server, therefore costs two
+//! seconds and not the whole deadline. A store whose answers take 5 s gets more time from the
+//! second request on. Requests that were begun together and are given up together double the
+//! patience once.
 
 use crate::io::env::Clock;
 use crate::io::store::sent::SentRequests;
@@ -18,17 +18,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that a healthy store answers within: 20 times the slowest percentile that object
-/// stores show for small objects.
+/// A healthy store answers within this time: 20 times the slowest percentile of object stores for
+/// small objects.
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(2);
-/// How many times what answers took is still no reason to give up.
+/// Factor by which the recent response time may be exceeded before a request is given up.
 const SLACK: u32 = 8;
-/// Requests of at least so many bytes tell how fast bytes go out.
+/// Requests of at least this size measure the speed of sending.
 const TELLING_BYTES: u64 = 64 << 10;
-/// A request that waits for less is nothing to tell.
+/// Shorter waits are not reported.
 const TOLD_AFTER: Duration = Duration::from_millis(200);
 
-/// The pace of one store, for all of its clients.
+/// The pace of one store, shared by all of its clients.
 pub(super) struct StorePace {
     clock: Arc<dyn Clock>,
     sent: Arc<SentRequests>,
@@ -38,18 +38,18 @@ pub(super) struct StorePace {
 #[derive(Default)]
 struct PaceKnown {
     patience: Duration,
-    /// The time of recent answers, up to their heads.
+    /// The recent time until the head of an answer.
     latency: Duration,
-    /// Nanoseconds that a sent byte takes; 0 while unknown.
+    /// Nanoseconds per sent byte; 0 while unknown.
     nanos_a_byte: u64,
     /// Whether any request was answered.
     is_reached: bool,
-    /// Why no connection could be made, while none ever was.
+    /// Why no connection could be made, as long as none ever was.
     unreachable: Option<String>,
-    /// The requests under way, by the order of their beginning.
+    /// The requests in flight, in the order of their beginning.
     waiting: BTreeMap<u64, (String, Duration)>,
     begun: u64,
-    /// The last request that was given up, while none was answered since.
+    /// The last request that was given up, if none was answered since.
     given_up: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for StorePace {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct InFlightRequest {
     pace: Arc<StorePace>,
     number: u64,
@@ -72,17 +72,17 @@ impl StorePace {
         StorePace { clock, sent: Arc::default(), known: Mutex::default() }
     }
 
-    /// What was sent to the store, and what came of it.
+    /// Counts of the requests to the store.
     pub(super) fn sent(&self) -> Arc<SentRequests> {
         Arc::clone(&self.sent)
     }
 
-    /// How long to wait now, where one request may take `most`.
+    /// The patience now, if one request may take at most `most`.
     pub(super) fn patience(&self, most: Duration) -> Duration {
         self.known.lock().patience.max(LEAST_PATIENCE).min(most)
     }
 
-    /// How long `bytes` may take to go out, where they are as slow as ever: at most `most`.
+    /// The time allowed for sending `bytes` at the recent speed: at most `most`.
     pub(super) fn sending(&self, bytes: u64, most: Duration) -> Duration {
         match self.known.lock().nanos_a_byte {
             0 => most,
@@ -90,7 +90,7 @@ impl StorePace {
         }
     }
 
-    /// Begins a request: `what` names it in words for a person.
+    /// Begins a request. `what` describes it for people.
     pub(super) fn begin(self: &Arc<Self>, what: String, patience: Duration) -> InFlightRequest {
         let since = self.clock.monotonic();
         let mut known = self.known.lock();
@@ -100,8 +100,8 @@ impl StorePace {
         InFlightRequest { pace: Arc::clone(self), number, since, patience }
     }
 
-    /// The unanswered request: the oldest one that waits, or else the last one that was given up,
-    /// if none was answered since.
+    /// The unanswered request: the oldest one in flight, or else the last one that was given up, if
+    /// none was answered since.
     pub(super) fn unanswered(&self) -> Option<String> {
         let now = self.clock.monotonic();
         let known = self.known.lock();
@@ -113,7 +113,7 @@ impl StorePace {
         }
     }
 
-    /// Why no connection can be made; `None` once one could, and before it was tried.
+    /// Why no connection can be made; `None` once one was made, and before the first attempt.
     pub(super) fn unreachable(&self) -> Option<String> {
         let known = self.known.lock();
         known.unreachable.clone().filter(|_| !known.is_reached)
@@ -121,12 +121,12 @@ impl StorePace {
 }
 
 impl InFlightRequest {
-    /// A piece of its answer came.
+    /// Counts a piece of the answer.
     pub(super) fn comes(&self, bytes: u64) {
         self.pace.sent.comes(bytes);
     }
 
-    /// The head of an answer came, to a request of so many bytes.
+    /// Records the head of the answer to a request of `sent` bytes.
     pub(super) fn answered(&self, sent: u64) {
         let took = self.pace.clock.monotonic().saturating_sub(self.since);
         let mut known = self.pace.known.lock();
@@ -138,12 +138,12 @@ impl InFlightRequest {
             known.nanos_a_byte = nanos.max(known.nanos_a_byte - known.nanos_a_byte / 8).max(1);
             return;
         }
-        // A slow answer counts at once, quick ones by and by.
+        // A slow answer counts immediately; fast ones lower the value gradually.
         known.latency = took.max(known.latency - known.latency / 8);
         known.patience = known.latency * SLACK;
     }
 
-    /// No answer came in time.
+    /// Records that no answer came in time.
     pub(super) fn gave_up(&self) {
         let mut known = self.pace.known.lock();
         known.patience = known.patience.max(self.patience * 2);
@@ -151,7 +151,7 @@ impl InFlightRequest {
         known.given_up = known.waiting.get(&self.number).map(|(what, _)| what.clone());
     }
 
-    /// No connection could be made.
+    /// Records that no connection could be made.
     pub(super) fn not_connected(&self, why: String) {
         self.pace.known.lock().unreachable = Some(why);
     }

@@ -1,11 +1,11 @@
-//! Whether a store honours the condition of a create (If-None-Match), found out before a handle
-//! creates its first object: a store that ignores it lets processes overwrite each other's commits.
+//! Proves that a store honours the condition of a create (If-None-Match) before a handle creates
+//! its first object. A store that ignores it lets processes overwrite each other's commits.
 //!
 //! ```text
 //! create probe/record   exists: proven.   created: once more, up to TRIES times
 //! ```
 //! The record is the only object that the proof writes. It stays, so that later handles prove their
-//! store by one request, and it is deleted where the store is refused.
+//! store with one request. If the store is refused, the record is deleted.
 
 use super::RemoteShared;
 use crate::io::store::PutAnswer;
@@ -15,13 +15,13 @@ use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, ObjectId, ObjectKind, ObjectName,
 };
 
-/// Creates of the record that must succeed one after the other before the store is refused: the
+/// Number of consecutive creates of the record that must succeed before the store is refused. The
 /// first may be the first ever, and another process may delete the record before the second.
 const TRIES: u32 = 3;
 
-/// Why nothing is proven.
+/// Why the store is not proven.
 pub(super) enum ProofMissing {
-    /// The record may not be written. A role may be limited to other names.
+    /// The record must not be written; a role may be limited to other names.
     Denied,
     /// The store ignores conditions, or did not answer.
     Failed(Error),
@@ -31,8 +31,8 @@ impl RemoteShared {
     /// Proves the store, once per handle.
     ///
     /// # Errors
-    /// Unsupported for a store that ignores the condition; those of the store. Nothing of them is
-    /// remembered: the next create proves it again.
+    /// Unsupported for a store that ignores the condition; errors of the store. Failures are not
+    /// remembered: the next create tries again.
     pub(super) async fn ensure_conditions(&self) -> Result<(), Error> {
         if self.is_lone {
             return Ok(());
@@ -64,7 +64,7 @@ impl RemoteShared {
             }
         }
         if let Ok(path) = self.path(ObjectName::ProbeRecord) {
-            // Whether or not that succeeds, the store is refused.
+            // The store is refused even if the delete fails.
             drop(self.clients.repeating().delete(&path).await);
         }
         let text = "the store ignores the condition of a create (If-None-Match): it overwrites \

@@ -1,14 +1,14 @@
-//! Deletes: of one name, and of many with as few requests as the service has for it.
+//! Deletes of one name, and of many names with as few requests as the service allows.
 //!
-//! | service | a request takes | one that fails as a whole |
+//! | service | names per request | a request that fails as a whole |
 //! | --- | --- | --- |
-//! | S3 | 1,000 names (`DeleteObjects`) | is repeated here, or its names are asked for one by one |
-//! | Azure | 256 names (a batch) | is repeated by the client |
-//! | GCS | 1 name | is repeated by the client |
+//! | S3 | 1,000 (`DeleteObjects`) | is repeated here, or its names are deleted one by one |
+//! | Azure | 256 (a batch) | is repeated by the client |
+//! | GCS | 1 | is repeated by the client |
 //!
-//! Every name has an answer of its own. Deleting twice harms nobody: what is deleted is dead for
-//! good. A service that speaks S3 without `DeleteObjects` is found out by its first refusal and is
-//! asked name by name from then on.
+//! Every name has its own result. A repeated delete does no harm, because deleted objects are dead
+//! for good. A service that speaks S3 without `DeleteObjects` is recognized by its first refusal;
+//! its names are deleted one by one from then on.
 
 use super::{Provider, RemoteShared};
 use crate::io::store::DELETES_AT_ONCE;
@@ -21,28 +21,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Names that one `DeleteObjects` of S3 takes.
+/// Names per `DeleteObjects` request of S3.
 const S3_NAMES: usize = 1000;
-/// Names that one batch of Azure takes.
+/// Names per batch of Azure.
 const AZURE_NAMES: usize = 256;
-/// How often a request for many is made that the store may answer at another time. Further trouble
-/// is told, and the caller's next round begins with what is left.
+/// Attempts of a request for many names after temporary failures. A further failure is returned,
+/// and the caller's next round continues with the remaining names.
 const TRIES: u32 = 3;
-/// Before the second; it doubles.
+/// Pause before the second attempt. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What became of a request for many.
+/// The result of a request for many names.
 enum BatchRemoval {
-    /// One answer a name.
+    /// One result per name.
     Answered(Vec<Result<()>>),
-    /// Nothing was answered. Another time it may be.
+    /// The request failed temporarily.
     NotNow(Error),
-    /// The service does not know such requests, or knows them otherwise.
+    /// The service does not support such requests, or has another form of them.
     Unknown,
 }
 
 impl RemoteShared {
-    /// Names that one request deletes.
+    /// Number of names that one request deletes.
     pub(super) fn names_a_delete(&self) -> usize {
         match self.provider {
             _ if !self.deletes_many.load(Relaxed) => 1,
@@ -62,7 +62,7 @@ impl RemoteShared {
             Err(object_store::Error::NotFound { source, .. }) => self.explainer.absent(&*source),
             Err(error) => {
                 let explained = self.explainer.explain(&error);
-                // One of many that some servers report missing.
+                // Some servers report a missing object among many this way.
                 if error.to_string().contains("(code: NoSuchKey)") {
                     Ok(())
                 } else {
@@ -72,7 +72,7 @@ impl RemoteShared {
         }
     }
 
-    /// One answer a name, in their order.
+    /// Deletes many names. Returns one result per name, in the order of the names.
     pub(super) async fn remove_many(self: Arc<Self>, names: Vec<ObjectName>) -> Vec<Result<()>> {
         let mut answers = Vec::with_capacity(names.len());
         let at_once = if self.provider == Provider::Azure { AZURE_NAMES } else { S3_NAMES };
@@ -86,7 +86,7 @@ impl RemoteShared {
         answers
     }
 
-    /// At most as many as one request takes.
+    /// Deletes at most as many names as one request takes.
     async fn remove_some(
         self: &Arc<Self>,
         names: &[ObjectName],
@@ -127,11 +127,11 @@ impl RemoteShared {
         let count = paths.len();
         let wanted = stream::iter(paths.into_iter().map(Ok)).boxed();
         let client = match self.provider {
-            // With it a request is for many names, and is made once.
+            // With this client a request deletes many names, and is sent once.
             Provider::S3 => self.clients.once(),
             Provider::Azure | Provider::Gcs => self.clients.repeating(),
         };
-        // The client panics on an answer about a name that it did not ask for.
+        // The client panics on an answer about a name that it did not send.
         let answers = AssertUnwindSafe(client.delete_stream(wanted).collect::<Vec<_>>());
         let Ok(mut answers) = answers.catch_unwind().await else { return BatchRemoval::Unknown };
         if answers.len() == count && count > 1 {
@@ -141,7 +141,7 @@ impl RemoteShared {
         }
         let Some(Err(error)) = answers.pop() else { return BatchRemoval::Unknown };
         let explained = self.explainer.explain(&error);
-        // An answer that cannot be read is none that comes another time.
+        // An answer that cannot be decoded is not temporary.
         let is_read = !error.to_string().contains("invalid DeleteObjects response");
         if explained.kind().is_transient() && is_read {
             return BatchRemoval::NotNow(explained);

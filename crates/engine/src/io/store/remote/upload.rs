@@ -1,9 +1,9 @@
-//! Uploads: one PUT when small, parts in parallel when not.
+//! Uploads: one PUT for small objects, parts in parallel for large ones.
 //!
-//! The end of an upload is ambiguous like every other request: where its answer is lost, a client
-//! that repeats it is told that the upload, completed meanwhile, does not exist. What counts is
-//! what stands under the name, which nobody else uses: an object of this length that begins with
-//! these bytes (an envelope, with an identity and an attempt of its own) is this one.
+//! The end of an upload is ambiguous like every other request: if its answer is lost, a client that
+//! repeats it learns that the completed upload does not exist. The stored object decides. Its name
+//! is unique, so an object of this length that begins with these bytes (an envelope with its own
+//! identity and attempt) is the uploaded one.
 
 use super::RemoteShared;
 use crate::io::store::Upload;
@@ -21,26 +21,26 @@ use siltstone_base::{Error, ObjectName, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Size of every part but the last. Stores want at least 5 MiB, and some want all parts equal; 8
-/// MiB take some 160 ms of one 50 MiB/s stream, many times a request's first byte, and the 10,000
-/// parts that S3 allows make 78 GiB.
+/// Size of all parts but the last. Stores require at least 5 MiB, and some require equal parts. 8
+/// MiB take about 160 ms of one 50 MiB/s stream, many times a request's first byte, and the 10,000
+/// parts that S3 allows amount to 78 GiB.
 const PART_BYTES: usize = 8 << 20;
-/// An object up to this size is one PUT: starting and ending parts costs two requests more.
+/// An object up to this size is one PUT: beginning and completing parts costs two more requests.
 const SINGLE_PUT_BYTES: usize = 2 * PART_BYTES;
-/// Parts on their way at once. Bounds memory: five parts, with the one that is collected.
+/// Number of parts in flight. It bounds memory: five parts, including the one that is collected.
 const PARTS_IN_FLIGHT: usize = 4;
 
 pub(super) struct RemoteUpload {
     shared: Arc<RemoteShared>,
     path: Path,
-    /// What was written and not sent.
+    /// Bytes that are written and not sent.
     pending: VecDeque<Bytes>,
     pending_bytes: usize,
-    /// What the object begins with, as far as its envelope reaches.
+    /// The beginning of the object, up to the length of its envelope.
     head: Vec<u8>,
     /// Bytes handed over so far.
     bytes: u64,
-    /// Once there was too much for one PUT.
+    /// Set once there are too many bytes for one PUT.
     parts: Option<Box<dyn MultipartUpload>>,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<()>>>,
 }
@@ -59,7 +59,7 @@ impl RemoteUpload {
         })
     }
 
-    /// Takes up to `bytes` off the front of what is pending, without copying.
+    /// Takes up to `bytes` pending bytes off the front, without copying.
     fn cut(&mut self, bytes: usize) -> PutPayload {
         let mut chunks = Vec::new();
         let mut wanted = bytes;
@@ -76,7 +76,7 @@ impl RemoteUpload {
         chunks.into_iter().collect()
     }
 
-    /// Sends one part, once there is room for it.
+    /// Sends one part, once fewer than [`PARTS_IN_FLIGHT`] are in flight.
     async fn send_part(&mut self) -> Result<()> {
         while self.in_flight.len() >= PARTS_IN_FLIGHT {
             if let Some(sent) = self.in_flight.next().await {
@@ -144,8 +144,8 @@ impl RemoteUpload {
             let Err(error) = parts.complete().await else { return Ok(()) };
             let settled = shared.settle(&path, &head, bytes, &error).await;
             if settled.is_err() {
-                // Parts that were sent would remain, unreferenced, until a lifecycle rule aborts
-                // the upload.
+                // Otherwise the sent parts would remain, unreferenced, until a lifecycle rule
+                // aborts the upload.
                 if let Err(error) = parts.abort().await {
                     log_failed_abort(&shared.explainer.explain(&error));
                 }
@@ -157,7 +157,7 @@ impl RemoteUpload {
 
     async fn give_up(mut self: Box<Self>) -> Result<()> {
         let Some(mut parts) = self.parts.take() else { return Ok(()) };
-        // Parts on their way would arrive after the abort, and stay.
+        // Parts in flight would arrive after the abort, and stay.
         while let Some(sent) = self.in_flight.next().await {
             drop(sent);
         }
@@ -169,11 +169,11 @@ impl RemoteUpload {
 }
 
 impl RemoteShared {
-    /// What became of an upload whose end was answered with `error`: one read of what stands under
-    /// its name.
+    /// Determines the outcome of an upload whose end failed with `error`, by one read of the object
+    /// under its name.
     ///
     /// # Errors
-    /// `error`, where the object is not there, or not to be read.
+    /// `error`, if the object does not exist or cannot be read.
     async fn settle(
         &self,
         path: &Path,

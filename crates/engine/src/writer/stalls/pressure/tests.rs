@@ -1,8 +1,8 @@
-//! The curve, over random options and loads.
+//! Tests the curve over random options and loads.
 
 use super::*;
 
-/// A generator of numbers that repeat (splitmix64).
+/// A deterministic generator of numbers (splitmix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -63,9 +63,9 @@ fn more_of_anything_is_never_less_pressure() {
         assert!((0.0..=1.0).contains(&before) && before <= after, "{options:?} {load:?} {more:?}");
         assert!(limits.rate(after) <= limits.rate(before));
         assert!(limits.full(&load).is_none() || limits.full(&more).is_some());
-        // Stopped is the end of slowed, never before it.
+        // Writes stop only after the slowest rate.
         assert!(limits.full(&load).is_none() || before == 1.0, "{options:?} {load:?}");
-        // What passes by the one comparison is under no pressure.
+        // There is no pressure where the single comparison lets a write pass.
         let calm = load.unflushed < limits.calm_below(&load);
         assert!(!calm || (before == 0.0 && limits.full(&load).is_none()), "{options:?} {load:?}");
     }
@@ -88,7 +88,7 @@ fn the_defaults_slow_down_where_the_rfc_says() {
     assert_eq!(limits.pressure(&Load { pending: u64::MAX, ..Load::default() }).0, 0.0);
 }
 
-/// Space that is passed slows writes down as far as it goes, and stops none.
+/// Space amplification slows writes down to the slowest rate and never stops them.
 #[test]
 fn what_lies_above_slows_down_and_never_stops() {
     let limits = StallLimits::of(&Options::default());
@@ -100,13 +100,13 @@ fn what_lies_above_slows_down_and_never_stops() {
     let pressure = |bytes: u64, unflushed| limits.pressure(&load(bytes << 20, unflushed));
     assert_eq!(pressure(250, 0), (0.0, StallCause::Memory));
     assert_eq!(pressure(275, 0), (0.5, StallCause::Pending));
-    // Half a memtable is half of the layer that is to come.
+    // Half a memtable is half of the next layer.
     assert_eq!(pressure(250, 32 << 20), (0.5, StallCause::Pending));
     assert_eq!(pressure(9000, 0), (1.0, StallCause::Pending));
     assert_eq!(limits.full(&load(u64::MAX, 0)), None);
 }
 
-/// Two figures may be behind one cause: the line that says why names the one that counts.
+/// Two figures share one cause; the log line names the larger one.
 #[test]
 fn the_larger_of_two_measures_is_named() {
     let mut options = Options::default();
@@ -116,7 +116,7 @@ fn the_larger_of_two_measures_is_named() {
         let above = SpaceAmplification { bytes, coming: 1, slow_from: 200, most: 300 };
         Load { pending, above: Some(above), ..Load::default() }
     };
-    // Half of the way each; more of the one, more of the other; nothing above at all.
+    // Both measures at one half; then each of them larger; then nothing above the last layer.
     assert_eq!(limits.by_space(&load(75, 250)), None);
     assert_eq!(limits.by_space(&load(75, 260)).map(|above| above.bytes), Some(260));
     assert_eq!(limits.by_space(&load(90, 260)), None);
@@ -135,7 +135,7 @@ fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
             if felt && pressure.limits.full(&load).is_none() {
                 break load;
             }
-            // Some options have nothing between calm and full.
+            // Some options have no range between calm and full.
             if numbers.next(1000) == 0 {
                 break Load::default();
             }
@@ -145,7 +145,7 @@ fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
         let began = now;
         let (mut bytes, mut waits) = (0.0, 0);
         for _ in 0..500 {
-            // From a row to a batch of a thousand.
+            // From one row to a batch of a thousand rows.
             let write = 1 + numbers.next(116_000) as usize;
             if let Err(hold) = pressure.admit(&load, write, now, &mut due) {
                 let until = hold.until.unwrap();
@@ -156,11 +156,11 @@ fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
             }
             bytes += write as f64;
         }
-        // A batch that would take longer than the longest wait passes all the same.
+        // A batch that costs more than the longest wait is still admitted.
         let paid = |seconds: f64| seconds * rate.max(116_000.0 / LONGEST_DELAY.as_secs_f64());
         let allowed = paid((now - began + GRACE).as_secs_f64()) + 116_000.0;
         assert!(bytes <= allowed * 1.001, "{bytes} of {allowed}");
-        // Waits are worth a timer's tick.
+        // Waits are at least as long as a timer's tick.
         assert!(Duration::from_millis(5) * waits <= now - began);
     }
 }

@@ -1,18 +1,18 @@
-//! Against a list of everything that was committed.
+//! Compares the window with a list of all commits.
 
 use super::*;
 use crate::writer::transaction::footprint::KeySpan;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What happens to a window.
+/// An operation on a window.
 #[derive(Clone, Debug)]
 enum Event {
     Commit(Vec<(u8, Option<u8>)>),
     Begin,
-    /// One of the open ones ends.
+    /// One of the open transactions ends.
     End(usize),
-    /// One of the open ones validates a key and a range.
+    /// One of the open transactions validates a key and a range.
     Check(usize, u8, (u8, u8)),
     /// The same in two steps, the first outside of the lock.
     CheckInSteps(usize, u8, (u8, u8)),
@@ -33,7 +33,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(one, 1..60)
 }
 
-/// Long, so that a few commits fill a chunk.
+/// Long keys, so that a few commits fill a chunk.
 fn key(letter: u8) -> Vec<u8> {
     let mut key = vec![b'k'; 10_000];
     key.push(letter);
@@ -45,7 +45,7 @@ fn footprint(one: u8, (from, to): (u8, u8)) -> Footprint {
     Footprint::new(&[key(one)].into_iter().collect(), vec![range])
 }
 
-/// A window, and everything that was committed.
+/// A window, and all commits.
 struct World {
     window: CommitWindow,
     all: Vec<(Seq, u8, Option<u8>)>,
@@ -109,8 +109,8 @@ impl World {
         assert!(self.window.bytes <= self.window.most_bytes.max(CHUNK_BYTES + 2 * 65_535 + 16));
     }
 
-    /// A window never passes what the list does not; and refuses nothing else, unless it has
-    /// forgotten something.
+    /// The window accepts only what the list accepts, and refuses nothing else unless it has
+    /// dropped commits.
     fn judge(&self, seq: Seq, (at, (from, to)): (u8, (u8, u8)), checked: bool) {
         let minds = |one: u8, end: Option<u8>| match end {
             None => one == at || (from <= one && one < to),
@@ -154,7 +154,7 @@ fn with_nobody_open_nothing_is_held() {
     assert!(window.is_on() && !window.is_empty());
     window.let_go(Seq(5));
     assert!(!window.is_on() && window.is_empty());
-    // And what comes then need not know what was before.
+    // Later commits do not need the earlier ones.
     window.register(Seq(99));
     assert!(window.check(Seq(99), &footprint(1, (0, 12))).is_ok());
 }
@@ -169,7 +169,7 @@ fn what_nobody_needs_goes() {
     let all = window.bytes;
     window.register(Seq(99));
     window.let_go(Seq(5));
-    // All but the chunk that is being filled.
+    // All but the open chunk.
     assert!(window.bytes < CHUNK_BYTES && all > 900_000, "{} of {all}", window.bytes);
 }
 
@@ -184,9 +184,9 @@ fn over_its_bytes_the_oldest_go_and_who_needs_them_is_told() {
     let error = window.check(Seq(5), &Footprint::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("transaction_window_bytes"), "{error}");
-    // Nothing is said of a key that nobody looked at.
+    // The window answers nothing about a key that no open transaction depends on.
     assert!(error.context().iter().all(|(name, _)| *name != "key"));
-    // What it still knows, it tells.
+    // It still reports conflicts with the commits that it has.
     assert!(window.check(Seq(98), &footprint(1, (3, 3))).is_err());
     assert!(window.check(Seq(98), &footprint(2, (3, 3))).is_ok());
     assert!(window.above(Seq(5)).is_err());

@@ -1,10 +1,10 @@
-//! Against plain lists.
+//! Compares footprints with plain lists.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Few letters and lengths, so that keys are equal, neighbours, and prefixes of each other.
+/// Few letters and lengths, so that keys are often equal, adjacent, or prefixes of each other.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(prop::sample::select(b"\0ab".to_vec()), 1..4)
 }
@@ -18,7 +18,7 @@ fn inside(range: &KeySpan, key: &[u8]) -> bool {
     range.start.as_slice() <= key && range.end.as_deref().is_none_or(|end| key < end)
 }
 
-/// The smallest keys of both ranges: where they share any key they share one of these.
+/// The first keys of both ranges: if the ranges share a key, they share one of these.
 fn share(range: &KeySpan, start: &[u8], end: &[u8]) -> bool {
     let first = start.max(range.start.as_slice());
     first < end && inside(range, first)
@@ -50,7 +50,7 @@ proptest! {
             let clash = footprint.clash(CommitFootprint::Span(start, end));
             prop_assert_eq!(clash.is_some(), some_key || some_range);
             if let Some(clash) = clash {
-                // The key that is named lies in both.
+                // The reported key lies in both.
                 prop_assert!(start <= clash.key.as_slice() && clash.key.as_slice() < end);
                 let in_range = ranges.iter().any(|range| inside(range, &clash.key));
                 prop_assert!(in_range || keys.contains(&clash.key));
