@@ -123,6 +123,7 @@ __all__ = [
     "pin_shared",
     "plan_compaction",
     "prefix_range",
+    "probe",
     "promote",
     "refresh_checkpoint",
     "release_clone",
@@ -1864,6 +1865,13 @@ def manifest(
 def verify(
     url: str,
     store_options: dict[str, str | int | bool],
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]: ...
+def probe(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    rounds: int,
+    largest_object: int,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def gc(

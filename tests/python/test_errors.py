@@ -354,17 +354,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
             assert db[b"k"] == b"v"
 
 
-@pytest.mark.parametrize(
-    ("call", "feature"),
-    [
-        (lambda _, url: siltstone.admin.probe(url), "probe"),
-    ],
-)
-def test_what_is_not_built_says_so_by_name(db, memory_url, call, feature) -> None:
-    with pytest.raises(siltstone.Unsupported, match=feature):
-        call(db, memory_url)
-
-
 class Raising:
     """A sequence that raises in the middle."""
 

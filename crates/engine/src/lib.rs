@@ -34,6 +34,7 @@ pub mod gc;
 mod io;
 mod manifests;
 mod options;
+pub mod probe;
 mod read;
 mod readahead;
 pub mod repair;

@@ -370,6 +370,10 @@ impl Store for CountingStore {
         self.store.moved()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        self.store.lists_in_order()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }

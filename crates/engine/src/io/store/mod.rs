@@ -153,6 +153,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Whether the listings so far came in the order of the names, before this seam sorted them;
+    /// `None` for stores that make their listings themselves.
+    fn lists_in_order(&self) -> Option<bool> {
+        None
+    }
+
     /// Counts of the requests of its clients; `None` for stores without clients, whose requests are
     /// counted at this seam.
     fn sent(&self) -> Option<Arc<SentRequests>> {

@@ -247,6 +247,10 @@ impl Store for ReachingStore {
         self.store.moved()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        self.store.lists_in_order()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }

@@ -48,6 +48,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::OnceCell;
 use upload::RemoteUpload;
 
@@ -65,6 +66,8 @@ struct RemoteShared {
     is_lone: bool,
     /// Whether to try requests that delete many names.
     deletes_many: AtomicBool,
+    /// Set once a listing came in another order than that of the names.
+    lists_unordered: AtomicBool,
     /// Set once the store was seen to honour the condition of a create.
     proven: OnceCell<()>,
     provider: Provider,
@@ -120,6 +123,7 @@ impl RemoteStore {
             root: root.to_owned(),
             is_lone,
             deletes_many: AtomicBool::new(true),
+            lists_unordered: AtomicBool::new(false),
             proven: OnceCell::new(),
             provider,
             explainer,
@@ -313,6 +317,9 @@ impl RemoteShared {
         };
         let objects: Vec<ObjectMeta> =
             stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
+        if !objects.is_sorted_by(|left, right| left.location < right.location) {
+            self.lists_unordered.store(true, Relaxed);
+        }
         let mut listed: Vec<Listed> =
             objects.iter().filter_map(|object| self.listed(object)).collect();
         listed.sort_unstable_by_key(|object| object.name);
@@ -402,6 +409,10 @@ impl Store for RemoteStore {
         self.shared.pace.sent().bytes_came()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        Some(!self.shared.lists_unordered.load(Relaxed))
+    }
+
     fn location(&self) -> Option<String> {
         let shared = &self.shared;
         (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
@@ -418,6 +429,7 @@ impl Store for RemoteStore {
             root,
             is_lone: false,
             deletes_many: AtomicBool::new(true),
+            lists_unordered: AtomicBool::new(false),
             proven: OnceCell::new(),
             provider: shared.provider,
             explainer: shared.explainer.clone(),
