@@ -11,7 +11,7 @@ use super::profile::Profile;
 use super::remote::{Provider, RemoteStore};
 use super::sent::SentRequests;
 use super::url::{self, StorePlace};
-use super::{Listed, PutAnswer, Store, SweepReport, Upload};
+use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::Effects;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -253,6 +253,10 @@ impl Store for ReachingStore {
 
     fn location(&self) -> Option<String> {
         self.store.location()
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        self.store.copy_from(location, from, to)
     }
 
     fn records(&self) -> Option<&'static str> {

@@ -260,6 +260,10 @@ impl Store for TwoPhaseStore {
         self.shared.store.may_be_emptied()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        self.shared.store.lists_in_order()
+    }
+
     fn unanswered(&self) -> Option<String> {
         self.shared.store.unanswered()
     }

@@ -79,8 +79,8 @@ impl Shared {
     }
 
     /// Removes the records of a database whose objects were deleted by other means, before a new
-    /// one is created in its place. A process inserts no record before it has written the namespace, so
-    /// while that is missing every record listed is an old one.
+    /// one is created in its place. A process inserts no record before it has written the
+    /// namespace, so while that is missing every record listed is an old one.
     async fn purge(&self, namespace: u128) -> Result<()> {
         let mut old = self.records.list(namespace, false).await?;
         old.extend(self.records.list(namespace, true).await?);
