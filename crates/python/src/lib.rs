@@ -90,6 +90,7 @@ mod table;
 mod transaction;
 mod units;
 mod wait;
+mod warm;
 mod write;
 
 use pyo3::prelude::*;

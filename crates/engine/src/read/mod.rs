@@ -20,6 +20,7 @@ pub(crate) mod settings;
 mod size;
 pub(crate) mod tree;
 pub(crate) mod value;
+mod warm;
 
 pub(crate) use batch_get::get_many;
 pub(crate) use get::{get, get_entry};
