@@ -97,15 +97,17 @@ impl Manifest {
     /// Unsupported for data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<(Envelope, Manifest)> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
-            return Err(Error::corruption("a manifest is larger than any can be")
+            return Err(Error::corruption("a manifest exceeds the maximum size")
                 .with("bytes", bytes.len())
                 .with("limit", MAX_MANIFEST_BYTES));
         }
         let (envelope, length, body) = unseal(bytes, ObjectKind::Manifest)?;
         if length != body.len() as u64 {
-            return Err(Error::corruption("a manifest's length is not that of its body")
-                .with("says", length)
-                .with("has", body.len()));
+            return Err(Error::corruption(
+                "the length in a manifest differs from that of its body",
+            )
+            .with("says", length)
+            .with("has", body.len()));
         }
         let manifest = decode::body(body, &envelope)?;
         Ok((envelope, manifest))

@@ -88,7 +88,7 @@ pub struct Extension {
 }
 
 impl Carried {
-    /// What the head of an object says; its body is still to be looked at.
+    /// The data in the head of an object; its body is not checked yet.
     pub(crate) fn of(envelope: &Envelope, unknown_field: Option<&'static str>) -> Carried {
         let (compatible, incompatible) = (envelope.compatible, envelope.incompatible);
         Carried { compatible, incompatible, unknown_field }
@@ -145,7 +145,7 @@ impl Features {
         self
     }
 
-    /// The same without one that what comes of it has no use for.
+    /// The same without one feature that the resulting database does not need.
     #[must_use]
     pub(crate) fn unnamed(mut self, feature: &str) -> Features {
         self.named.retain(|one| one.name != feature);

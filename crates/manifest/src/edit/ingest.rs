@@ -516,50 +516,50 @@ impl fmt::Display for IngestConflict {
         match self {
             IngestConflict::OtherDatabase { here } => write!(
                 f,
-                "the job was staged for another database than {here}, which stands here; stage it \
-                 anew"
+                "the job was staged for another database than {here}, which is at this \
+                 place; stage it again"
             ),
             IngestConflict::OtherTimeline => f.write_str(
                 "the job was staged before the database was restored to a checkpoint; stage it \
-                 anew",
+                 again",
             ),
             IngestConflict::OtherContent => {
-                f.write_str("the job is asked for with another content; make another job")
+                f.write_str("the job is pending with other content; create another job")
             }
             IngestConflict::Forgotten { horizon } => write!(
                 f,
-                "the job's deadline is over, and whatever became of it is forgotten (all before \
-                 {} ms of Unix time is); stage it anew, unless the data shows it",
+                "the job's deadline has passed, and its outcome is forgotten (as all before \
+                 {} ms of Unix time); stage it again unless its rows are in the database",
                 horizon.0
             ),
             IngestConflict::Ended => {
-                f.write_str("the job was refused, or taken back; make another job")
+                f.write_str("the job was refused or withdrawn; create another job")
             }
             IngestConflict::Requested => {
-                f.write_str("the job is asked for, or part of the database, and stays")
+                f.write_str("the job is pending or installed, and cannot be withdrawn")
             }
             IngestConflict::AppHas { job } => {
-                write!(f, "that version of the application was brought by job {job}")
+                write!(f, "that version of the application was installed by job {job}")
             }
             IngestConflict::AppIsAhead { version } => write!(
                 f,
-                "the application has brought version {version} already, or it waits; a lower one \
-                 is never taken in: if that is meant, forget the application first"
+                "version {version} of the application is installed or pending; a lower one \
+                 is refused: to install it, forget the application first"
             ),
             IngestConflict::AppForgotten => f.write_str(
-                "the job began before its application was forgotten; stage it anew, unless the \
-                 data shows it",
+                "the job began before its application was forgotten; stage it again unless its \
+                 rows are in the database",
             ),
             IngestConflict::Passed => f.write_str(
-                "a later version of the job's application was taken in, or that was forgotten: it \
-                 may be part of the database, and nobody can ask for it any more",
+                "a later version of the job's application was installed, or the application was \
+                 forgotten: the job may be installed, and can no longer be requested",
             ),
             IngestConflict::AppPending => {
-                f.write_str("a job of the application waits for the writer; forget it afterwards")
+                f.write_str("a job of the application is pending; forget the application later")
             }
             IngestConflict::Full => f.write_str(
-                "as many ingest jobs wait as may; ask again later (a writer takes them in), and \
-                 make larger jobs",
+                "the maximum number of ingest jobs is pending; ask again later, when a writer has \
+                 installed some, and create larger jobs",
             ),
         }
     }

@@ -136,7 +136,7 @@ mod tests {
         assert!(all.has("a", 2) && !all.has("a", 3) && !all.has("b", 2) && !all.has("c", 0));
     }
 
-    /// Of those that are not known by name any more the last one counts for all.
+    /// For applications whose names are no longer recorded, the latest time counts for all.
     #[test]
     fn what_is_known_by_name_is_bounded() {
         let all = forgotten((0..100).map(|number| number.to_string()));
