@@ -158,7 +158,9 @@ impl From<Conflict> for Refusal {
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Conflict::EpochMoved { now } => write!(f, "another claim was committed first: epoch {now}"),
+            Conflict::EpochMoved { now } => {
+                write!(f, "another claim was committed first: epoch {now}")
+            }
             Conflict::NotClosed { epoch } => write!(
                 f,
                 "the writer of epoch {epoch} did not close and may be alive; \
@@ -186,10 +188,9 @@ impl fmt::Display for Conflict {
                 "the clone {database} is being made there by another request; repeat that request, \
                  or destroy that clone"
             ),
-            Conflict::CloneInUse { database } => write!(
-                f,
-                "this clone, {database}, exists and has been written to since; open it"
-            ),
+            Conflict::CloneInUse { database } => {
+                write!(f, "this clone, {database}, exists and has been written to since; open it")
+            }
             Conflict::PinsMoved => f.write_str("another process creates the same clone"),
             Conflict::StillNamed { table } => {
                 write!(f, "table {table} is in the ancestor to be detached")
@@ -216,8 +217,8 @@ impl fmt::Display for Conflict {
                  them, destroy the clones first, or destroy it softly, which waits for them"
             ),
             Conflict::NotInitialized => f.write_str(
-                "the database is still being made, or its creation was interrupted; repeat the same \
-                 clone, export or import to finish it, or destroy the database",
+                "the database is still being made, or its creation was interrupted; repeat the \
+                 same clone, export or import to finish it, or destroy the database",
             ),
             Conflict::OtherDatabase => f.write_str(
                 "the database is gone: it was deleted, and another may have been created there; \

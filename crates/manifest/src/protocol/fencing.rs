@@ -22,7 +22,7 @@
 //!                     ▼
 //!                   Done
 //! ```
-//! A repair opens with a cut: the walk ends there, whatever object is at that id, and continues as
+//! A repair opens with a cut: the walk ends at that id without reading it, and continues as
 //! described in `cut.rs`.
 
 use super::commit::{Commit, CommitAction};
