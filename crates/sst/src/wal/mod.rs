@@ -42,7 +42,7 @@ pub use decode::{WalBody, WalBrings, WalIngest, WalObject, WalRecord, WalRecords
 
 use siltstone_base::envelope::ENVELOPE_BYTES;
 
-/// Bytes of envelope and head together: where the records start.
+/// Bytes of envelope and head together: the offset of the records.
 pub const WAL_HEAD_BYTES: usize = ENVELOPE_BYTES + OWN_HEAD_BYTES;
 /// Bytes of a record before its payload.
 pub const WAL_RECORD_HEAD_BYTES: usize = 20;
