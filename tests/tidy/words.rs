@@ -20,7 +20,7 @@ const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"
 
 /// How many findings are left in folders that are not rewritten yet. A number only falls: lower it
 /// when the check asks for that. All other files have none.
-const LEFT: [(&str, usize); 11] = [
+const LEFT: [(&str, usize); 10] = [
     ("CHANGELOG.md", 17),
     ("benches/", 17),
     ("crates/engine/src/compact/", 74),
@@ -29,7 +29,6 @@ const LEFT: [(&str, usize); 11] = [
     ("crates/engine/src/tables/", 22),
     ("crates/engine/src/verify/", 30),
     ("crates/engine/src/writer/", 57),
-    ("crates/manifest/", 124),
     ("rfcs/", 343),
     ("tests/", 383),
 ];
