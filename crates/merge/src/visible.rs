@@ -7,8 +7,8 @@ use crate::stretches::{Plain, Stretches};
 use crate::view::ReadView;
 use siltstone_base::{Error, Result, Seq, Step};
 
-/// Number of entries without an item after which the reader checks whether they all have one key. If
-/// so, the cursor seeks past the rest of its versions. A seek costs about ten moves (each source
+/// Number of entries without an item after which the reader checks whether they all have one key.
+/// If so, the cursor seeks past the rest of its versions. A seek costs about ten moves (each source
 /// searches a block's index, a block, or a memtable).
 const MOVES_BEFORE_SEEK: u32 = 8;
 
