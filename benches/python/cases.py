@@ -1,4 +1,4 @@
-"""The cases: what is done, how often, at which stage, and what must hold."""
+"""The cases: the operation, its count, its stage, and its required bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Prepare = Callable[[Work, Engine, int, int], Round]
 
 @dataclass(frozen=True)
 class Bound:
-    """`factor` times as fast as the best of `peers`; or at most `limit` of the case's unit."""
+    """`factor` times as fast as the best of `peers`; or at most `limit` in the case's unit."""
 
     peers: tuple[str, ...] = ()
     factor: float = 0.0
@@ -172,7 +172,7 @@ CASES = [
     Case("put_many", "put_many of 1,000 rows, a row", "load", 5, _put_many, WRITES),
     *_reads("left"),
     *_reads("tables"),
-    # In this order: the scans of E meet what the updates of A left.
+    # In this order: the scans of E read the updates of A.
     Case("ycsb_c", "YCSB C, a read", "mixed", 7, _ycsb("C", 20_000)),
     Case(
         *("ycsb_b", "YCSB B, an operation", "mixed", 7, _ycsb("B", 20_000)),

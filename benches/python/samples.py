@@ -1,4 +1,4 @@
-"""What was measured: numbers by case and engine, and the texts beside them."""
+"""The measurements: numbers by case and engine, and the texts beside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 
 
 class Samples:
-    """Samples of one run. Times are nanoseconds an operation."""
+    """Samples of one run. Times are nanoseconds per operation."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -23,7 +23,7 @@ class Samples:
         self._found[case, engine].append(sample)
 
     def median(self, case: str, engine: str) -> float | None:
-        """The median of the rounds; None where there was none."""
+        """The median of the rounds; None without rounds."""
         found = self._found.get((case, engine))
         return statistics.median(found) if found else None
 

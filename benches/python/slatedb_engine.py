@@ -1,6 +1,6 @@
 """SlateDB, whose Python package is asynchronous only: each method runs one coroutine to its end.
 
-The loop of Python is inside of that coroutine, so that a call costs what it costs a service that
+The Python loop is inside of that coroutine, so that a call costs the same as in a service that
 awaits it. Writes are not awaited to be durable: `put` returns once the row is in memory.
 """
 
@@ -31,7 +31,7 @@ class Slatedb(Engine):
         self.api = slatedb.uniffi
         self.loop = asyncio.new_event_loop()
 
-        # The whole file system is the store, the folder a path in it.
+        # The store is the whole file system, and the folder is a path in it.
         place = path.absolute().as_posix().lstrip("/")
 
         async def build() -> Any:

@@ -1,12 +1,12 @@
-"""Mixed work, after YCSB's core workloads: A, B, C and E.
+"""Mixed work, following YCSB's core workloads: A, B, C and E.
 
-    A   half reads, half updates of rows that there are
+    A   half reads, half updates of existing rows
     B   19 reads, one update
-    C   reads alone
+    C   only reads
     E   19 scans of 1 to 100 rows, one insert of a new row
 
-Keys are chosen by a Zipf distribution of exponent 0.99, as there: of a million rows the first is
-asked for once in fifteen times. Keys are random, so the popular ones lie all over the key space.
+Keys are chosen by a Zipf distribution of exponent 0.99, as in YCSB: of a million rows the first is
+read once in fifteen times. Keys are random, so the popular ones are spread over the key space.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUMMED = 10_000
 
 
 class Zipf:
-    """Ranks of `count` rows, 0 the most popular, as YCSB draws them (Gray and others, 1994)."""
+    """Ranks of `count` rows, 0 the most popular, as in YCSB (Gray and others, 1994)."""
 
     def __init__(self, count: int, source: random.Random) -> None:
         self.count, self.source = count, source
@@ -59,7 +59,7 @@ def _harmonic(count: int) -> float:
 def steps(
     workload: str, keys: list[bytes], values: list[bytes], zipf: Zipf, count: int
 ) -> list[Step]:
-    """So many steps of a workload over the first rows of `keys`."""
+    """Steps of a workload over the first rows of `keys`."""
     source = zipf.source
     writes = {"A": 0.5, "B": 0.05, "C": 0.0, "E": 0.05}[workload]
     made: list[Step] = []

@@ -20,8 +20,7 @@ const EXAMPLES: [&str; 2] = ["tests/tidy/words.rs", "docs/contributing/style.md"
 
 /// How many findings are left in folders that are not rewritten yet. A number only falls: lower it
 /// when the check asks for that. All other files have none.
-const LEFT: [(&str, usize); 9] = [
-    ("benches/", 17),
+const LEFT: [(&str, usize); 8] = [
     ("crates/engine/src/compact/", 74),
     ("crates/engine/src/io/", 90),
     ("crates/engine/src/repair/", 16),
