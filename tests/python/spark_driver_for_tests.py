@@ -1,5 +1,4 @@
-"""A driver in a process of its own, which is killed beside its commit: before it asked for the
-load, or after.
+"""A driver in its own process, which is killed before or after it asks for the load in its commit.
 
     spark_driver_for_tests.py MASTER DATABASE ROWS VERSION before|after
 """
