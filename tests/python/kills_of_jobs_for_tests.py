@@ -290,7 +290,7 @@ def submit(hand: Hand) -> None:
         tray, draw = hand.desk.tray(), hand.draw
         lot = draw.random()
         unasked = tray.jobs.keys() - tray.requests.keys() - tray.aborted
-        # Some jobs are closed again, in whatever state they are.
+        # Some jobs are closed again, regardless of their state.
         closed = tray.jobs if lot < 0.15 else unasked
         built = [job for job in closed if not tray.lacks(job)]
         number: int | None
