@@ -230,8 +230,8 @@ pub(crate) fn check_apart(mut hulls: Vec<(Option<Span>, &str)>) -> Result<()> {
 
 fn meet((left, one): (&Span, &str), (right, other): (&Span, &str)) -> Error {
     Error::invalid(
-        "the databases overlap, and nobody can tell whose value of a key is newer; cut them to \
-         ranges that do not",
+        "the databases overlap, so it is unknown which value of a key is newer; cut them to \
+         ranges that do not overlap",
     )
     .with("one", one)
     .with("has keys to", left.end().escape_ascii())

@@ -107,7 +107,7 @@ impl Carried {
         let Some(table) = self.unknown_field else { return Ok(()) };
         Err(Error::unsupported(
             "a newer version of Siltstone has written fields that this one would lose, so it \
-             changes nothing; upgrade this program (reading without a checkpoint goes on)",
+             changes nothing; upgrade this program (reading without a checkpoint still works)",
         )
         .with("table of the schema", table))
     }
@@ -199,9 +199,8 @@ impl Features {
         self.check_readable()?;
         if let Some(feature) = self.named.iter().find(|one| !one.is_known()) {
             return Err(feature.refused(
-                "the database uses a feature that whoever changes it must know, and this version \
-                 of Siltstone does not; upgrade this program (reading without a checkpoint goes \
-                 on)",
+                "the database uses a feature that this version of Siltstone must know to change \
+                 it; upgrade this program (reading without a checkpoint still works)",
             ));
         }
         self.carried.check_committable()

@@ -26,7 +26,7 @@ const TABLES: usize = 22;
 /// Slots that are probed before a key is left out. With random hashes the probability that a key is
 /// displaced by d slots falls as exp(-d (a - 1 - ln a)) at a load of a, that is exp(-0.095 d) at
 /// 5/8 (Pittel, Linear probing: the probable largest search time grows logarithmically with the
-/// number of records, 1987). Of a million keys one is displaced by about 145 slots; a displacement
+/// number of records, 1987). One key in a million is displaced by about 145 slots; a displacement
 /// of 256 occurs in one memtable of 40,000.
 pub(crate) const PROBES: usize = 256;
 
