@@ -12,13 +12,13 @@ from work import BATCH, ORDERED_ROWS, Work
 
 GROUP = 100
 BEYOND_ROWS = 5_000_000
-"""So many rows are more than any engine's cache holds: 600 MB, and Siltstone's has 512 MiB."""
+"""More rows than any engine's cache holds: 600 MB. Siltstone's cache has 512 MiB."""
 SHORT_SCAN = 50
 
 Round = tuple[Callable[[], object], int]
-"""What is timed, and the operations that it does."""
+"""The timed call, and the number of its operations."""
 Prepare = Callable[[Work, Engine, int, int], Round]
-"""Makes a round of an engine, given the round's number and how many there are."""
+"""Makes a round of an engine from the number of the round and the number of rounds."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Case:
     stage: str
     rounds: int
     prepare: Prepare | None
-    """None: a program of its own, see `apart`."""
+    """None: the case is a separate program, see `apart`."""
     bounds: tuple[Bound, ...] = ()
     beyond: tuple[Bound, ...] = ()
-    """Bounds in place of those where the rows outgrow the cache ([`BEYOND_ROWS`])."""
+    """Bounds that replace `bounds` if the rows exceed the cache ([`BEYOND_ROWS`])."""
     compared_with: str = ""
-    """Case whose times of the peers stand beside this one's."""
+    """The case whose times of the peers are shown next to this one's."""
 
     unit: str = "ns"
-    """What its samples are: nanoseconds, or bytes."""
+    """The unit of its samples: nanoseconds, or bytes."""
 
     @property
     def id(self) -> str:

@@ -33,12 +33,12 @@ from work import BATCH, KEY_BYTES, VALUE_BYTES, Work
 
 LAYERS = 8
 ROWS = 4_800_000
-"""Layers of 70 MB, which is what a flush makes by default: what a merge costs once, some 30 ms for
-the last sync and three commits, weighs what it does in use."""
+"""Layers of 70 MB, the size of a default flush, so that the fixed costs of a merge (about 30 ms for
+the last sync and three commits) have the same weight as in use."""
 CORES = (1, 2)
 POLL_SECONDS = 0.01
 VALUE_FILL = 50
-"""Bytes of a value that a codec can save, when there is one."""
+"""Bytes of a value that a codec can save, if there is a codec."""
 
 
 class Merger(ABC):

@@ -33,7 +33,7 @@ CITIES = ["Accra", "Bergen", "Cork", "Denver", "Essen", "Faro", "Gdansk", "Hanoi
 STATES = ["ordered", "packed", "sent", "delivered", "returned"]
 
 Figures = dict[str, tuple[float, float]]
-"""Of each step, seconds of processor and by the clock."""
+"""By step: seconds of processor time and of wall time."""
 
 
 def value(source: random.Random) -> bytes:

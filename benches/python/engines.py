@@ -21,7 +21,7 @@ import pyarrow as pa
 from ycsb import READ, Step
 
 Rows = tuple[Sequence[bytes], Sequence[bytes]]
-"""Keys, and the values beside them."""
+"""Keys, and the value of each key."""
 
 
 class Engine(ABC):
@@ -32,9 +32,9 @@ class Engine(ABC):
     db: Any
     """The handle of an engine whose calls are `get(key)` and `put(key, value)`."""
     imported = ""
-    """What a program imports to use it, where that is not `module`."""
+    """The module that a program imports to use it, if that is not `module`."""
     share = 1.0
-    """Part of the operations that it gets: below 1 for what would take too long."""
+    """Share of the operations that it performs: below 1 if all of them would take too long."""
 
     @abstractmethod
     def open(self, path: Path) -> None:

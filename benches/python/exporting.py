@@ -27,7 +27,7 @@ AT_ONCE = 4
 VALUE_BYTES = 4096
 ROWS_A_BATCH = 256
 ALONE = {"embedded_compactor": False, "l0_max_ssts": 64}
-"""Tables stay as they are flushed: the same for each way."""
+"""Without compaction, so that both ways copy the same tables."""
 
 
 def fill(db: siltstone.Database, first: int, rows: int) -> None:

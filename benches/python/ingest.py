@@ -35,12 +35,12 @@ from engines import Engine, Siltstone, engines
 
 KEY_BYTES = 16
 PIECE = 1 << 20
-"""Keys that are drawn at a time."""
+"""Number of keys that are drawn at a time."""
 VALUE_BYTES = 100
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
 VALUES = 1 << 14
 LOOK_EVERY = 10
-"""Calls between two looks at the space that is taken."""
+"""Calls between two measurements of the used space."""
 PEERS = ("siltstone", "slatedb", "rocksdict")
 # Share of the rows for an engine that is an order of magnitude slower.
 SHARES = {"slatedb": 0.1}

@@ -25,9 +25,9 @@ import siltstone
 BATCH = 1000
 ROUNDS = 7
 RUNS = 4
-"""Runs below, of nine layers each."""
+"""Lower runs, of nine layers each."""
 LAYERS = 10
-"""Layers of L0, at least."""
+"""The lowest number of L0 layers."""
 ALONE = {"embedded_compactor": False, "embedded_gc": False}
 
 

@@ -59,7 +59,7 @@ class Caller(threading.Thread):
         super().__init__()
         self.db, self.rows, self.over = db, rows, threading.Event()
         self.calls: list[tuple[int, int, int]] = []
-        """When a put began, when it ended, when the read after it did."""
+        """The start of a put, its end, and the end of the read after it."""
 
     def run(self) -> None:
         clock, source = time.perf_counter_ns, random.Random(7)

@@ -9,7 +9,7 @@ from cases import CASES, Case
 from engines import engines
 
 Turn = tuple[Case, int, str]
-"""Case, number of the round, engine."""
+"""A case, the number of the round, an engine."""
 
 
 def chosen_engines(config: pytest.Config) -> list[str]:

@@ -1,4 +1,4 @@
-"""The measurements: numbers by case and engine, and the texts beside them."""
+"""The measurements: numbers by case and engine, and the texts of the report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Samples:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.rows = 0
-        """Rows of the run."""
+        """The number of rows of the run."""
         self.limits: dict[str, float] = {}
-        """Bounds that only the run knows, by case."""
+        """Bounds that are only known during the run, by case."""
         self.states: dict[str, str] = {}
-        """Where the engines kept the rows, by stage and engine."""
+        """The location of the rows, by stage and engine."""
 
     def add(self, case: str, engine: str, sample: float) -> None:
         """One round of an engine."""

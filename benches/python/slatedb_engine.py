@@ -15,7 +15,7 @@ from engines import Engine, Rows
 from ycsb import READ, Step
 
 CHUNK = 1000
-"""Rows that a scan fetches with one call: one call a row is ten times slower."""
+"""Rows that a scan fetches with one call. With one call per row it is ten times slower."""
 
 
 class Slatedb(Engine):
@@ -37,7 +37,7 @@ class Slatedb(Engine):
         async def build() -> Any:
             store = self.api.ObjectStore.resolve("file:///")
             builder = self.api.DbBuilder(place, store)
-            # Everything fits, as for RocksDB.
+            # The cache holds everything, as for RocksDB.
             cache = self.api.MokaCacheOptions(
                 max_capacity=1 << 30, time_to_live=None, time_to_idle=None
             )

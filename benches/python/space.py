@@ -27,7 +27,7 @@ SAMPLE_SECONDS = 0.1
 MIB = 1 << 20
 SLACK = 1024 * MIB
 STRIDE = 7_919
-"""A prime: steps of it, from a start of each pass's own, come by every row once."""
+"""A prime: steps of this size, from a different start in each pass, reach every row once."""
 
 
 def size(folder: Path) -> dict[str, int]:

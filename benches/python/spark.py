@@ -41,9 +41,9 @@ from siltstone import table
 
 SLOTS = 2
 TASKS = 8
-"""Ranges that rows are written in: a task each."""
+"""Key ranges in which rows are written: one task per range."""
 BATCH = 10_000
-"""Keys of a batch: Spark's default."""
+"""Keys per batch: the default of Spark."""
 COLUMNS = [
     pa.field("high", pa.int64(), nullable=False),
     pa.field("low", pa.int64(), nullable=False),
@@ -52,7 +52,7 @@ COLUMNS = [
     pa.field("share", pa.float64()),
     pa.field("text", pa.string()),
 ]
-"""Of the table: the first two are its key."""
+"""Columns of the table: the first two are its key."""
 KEY = ["high", "low"]
 TICK = os.sysconf("SC_CLK_TCK")
 

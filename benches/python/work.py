@@ -27,15 +27,15 @@ from ycsb import Step, Zipf, steps
 
 READ_STAGES = ("left", "tables")
 HELD_STAGES = (*READ_STAGES, "mixed")
-"""Stages in which engines hold on to what reads hold."""
+"""Stages during which engines keep the resources of reads."""
 KEY_BYTES = 16
 VALUE_BYTES = 100
 VALUES = 1 << 16
 BATCH = 1000
 ORDERED_ROWS = 1_000_000
-"""Rows of the load in order at most: a batch costs what it costs, however many follow."""
+"""The highest number of rows of the ordered load: the cost of a batch does not depend on it."""
 LOAD_SHARE = 0.05
-"""Part of the rows that an engine with a share below 1 gets loaded: fewer rows help its reads."""
+"""Share of the rows that is loaded into an engine with a share below 1: its reads get faster."""
 QUIET_SECONDS = 0.01
 
 
@@ -57,8 +57,7 @@ class Work:
         self._ordered: list[tuple[bytes, bytes]] = []
         self._middles: dict[int, list[tuple[bytes, bytes]]] = {}
 
-    # --- the inputs of the cases
-    # -----------------------------------------------------------------
+    # --- the inputs of the cases ------------------------------------------------------------------
 
     def share(self, engine: Engine, count: int, least: int = 1) -> int:
         """The number of operations, of `count`, for an engine."""

@@ -15,14 +15,14 @@ import math
 import random
 
 Step = tuple[bytes, bytes | int]
-"""A key, and what is done with it: a number of rows to scan from it on (0: a read of that very
-one), or a value to write."""
+"""A key and an operation on it: the number of rows to scan from it on (0: a read of this key), or a
+value to write."""
 
 READ = 0
 MOST_SCANNED = 100
 EXPONENT = 0.99
 SUMMED = 10_000
-"""Terms of the harmonic sum that are added up; the others' sum is their integral, nearly."""
+"""Terms of the harmonic sum that are added up. An integral approximates the sum of the others."""
 
 
 class Zipf:

@@ -33,7 +33,7 @@ class Order:
             yield self.there[lowest.bit_length() - 1]
             mask ^= lowest
 
-    # --- What narrows it --------------------------------------------------------------------------
+    # --- Narrowing --------------------------------------------------------------------------------
 
     def above(self, job: int, batch: int) -> None:
         self.low[job] = max(self.low[job], batch)
@@ -91,7 +91,7 @@ class Order:
         others = self.members(what & ~bit)
         return any(self.before[other] & bit or self.low[other] > most for other in others)
 
-    # --- Whether there is one ---------------------------------------------------------------------
+    # --- Existence of an order --------------------------------------------------------------------
 
     def settle(self) -> None:
         """Narrows the order until no further step is possible."""

@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.driver.host": HOSTS[0],
     "spark.driver.bindAddress": HOSTS[0],
 }
-"""Of any session on the cluster."""
+"""Settings of every session on the cluster."""
 
 
 def follow_parent() -> None:

@@ -15,7 +15,7 @@ from siltstone import ingest
 from siltstone.spark._sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 
 LIFETIME = 300.0
-"""Seconds of the jobs."""
+"""Lifetime of the jobs in seconds."""
 
 
 class ShortLived(ingest.Job):

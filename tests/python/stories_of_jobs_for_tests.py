@@ -65,7 +65,7 @@ class Story:
         if draw.random() < share:
             self.looks()
 
-    # --- Each of these takes a while --------------------------------------------------------------
+    # --- Events, each with a duration -------------------------------------------------------------
 
     def passes(self) -> tuple[float, float]:
         self.now += 1

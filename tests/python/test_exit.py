@@ -212,7 +212,7 @@ new = siltstone.open(sys.argv[1], take_over=True)
 LATE = """
 import os, sys, siltstone
 class Keeper:
-    # What a destructor of a global sees: all of it stands in the object, nothing is imported.
+    # All that the destructor of a global needs is stored in the object: it must import nothing.
     def __init__(self):
         self.db = siltstone.open(sys.argv[1])
         self.db[b"a"] = b"1"

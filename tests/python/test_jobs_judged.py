@@ -371,7 +371,7 @@ def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
     assert story.wrong()
 
 
-# --- What can be ----------------------------------------------------------------------------------
+# --- Possible histories ---------------------------------------------------------------------------
 
 
 def test_what_is_deleted_may_be_covered_later() -> None:

@@ -149,8 +149,8 @@ fn bug_07_what_a_scan_reads_is_not_collected() {
     assert_eq!(now.expect("all of it is there"), ["a", "b"]);
 }
 
-/// 9: the range to replay is what was met before the fence; objects that an older writer lands
-/// between the fence and the first id of the new writer belong to no history.
+/// 9: the range to replay consists of the objects met before the fence. Objects that an older
+/// writer lands between the fence and the first id of the new writer belong to no history.
 #[test]
 fn bug_09_what_lands_beyond_the_fence_is_nobodys() {
     let place = Place::new(|plan| plan);

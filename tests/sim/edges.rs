@@ -39,8 +39,8 @@ pub(crate) fn refusals_end_handles() -> bool {
     is_mended(true)
 }
 
-/// A missing bucket ends a handle. If disabled: a flush whose commit met it began again with the
-/// commit's outcome open, and was refused what it had committed itself (`Invalid`).
+/// A missing bucket ends a handle. If disabled: a flush repeated a commit that met the missing
+/// bucket without knowing its outcome, and its own earlier commit made the edit `Invalid`.
 pub(crate) fn missing_buckets_end_handles() -> bool {
     is_mended(true)
 }

@@ -241,7 +241,7 @@ async fn read(env: Env, at: Option<&str>) -> Result<Pairs> {
 async fn write(env: Env) -> Result<Pairs> {
     let db = open(&env, options()).await?;
     let found = all(&db).await?;
-    // Reads now what is otherwise read in the background.
+    // Reads objects now that a background task would otherwise read later.
     db.flush_memtable().await?;
     db.close().await?;
     Ok(found)

@@ -302,8 +302,7 @@ fn facts(case: &mut TestCase) -> Result<Facts, DataDrivenError> {
     })
 }
 
-// --- Output
-// ---------------------------------------------------------------------------------------
+// --- Output --------------------------------------------------------------------------------------
 
 fn printed(plan: Option<Plan>) -> String {
     let Some(plan) = plan else { return String::new() };

@@ -15,14 +15,15 @@ const MOVES_BEFORE_SEEK: u32 = 8;
 /// A stretch of plain entries that is shorter than this is not worth an attempt.
 const SHORT_STRETCH: usize = 4;
 /// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
-/// are not plain rarely stand alone.
+/// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
+/// are not plain usually come in groups.
 const MOST_ONE_BY_ONE: u32 = 64;
 
 /// Where the item lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VisibleAt {
     Nowhere,
-    /// It is the entry that the cursor stands on.
+    /// The entry at the cursor.
     Cursor,
     /// In the group.
     Group,

@@ -166,8 +166,7 @@ fn bounds(start: &Option<String>, end: &Option<String>) -> Bounds {
     (bound(start), bound(end))
 }
 
-// --- Output
-// ---------------------------------------------------------------------------------------
+// --- Output --------------------------------------------------------------------------------------
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
