@@ -5,7 +5,7 @@
 //!      0    8 magic "SILTSTON"
 //!      8    2 object kind
 //!     10    2 format version, 1
-//!     12    4 compatible feature bits: a reader that does not know one may go on
+//!     12    4 compatible feature bits: a reader that does not know one may continue
 //!     16    4 incompatible feature bits: a reader that does not know one must refuse
 //!     20   16 database id, big-endian
 //!     36   16 object id, big-endian

@@ -4,7 +4,7 @@
 //! manifest                                 boundary
 //! offset  size  field                      offset  size  field
 //!      0    72  envelope, kind Manifest         0    72  envelope, kind Boundary
-//!     72     8  length n of the body           72     8  the id that its name says
+//!     72     8  length n of the body           72     8  the id in its name
 //!     80     n  FlatBuffers body               80     4  checksum, as on the left
 //!   80+n     4  CRC32C of bytes 0..80+n,
 //!               bound to the object id, 0

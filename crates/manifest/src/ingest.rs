@@ -5,9 +5,9 @@
 //! object, in the frame of a manifest    body
 //! offset  size  field                   offset  size  field
 //!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted, 3 parts that
-//!                                                      come behind all that is there (RFC 0043)
+//!                                                      come behind all data (RFC 0043)
 //!               object id = the job
-//!     72     8  length n of the body         1     1  1 where it is an application's version
+//!     72     8  length n of the body         1     1  1 if it is an application's version
 //!     80     n  body                         2     2  zero
 //!   80+n     4  CRC32C of all before it      4     4  number of layers; 0 when aborted
 //!                                            8    16  timeline; 0 for the first

@@ -6,7 +6,7 @@
 //! ```text
 //! common = "order/2026-"
 //! prefix("order/2026-11-21…") = the 8 bytes "11-21…"
-//! prefix("order/2025-…")      = 0                      below everything that has it in common
+//! prefix("order/2025-…")      = 0                      below all keys with the common part
 //! prefix("user/…")            = 2^64 - 1               above it
 //! ```
 //! For every window, prefixes are ordered as their keys: unequal prefixes decide a comparison,

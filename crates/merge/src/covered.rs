@@ -3,7 +3,7 @@
 //! ```text
 //! covers of the sources   [a------d)     [h--k)
 //!                              [c----f)
-//! regions of a scan       (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, as the scan comes to it
+//! regions of a scan       (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, when the scan reaches it
 //! ```
 //! The range deletes are not prepared when a scan begins. A region, in which all keys have the same
 //! answer, is looked up in each cover when the cursor reaches it. So the cost of a scan depends

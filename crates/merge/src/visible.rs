@@ -203,9 +203,9 @@ impl<C: Stretches> Visible<C> {
     /// million times must not cost a scan a million moves.
     ///
     /// ```text
-    /// forward:   k@9 k@8 k@7 | k@6 … k@1 | l@5      view 6: past what is newer, to (k, 6)
-    ///            newer           hidden              past what is older, to (k 00, MAX)
-    /// backward:  l@5 | k@1 … k@6 | k@7 k@8 | j@2    past what is newer, before (k, MAX)
+    /// forward:   k@9 k@8 k@7 | k@6 … k@1 | l@5      view 6: past newer versions, to (k, 6)
+    ///            newer           hidden              past older versions, to (k 00, MAX)
+    /// backward:  l@5 | k@1 … k@6 | k@7 k@8 | j@2    past newer versions, before (k, MAX)
     /// ```
     /// Backward the visible versions come oldest first and the last one counts, so they are read
     /// one by one: a seek to the newest would be a move forward, which a backward merge cannot

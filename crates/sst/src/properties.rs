@@ -16,13 +16,13 @@
 //!     80    8 length of the range deletes' section, its seal included; 0 where there is none
 //!     88    4 block target, bytes
 //!     92    4 filter bits per key
-//!     96    1 codec asked for (a block says which it has)
+//!     96    1 requested codec (each block names its own)
 //!     97    1 bit 0: an entry expires; bit 1: every entry expires; others zero
 //!     98    2 length of the first key
 //!    100    2 length of the last key
-//!    102    2 where the keys begin, 128; a reader passes over what it does not know before them
+//!    102    2 offset of the keys, 128; a reader skips unknown bytes before them
 //!    104   16 order-free sum over the entries
-//!    120    1 what the sum adds up; 0 for no sum
+//!    120    1 kind of the sum; 0 for no sum
 //!    121    7 zero: room
 //!    128    n first key, last key
 //! ```

@@ -8,7 +8,7 @@
 //! ```text
 //! L0      [ k@50        ]              [ k@50        ]     stays
 //! run 6   [ a … lost … z ]     ─►      [ deletes @49  ]     its rows are unknown,
-//! run 0   [ a@7   k@9  z@3]            [ hidden       ]     and what it deleted of these
+//! run 0   [ a@7   k@9  z@3]            [ hidden       ]     and which keys it deleted
 //! ```
 
 use super::writer::{check_epoch, check_names, close};

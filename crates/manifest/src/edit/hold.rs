@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! log     … 4   5   6   7   8   9 …          hold "a": from 6, seen up to 41
-//!               └ replay point at 9            keeps 6, 7 and 8, and what ingests of 42 on brought
+//!               └ replay point at 9            keeps 6, 7 and 8, and tables of ingests from 42 on
 //! ```
 //! A hold begins at a position after which everything is certainly present, and only moves forward.
 

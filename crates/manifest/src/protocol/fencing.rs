@@ -15,7 +15,7 @@
 //!                   look ◄──────────────────────────────────┘
 //!                     │  └──overtaken──► Fenced
 //!                     ▼
-//!                create fence ──Lost──► the same rules on what is there
+//!                create fence ──Lost──► the same rules for the object there
 //!                     │  └──NotApplied, Unknown──► look, and the same fence again
 //!                     ▼
 //!                  confirm (look) ──overtaken──► Fenced

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  0  1  version: 1
-//!  1  4  how many
+//!  1  4  number of ingests
 //!  5     each, number ascending:  1  kind: 0, a job's folder; 1, a table of the database's own
 //!                                 8  its last sequence number, little-endian
 //!                                16  the job, or the table

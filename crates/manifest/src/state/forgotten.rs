@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  0  1  version: 1
-//!  1  8  how many were forgotten, ever, little-endian
-//!  9  8  jobs that began before so many were are no application's any more
+//!  1  8  number of applications forgotten so far, little-endian
+//!  9  8  a job that began at a lower number cannot be checked any more
 //! 17  4  number of names; of each: when it was forgotten (8), length (4), name
 //! ```
 //!

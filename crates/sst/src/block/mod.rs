@@ -6,7 +6,7 @@
 //! offset size field
 //!      0    4 entries, 1 or more
 //!      4    4 bytes of `keys`
-//!      8    4 bytes of all keys written out whole
+//!      8    4 bytes of all keys if stored whole
 //!     12    4 bytes of `values`
 //!     16    8 base of the sequence numbers
 //!     24    8 base of the expiries; 0 where nothing expires
