@@ -1,4 +1,5 @@
-"""A driver in its own process, which is killed before or after it asks for the load in its commit.
+"""A driver in its own process. It is killed during its commit: before it asks for the load, or
+after that.
 
     spark_driver_for_tests.py MASTER DATABASE ROWS VERSION before|after
 """
