@@ -121,7 +121,7 @@ impl Model for Told<'_> {
     }
 }
 
-/// A reader that serves rows that are no prefix of the history, or that never catches up.
+/// A reader that serves rows which are not a prefix of the history, or that never catches up.
 fn wrong_view(world: &World) -> Option<String> {
     if world.ghost.gone {
         // There are no guarantees for a deleted database.

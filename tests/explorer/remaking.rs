@@ -530,8 +530,8 @@ mod tests {
         Remaking { rules, destroyers, opener: false, late }
     }
 
-    /// All rules in force: no late object of the old database affects the new one, whichever
-    /// process dies.
+    /// All rules in force: no late object of the old database affects the new one, regardless of
+    /// the process that dies.
     #[test]
     fn a_place_is_used_again_without_harm() {
         let opener = Remaking { opener: true, ..model(Rules::ALL, 1, 0) };

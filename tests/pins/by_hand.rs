@@ -135,7 +135,7 @@ fn a_reader_that_travels_asks_for_little() {
         db.flush_memtable().await.unwrap();
         let again = db.checkpoint(&named("daily")).await.unwrap();
         assert_eq!(world.stays(name).await.unwrap().checkpoint().unwrap().checkpoint, again);
-        // The old one is gone, and no other passes for it.
+        // The old checkpoint was deleted, and the new one must not be read in its place.
         let error = world.stays(ReadAt::Known(Box::new(known))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
 

@@ -112,8 +112,8 @@ for _ in range(3):
 
 
 def test_every_close_after_one_that_failed_tells_the_same(url: str) -> None:
-    """Before the fix, the second close returned without an error: in a `with` block, the one at its
-    end."""
+    """Before the fix, the second close (in a `with` block, the close at its end) returned without
+    an error."""
     old = siltstone.open(url)
     old.put(b"a", b"1").wait()
     with siltstone.open(url, take_over=True):

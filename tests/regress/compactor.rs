@@ -276,7 +276,7 @@ fn peer_17_and_48_a_leftover_job_is_finished_where_it_was_meant() {
     assert!(left > 5, "{left} jobs were left");
 }
 
-/// A peer's 19: a committed job that is still in the record is no work any more.
+/// A peer's 19: a committed job that is still in the record does not count as work.
 #[test]
 fn peer_19_a_finished_job_is_not_taken_up_again() {
     let place = Place::new(|plan| plan);
@@ -408,8 +408,8 @@ fn claims(place: &Place) -> BTreeMap<(JobId, usize), BTreeSet<AttemptId>> {
     panic!("no worker finishes: {seen:?}")
 }
 
-/// A peer's 48 too: a timer sends heartbeats. A table that takes longer than the timeout of stalled
-/// workers is no stall.
+/// A peer's 48 too: a timer sends heartbeats. A worker does not count as stalled while a table
+/// takes longer than its timeout.
 #[test]
 fn peer_48_a_slow_table_is_no_stall() {
     let place = Place::new(|plan| plan);

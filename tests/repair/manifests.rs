@@ -241,7 +241,7 @@ fn a_checkpoint_goes_on() {
     }
 }
 
-/// A table of the one before is missing: it is no valid base, and there is no other.
+/// A table of the previous manifest is missing: it cannot be the base, and there is no other.
 #[test]
 fn what_lacks_a_table_is_no_base() {
     let world = World::new(4);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub enum Request {
     /// A read of the range, or of all.
     Get(ObjectName, Option<Range<u64>>),
-    /// A create of so many bytes.
+    /// A create with this many bytes.
     Put(ObjectName, usize),
     /// An upload was begun.
     Upload(ObjectName),

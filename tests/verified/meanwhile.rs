@@ -1,5 +1,5 @@
-//! Verification beside processes that write, compact, collect, create checkpoints and write large
-//! batches: a listing is no snapshot, and a healthy database has nothing wrong.
+//! Verification while other processes write, compact, collect, create checkpoints and write large
+//! batches. A listing is not a snapshot, but no problem may be reported for a healthy database.
 
 use super::verified;
 use super::world::{LIMIT, World, ingest, large, open, options, put};

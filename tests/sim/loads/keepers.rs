@@ -112,7 +112,7 @@ async fn end(there: &Env) -> Result<()> {
     }
 }
 
-/// Deletes it; a missing one is no error.
+/// Deletes a checkpoint; it may be missing.
 async fn delete(env: &Env, name: &CheckpointName) -> Result<()> {
     match admin::delete_checkpoint(env, name, LIMIT).await {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired) => Ok(()),

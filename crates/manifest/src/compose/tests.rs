@@ -138,7 +138,7 @@ fn other_settings_are_refused() {
     other.settings.filter = "another".to_owned();
     let error = check_alike([("one", &one), ("other", &other)]).unwrap_err().to_string();
     assert!(error.contains("filter") && error.contains("other"), "{error}");
-    // All must agree with the first operator that exists, in whichever database.
+    // All must agree with the first operator that exists, regardless of its database.
     let operator = |name: &str| {
         let mut state = manifest();
         state.settings.merge_operator = Some(name.to_owned());
