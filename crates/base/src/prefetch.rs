@@ -32,8 +32,8 @@ mod tests {
     #[test]
     fn every_line_of_a_short_stretch_is_read() {
         for len in 1..=192 {
-            // The bytes of one line are 1: the result tells whether that line was read an odd number
-            // of times.
+            // The bytes of one line are 1: the result shows whether that line was read an odd
+            // number of times.
             let odd = (0..3).filter(|line| {
                 let bytes: Vec<u8> = (0..len).map(|at| u8::from(at / 64 == *line)).collect();
                 prefetch(&bytes) == 1
