@@ -1,4 +1,4 @@
-//! The whole engine on a store in memory, by default options.
+//! The whole engine on a store in memory, with default options.
 
 use criterion::{Criterion, Throughput};
 use siltstone::store::memory::MemoryStore;
@@ -16,7 +16,7 @@ fn open(runtime: &Runtime, options: Options) -> Database {
     runtime.block_on(Database::open(env, how)).unwrap()
 }
 
-/// Writes, waiting where there is no room.
+/// Writes, and waits if there is no room.
 fn accepted(runtime: &Runtime, mut write: impl FnMut() -> siltstone::Result<Accept>) {
     loop {
         match write().unwrap() {

@@ -1,5 +1,5 @@
-//! Holds of consumers, and tokens, where a database is cloned, exported or promoted: they are of
-//! one database, and nobody else's work ends or takes them over (rule W6).
+//! Holds of consumers, and tokens, if a database is cloned, exported or promoted: they belong to
+//! one database, and work on other databases neither ends them nor takes them over (rule W6).
 
 use super::*;
 use siltstone::Progress;
@@ -15,7 +15,7 @@ async fn holds(env: &Env) -> Vec<(String, u64)> {
     holds.into_iter().map(|hold| (hold.name, hold.seq.get())).collect()
 }
 
-/// A consumer that has read and acknowledged five of ten rows, of a writer that goes on.
+/// A consumer that has read and acknowledged five of ten rows, of a writer that continues.
 async fn consumed(env: &Env) -> (Database, ChangeToken) {
     let db = places::open(env).await.unwrap();
     drop(begin(env, Since::Newest, Some("worker")).await.unwrap());
@@ -28,7 +28,7 @@ async fn consumed(env: &Env) -> (Database, ChangeToken) {
     (db, token)
 }
 
-/// What the worker is told from where it had acknowledged: rows 5 to 9, and those written since.
+/// The worker receives the changes after its acknowledged position: rows 5 to 9, and later ones.
 async fn goes_on(env: &Env, more: usize) {
     assert_eq!(holds(env).await, [("worker".to_owned(), 5)]);
     let mut feed = begin(env, Since::Kept, Some("worker")).await.unwrap();
@@ -55,7 +55,8 @@ fn a_clone_takes_no_holds_and_refuses_its_parents_tokens() {
             ErrorKind::Expired
         );
 
-        // A consumer of the same name in the clone is another one, and is told what the clone does.
+        // A consumer of the same name in the clone is a different one, and receives the clone's
+        // changes.
         let of_clone = places::open(&clone).await.unwrap();
         drop(begin(&clone, Since::Newest, Some("worker")).await.unwrap());
         fill(&of_clone, 20..22, 9).await;
@@ -67,7 +68,7 @@ fn a_clone_takes_no_holds_and_refuses_its_parents_tokens() {
         let of_clone_token = feed.token();
         of_clone.close().await.unwrap();
 
-        // And the parent's holds its log, whatever becomes of both.
+        // The parent's consumer holds its log, independent of both.
         db.flush_memtable().await.unwrap();
         places::compact(&parent).await.unwrap();
         round(&parent).await.unwrap();
@@ -99,7 +100,8 @@ fn an_export_leaves_holds_where_they_are() {
         export().await;
         round(&mirror).await.unwrap();
         assert!(manifest(&mirror).await.holds.is_empty());
-        // Nobody writes to a mirror, consumers neither; and the source's tokens are the source's.
+        // A mirror accepts no writes, not even of consumers; and the source's tokens belong to the
+        // source.
         assert_eq!(kind(begin(&mirror, Since::Newest, Some("worker")).await), ErrorKind::Conflict);
         assert_eq!(kind(begin(&mirror, Since::Token(token), None).await), ErrorKind::Invalid);
 

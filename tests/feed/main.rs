@@ -1,5 +1,5 @@
-//! The change feed (RFC 0041): read on from tokens it gives the history that was committed, through
-//! flushes, collections, take-overs, ingests and restores; and what is gone says so.
+//! The change feed (RFC 0041): read from tokens it returns the committed history, through flushes,
+//! collections, take-overs, ingests and restores; missing changes raise an error.
 
 #![allow(
     clippy::disallowed_methods,
@@ -120,7 +120,7 @@ pub(crate) async fn job_of(env: &Env, keys: std::ops::Range<u32>) -> Result<Inge
     job_over(env, keys, None).await
 }
 
-/// The same, and it replaces a range by them.
+/// The same, for a job that replaces a range.
 pub(crate) async fn job_over(
     env: &Env,
     keys: std::ops::Range<u32>,
@@ -129,7 +129,7 @@ pub(crate) async fn job_over(
     job_with(env, keys, b"bulk", replaced).await
 }
 
-/// The same, of this value.
+/// The same, with this value.
 pub(crate) async fn job_with(
     env: &Env,
     keys: std::ops::Range<u32>,
@@ -160,7 +160,7 @@ pub(crate) async fn job_with(
     job.commit(env, &[part], LIMIT).await
 }
 
-/// The keys from one number to before another; `None`: to the last.
+/// The keys from one number to before another; `None`: to the last one.
 pub(crate) fn range(from: u32, to: Option<u32>) -> ReplacedRange {
     let to = to.map(key);
     ReplacedRange::new(Some(&key(from)), to.as_deref()).expect("in order")
@@ -182,7 +182,7 @@ pub(crate) fn rows_of(changed: &ChangeRows) -> Vec<Row> {
     (0..changed.len()).map(row).collect()
 }
 
-/// All there is, in batches of so many rows.
+/// All remaining rows, in batches of this size.
 pub(crate) async fn rest(feed: &mut Changes, most: usize) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     while let Some(changed) = feed.read(most, 1 << 20).await? {
@@ -206,7 +206,7 @@ pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
     }
 }
 
-/// What the rows leave.
+/// The result of applying the rows.
 pub(crate) fn replayed(base: Pairs, rows: &[Row]) -> Pairs {
     let mut state: BTreeMap<Vec<u8>, Vec<u8>> = base.into_iter().collect();
     for row in rows {

@@ -1,9 +1,9 @@
-//! Where a feed may begin and end, and what ends it.
+//! The possible beginnings and ends of a feed, and errors that end it.
 
 use super::*;
 use siltstone::{CheckpointName, admin};
 
-/// Rows 0 to 9, in commits of their own.
+/// Rows 0 to 9, in separate commits.
 async fn filled(env: &Env) -> Result<Database> {
     let db = open(env).await?;
     for n in 0..10 {
@@ -17,7 +17,7 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
     result.map(drop).expect_err("it is refused").kind()
 }
 
-/// Only what is durable, and from the newest place on nothing that was before.
+/// Only durable changes, and from the newest position on no earlier ones.
 #[test]
 fn what_comes_after_is_told_once_it_is_durable() {
     Place::of(1).run("one", |env| async move {
@@ -31,7 +31,7 @@ fn what_comes_after_is_told_once_it_is_durable() {
         (0..9).for_each(|n| batch.put(&key(n), b"second", None).unwrap());
         let commit = write(&db, &batch).await?;
         commit.wait(None).await?;
-        // A commit is never cut.
+        // A commit is never split.
         let changed = feed.read(2, 1 << 20).await?.expect("rows");
         assert_eq!((changed.len(), feed.token().seq), (9, siltstone::Seq(19)));
         assert!(feed.read(2, 1 << 20).await?.is_none());
@@ -72,7 +72,7 @@ fn a_range_between_tokens_is_read_by_itself() {
     });
 }
 
-/// W3: what comes after a snapshot, though it is flushed and collected at once.
+/// W3: the changes after a snapshot, even if they are flushed and collected immediately.
 #[test]
 fn a_snapshot_and_what_follows_make_the_whole() {
     Place::of(3).run("one", |env| async move {
@@ -92,7 +92,7 @@ fn a_snapshot_and_what_follows_make_the_whole() {
         assert_eq!(base.len(), 10);
         let rows = rest(&mut feed, 4).await?;
         assert_eq!(replayed(base.clone(), &rows), all_of(db.scan(ScanRange::all())?).await?);
-        // So does any checkpoint, while the log behind it is there.
+        // Any checkpoint works as well, while the log behind it exists.
         let mut again = begin(&env, Since::Checkpoint(checkpoint.id.into()), None).await?;
         assert_eq!(rest(&mut again, 100).await?, rows);
         assert_eq!(kind(begin(&env, Since::Snapshot, None).await), ErrorKind::Invalid);
@@ -100,7 +100,7 @@ fn a_snapshot_and_what_follows_make_the_whole() {
     });
 }
 
-/// Without a hold: what is gone says so, and the oldest place is another one.
+/// Without a hold: missing changes raise an error, and the oldest position is another one.
 #[test]
 fn what_nobody_holds_is_expired_once_it_is_collected() {
     Place::of(4).run("one", |env| async move {
@@ -129,8 +129,7 @@ fn what_nobody_holds_is_expired_once_it_is_collected() {
     });
 }
 
-/// A consumer changes nothing about what is there to be read: what is flushed and not collected
-/// comes first.
+/// A consumer does not change the readable changes: flushed and uncollected ones come first.
 #[test]
 fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
     Place::of(6).run("one", |env| async move {
@@ -143,7 +142,7 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
         let mut held = begin(&env, Since::Oldest, Some("index")).await?;
         assert_eq!((rest(&mut held, 3).await?, without.len()), (without, 11));
         held.acknowledge(None).await?;
-        // What lies before the hold is not kept; what comes behind it is.
+        // Changes before the hold are not kept; later ones are.
         db.compact().await?;
         round(&env).await?;
         put(&db, 21, b"last").await?;
@@ -155,7 +154,7 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
     });
 }
 
-/// Behind a commit whose successors are gone, nothing is to be read: that is not "nothing new".
+/// After a commit whose successors are gone, nothing can be read: this differs from "nothing new".
 #[test]
 fn a_commit_whose_successors_are_collected_is_expired() {
     Place::of(7).run("one", |env| async move {
@@ -175,7 +174,7 @@ fn a_commit_whose_successors_are_collected_is_expired() {
     });
 }
 
-/// W5: what ingests brought counts, as far as only the consumer keeps it.
+/// W5: tables of ingests count if only the consumer keeps them.
 #[test]
 fn what_ingests_brought_counts_as_kept() {
     Place::of(8).run("one", |env| async move {
@@ -185,7 +184,7 @@ fn what_ingests_brought_counts_as_kept() {
         drop(changes::changes(&env, how, LIMIT).await?);
         drop(begin(&env, Since::Newest, Some("large")).await?);
         for _ in 0..5 {
-            // Each takes the place of the one before, so that its tables leave the tree.
+            // Each replaces the previous one, so that its tables leave the tree.
             let job = job_with(&env, 100..120, &[7; 200], None).await?;
             db.ingest(&job).await?.wait(None).await?;
         }
@@ -198,7 +197,7 @@ fn what_ingests_brought_counts_as_kept() {
     });
 }
 
-/// W5: a newer consumer of the name; silence; bytes; by command.
+/// W5: a hold ends by a newer consumer with its name; by silence; by bytes; by command.
 #[test]
 fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     Place::of(5).run("one", |env| async move {
@@ -210,7 +209,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
         assert_eq!(rest(&mut second, 3).await?.len(), 10);
         let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };
         assert_eq!((hold.name.as_str(), hold.seq.get()), ("a", 0));
-        // It lives on by reading.
+        // It stays alive by reading.
         let life = Duration::from_secs(10);
         let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };
         let how = |consumer| ChangesOptions {
@@ -251,8 +250,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     });
 }
 
-/// A read that is dropped has passed nothing on: its token is where it began, and is what is
-/// acknowledged.
+/// A dropped read has returned nothing: the token is unchanged, and is what is acknowledged.
 #[test]
 fn a_read_that_is_dropped_has_passed_nothing_on() {
     let mut dropped = 0;
@@ -281,8 +279,8 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
     assert!(dropped > 10, "{dropped} reads were dropped");
 }
 
-/// The same at the oldest place of a log whose beginning is gone: the next read begins there again.
-/// Before, it was Corruption, for good: "sequence numbers do not follow each other".
+/// The same at the oldest position of a log whose beginning is gone: the next read begins there
+/// again. Before, it raised Corruption permanently: "sequence numbers do not follow each other".
 #[test]
 fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
     const ROWS: u32 = 200;
@@ -314,7 +312,7 @@ fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
     assert!(dropped > 10, "{dropped} reads were dropped");
 }
 
-/// A store that fails amid a long log takes no row away that was read before it failed.
+/// A store that fails within a long log loses no row that was read before.
 #[test]
 fn what_was_read_before_a_trouble_is_passed_on() {
     const ROWS: u64 = 200;
@@ -323,7 +321,7 @@ fn what_was_read_before_a_trouble_is_passed_on() {
         let place = Place::of(13);
         place.run("writer", |env| async move {
             let db = open(&env).await?;
-            // An object each, and more of them than a feed reads at once.
+            // One object each, and more of them than a feed reads at once.
             for n in 0..ROWS as u32 {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
@@ -359,7 +357,7 @@ fn what_was_read_before_a_trouble_is_passed_on() {
     assert!(troubled > 3, "{troubled} troubles");
 }
 
-/// W6: what a restore undid is told to those who have seen it; others are not told of it at all.
+/// W6: consumers that have seen undone changes get an error; others are not affected.
 #[test]
 fn a_restore_is_jumped_or_told() {
     Place::of(6).run("one", |env| async move {
@@ -401,7 +399,7 @@ fn a_restore_is_jumped_or_told() {
     });
 }
 
-/// W6: another database's token, and a place where there is none.
+/// W6: another database's token, and a position in a missing database.
 #[test]
 fn a_token_is_of_one_database() {
     let place = Place::of(8);

@@ -1,4 +1,4 @@
-"""Misuse: each row raises the class named, with a text that helps, and harms nothing."""
+"""Misuse: each row raises the given class with a helpful text, and changes nothing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_misuse_is_told(db, call, error, text) -> None:
     db[b"before"] = b"1"
     with pytest.raises(error, match=text):
         call(db)
-    # Nothing of it came through, but for the commits whose waiting was misused.
+    # No misuse wrote anything, except the commits whose wait was misused.
     assert [key for key in db if key != b"k"] == [b"before"]
     db[b"after"] = b"2"
     assert db[b"after"] == b"2"

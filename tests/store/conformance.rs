@@ -1,4 +1,4 @@
-//! The contract, held by every store.
+//! The contract, checked for every store.
 
 use crate::contract;
 use bytes::Bytes;
@@ -93,7 +93,7 @@ fn a_local_folder_keeps_the_contract() {
     let (runtime, effects) = runtime();
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), effects).unwrap();
-    // Strangers: files that are no objects, in places where objects stand.
+    // Foreign files that are not objects, in folders of objects.
     for stranger in ["manifest", "wal/boundary", "compacted/deep/er"] {
         std::fs::create_dir_all(folder.path().join(stranger)).unwrap();
     }
@@ -129,7 +129,7 @@ fn s3_keeps_the_contract() {
     let deep = over_moto(&moto, "deep/er", &effects);
     let beside = over_moto(&moto, "deep/er2", &effects);
     runtime.block_on(async {
-        // What stands beside a database is not in it, however alike the paths are.
+        // Objects beside a database are not in it, even if the paths are similar.
         let answer = beside.put_if_absent(ObjectName::Wal(WalId(77)), "x".into()).await;
         assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
         contract::check(Arc::clone(&deep)).await;

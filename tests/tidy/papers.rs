@@ -1,5 +1,5 @@
-//! The written decisions: every RFC has its place in the index and a status, links lead somewhere,
-//! and the table of object names says what the parser says.
+//! The written decisions: every RFC has its place in the index and a status, links lead to files,
+//! and the table of object names matches the parser.
 
 use crate::house::{Broken, Source};
 use siltstone_base::{AttemptId, JobId, ManifestId, ObjectName, SstId, WalId};
@@ -33,7 +33,7 @@ pub(crate) fn rfcs(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The template apart.
+/// Excludes the template.
 fn is_rfc(source: &Source) -> bool {
     let number = source.path.strip_prefix("rfcs/").and_then(|file| file.get(..4));
     source.path.ends_with(".md")
@@ -42,16 +42,16 @@ fn is_rfc(source: &Source) -> bool {
         })
 }
 
-/// Where the table of object names stands.
+/// The file with the table of object names.
 const FORMATS: &str = "rfcs/0002";
-/// What the placeholders stand for here.
+/// The values for the placeholders.
 const DIGITS: &str = "00000000000000000007";
 const ULID: &str = "00000000000000000000000007";
 
-/// Both ways. In a row of a table, every quoted word that has the shape of an object name must be
-/// one: the placeholders `<20 digits>` and `<ULID>` are filled in, then it is parsed. Names that
-/// are only reserved stand in rows that say so, and must not parse yet. And every name that the
-/// parser knows stands in the table.
+/// Checked in both directions. In a row of a table, every quoted word that has the form of an
+/// object name must be one: the placeholders `<20 digits>` and `<ULID>` are filled in, then it is
+/// parsed. Reserved names are in rows that say so, and must not parse yet. And every name that the
+/// parser knows is in the table.
 pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     let Some(formats) = sources.iter().find(|source| source.path.starts_with(FORMATS)) else {

@@ -15,8 +15,8 @@ pub enum ObjectName {
     ManifestBoundary(ManifestId),
     /// `wal/<20 digits>.sst`
     Wal(WalId),
-    /// `wal/boundary/<20 digits>`: every WAL object with an id at or below has been freed, kept
-    /// fences excepted.
+    /// `wal/boundary/<20 digits>`: every WAL object with an id at or below has been freed, except
+    /// kept fences.
     WalBoundary(WalId),
     /// `compacted/<ULID>.sst`: tables of L0 and of sorted runs.
     Compacted(SstId),
@@ -24,19 +24,19 @@ pub enum ObjectName {
     Compactions(u64),
     /// `compactions/boundary/<20 digits>`
     CompactionsBoundary(u64),
-    /// `ingest/<ULID>/manifest`: the one commit point of an ingest job.
+    /// `ingest/<ULID>/manifest`: the only commit point of an ingest job.
     IngestManifest(JobId),
     /// `ingest/<ULID>/<ULID>.sst`: a staged table of a job.
     IngestSst(JobId, SstId),
-    /// `probe/record`: what the store was found to be able to do.
+    /// `probe/record`: the detected capabilities of the store.
     ProbeRecord,
     /// `probe/<ULID>`: scratch of a running probe.
     ProbeScratch(JobId),
-    /// `damaged/<ULID>/<20 digits>.manifest`: a copy of what a repair passes over.
+    /// `damaged/<ULID>/<20 digits>.manifest`: a copy of an object that a repair skips.
     DamagedManifest(JobId, ManifestId),
-    /// `damaged/<ULID>/<20 digits>.sst`: likewise, of the WAL.
+    /// `damaged/<ULID>/<20 digits>.sst`: the same for the WAL.
     DamagedWal(JobId, WalId),
-    /// `damaged/<ULID>/<ULID>.sst`: likewise, of a table.
+    /// `damaged/<ULID>/<ULID>.sst`: the same for a table.
     DamagedTable(JobId, SstId),
     /// `two-phase/namespace`: which records of a transactional store belong to the database.
     TwoPhaseNamespace,
@@ -97,8 +97,8 @@ impl fmt::Display for ObjectName {
 }
 
 impl ObjectName {
-    /// The name that `path` (relative to the database's root, `/` between parts) stands for, or
-    /// `None`. Strict: every name has one spelling.
+    /// The name for `path` (relative to the database's root, `/` between parts), or `None`. Strict:
+    /// every name has one spelling.
     #[must_use]
     pub fn parse(path: &str) -> Option<ObjectName> {
         let (folder, rest) = path.split_once('/')?;
@@ -162,7 +162,7 @@ fn hex(text: &str, digits: usize) -> Option<&str> {
 
 fn digits(text: &str) -> Option<u64> {
     let well_formed = text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
-    // 20 digits reach past 2^64; parse refuses what does not fit. Ids count from 1.
+    // 20 digits exceed 2^64; parse refuses larger numbers. Ids count from 1.
     if well_formed { text.parse().ok().filter(|id| *id > 0) } else { None }
 }
 

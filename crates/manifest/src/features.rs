@@ -91,7 +91,7 @@ pub struct Extension {
 }
 
 impl Carried {
-    /// What the head of an object says; its body is still to be looked at.
+    /// The data in the head of an object; its body is not checked yet.
     pub(crate) fn of(envelope: &Envelope, unknown_field: Option<&'static str>) -> Carried {
         let (compatible, incompatible) = (envelope.compatible, envelope.incompatible);
         Carried { compatible, incompatible, unknown_field }
@@ -110,7 +110,7 @@ impl Carried {
         let Some(table) = self.unknown_field else { return Ok(()) };
         Err(Error::unsupported(
             "a newer version of Siltstone has written fields that this one would lose, so it \
-             changes nothing; upgrade this program (reading without a checkpoint goes on)",
+             changes nothing; upgrade this program (reading without a checkpoint still works)",
         )
         .with("table of the schema", table))
     }
@@ -148,7 +148,7 @@ impl Features {
         self
     }
 
-    /// The same without one that what comes of it has no use for.
+    /// The same without one feature that the resulting database does not need.
     #[must_use]
     pub(crate) fn unnamed(mut self, feature: &str) -> Features {
         self.named.retain(|one| one.name != feature);
@@ -202,9 +202,8 @@ impl Features {
         self.check_readable()?;
         if let Some(feature) = self.named.iter().find(|one| !one.is_known()) {
             return Err(feature.refused(
-                "the database uses a feature that whoever changes it must know, and this version \
-                 of Siltstone does not; upgrade this program (reading without a checkpoint goes \
-                 on)",
+                "the database uses a feature that this version of Siltstone must know to change \
+                 it; upgrade this program (reading without a checkpoint still works)",
             ));
         }
         self.carried.check_committable()
