@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 from moto.iam import access_control
 from moto.s3.exceptions import S3ClientError
@@ -58,7 +58,7 @@ class Request(_Moto):
         if self._action == "s3:ListBucket":
             yield self._action, f"{name}/{query.get('prefix', [''])[0]}"
         elif self._action == "s3:DeleteObject" and "delete" in query:
-            for element in Xml.fromstring(self._body).iter():
+            for element in ET.fromstring(self._body).iter():
                 if element.tag.rpartition("}")[2] == "Key":
                     yield self._action, f"{name}/{element.text}"
         else:
