@@ -14,7 +14,8 @@
 use siltstone::store::Store;
 use siltstone::store::local::LocalStore;
 use siltstone::{
-    Accept, Answer, Batch, Codec, Database, Fill, OpenOptions, Options, Rows, ScanRange, task,
+    Accept, Answer, Batch, Codec, Database, FillOutcome, OpenOptions, Options, Rows, ScanRange,
+    task,
 };
 use siltstone_tests::lending::LendingStore;
 use siltstone_tests::sim::Rng;
@@ -85,9 +86,9 @@ fn scanned(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
         all.extend(given.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::Full => {}
-            Fill::NeedsBlocks => panic!("a scan fetched"),
-            Fill::End => return all,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => panic!("a scan fetched"),
+            FillOutcome::End => return all,
         }
     }
 }

@@ -18,8 +18,8 @@ use siltstone::store::Store;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Rows, ScanRange, Writes,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, FillOutcome, OpenOptions,
+    Options, Rows, ScanRange, Writes,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
@@ -123,7 +123,7 @@ async fn scan(db: &Database, range: ScanRange) -> usize {
 async fn scan_rows(db: &Database, range: ScanRange, most: usize) -> usize {
     let mut scan = db.scan(range).unwrap();
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, most, usize::MAX).unwrap() == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, most, usize::MAX).unwrap() == FillOutcome::NeedsBlocks {
         scan.fetch().await.unwrap();
     }
     rows.len()
@@ -274,7 +274,7 @@ fn a_short_cold_scan_of_a_long_run_opens_one_table() {
                     keys.push(key.to_vec());
                     Ok(true)
                 };
-                while whole.each(&mut take).unwrap() == Fill::NeedsBlocks {
+                while whole.each(&mut take).unwrap() == FillOutcome::NeedsBlocks {
                     whole.fetch().await.unwrap();
                 }
                 if reverse {

@@ -14,8 +14,8 @@
 
 use parking_lot::Mutex;
 use siltstone::{
-    Accept, Batch, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Result, Rows,
-    Scan, ScanRange, Seq,
+    Accept, Batch, CompactionOptions, Database, Env, FillOutcome, OpenOptions, Options, Result,
+    Rows, Scan, ScanRange, Seq,
 };
 use siltstone_base::SstId;
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
@@ -145,9 +145,9 @@ async fn rows_of(mut scan: Scan) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         );
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use siltstone::{
-    Accept, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    Accept, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, ScanRange,
 };
 use siltstone_base::ObjectName;
@@ -69,7 +69,7 @@ impl Place {
             let db = open(env).await?;
             let mut scan = db.scan(ScanRange::all())?;
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             Ok(rows.len())

@@ -19,8 +19,8 @@ use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Progress, Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, FillOutcome, OpenOptions,
+    Options, Progress, Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis,
     built_in_operator, task,
 };
 use siltstone_tests::lending::LendingStore;
@@ -177,9 +177,9 @@ async fn rows_of(mut scan: Scan) -> Vec<(Vec<u8>, Vec<u8>)> {
         }
         rows.clear();
         match filled {
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await.unwrap(),
-            Fill::End => return all,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await.unwrap(),
+            FillOutcome::End => return all,
         }
     }
 }

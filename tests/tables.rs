@@ -14,7 +14,7 @@ use siltstone::admin::{self, CloneParent, ExportPlaces};
 use siltstone::store::memory::MemoryStore;
 use siltstone::task::tokio_env;
 use siltstone::{
-    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, Options, OwnSchema,
+    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, OpenSchema, Options,
     Progress, Reader, ReaderOptions, Result,
 };
 use std::time::Duration;
@@ -31,16 +31,16 @@ fn agrees(recorded: &[u8], brought: &[u8]) -> Result<()> {
     }
 }
 
-fn schema(text: &'static str) -> OwnSchema {
+fn schema(text: &'static str) -> OpenSchema {
     let keys = text.lines().next().unwrap().to_owned();
-    OwnSchema { keys, text: Bytes::from_static(text.as_bytes()), agrees }
+    OpenSchema { keys, text: Bytes::from_static(text.as_bytes()), agrees }
 }
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-async fn open(env: &Env, brought: Option<OwnSchema>) -> Result<Database> {
+async fn open(env: &Env, brought: Option<OpenSchema>) -> Result<Database> {
     let options = Options { flush_interval: Duration::from_millis(1), ..Options::default() };
     let how = OpenOptions { options, schema: brought, ..OpenOptions::default() };
     Database::open(env.clone(), how).await

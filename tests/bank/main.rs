@@ -28,7 +28,7 @@ mod simulated;
 use books::Books;
 use futures::FutureExt;
 use siltstone::{
-    CompactionOptions, Database, Env, Error, Fill, OpenOptions, Options, ReadAt, Reader,
+    CompactionOptions, Database, Env, Error, FillOutcome, OpenOptions, Options, ReadAt, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::sim::Rng;
@@ -128,9 +128,9 @@ pub(crate) async fn rows_of(mut scan: Scan) -> Result<Pairs> {
         all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

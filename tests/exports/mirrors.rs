@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
-use siltstone::{Database, OpenOptions, OwnSchema};
+use siltstone::{Database, OpenOptions, OpenSchema};
 
 #[test]
 fn a_mirror_opens_by_itself() {
@@ -249,7 +249,7 @@ fn a_mirror_of_a_table_has_its_columns_and_keeps_them() {
             (state.settings.key_schema.clone(), state.schema.clone())
         };
         let (source, target) = (places.env("source"), places.env("mirror"));
-        let schema = OwnSchema { keys: "k".to_owned(), text: text("k\n1"), agrees: |_, _| Ok(()) };
+        let schema = OpenSchema { keys: "k".to_owned(), text: text("k\n1"), agrees: |_, _| Ok(()) };
         let how = OpenOptions { options: options(), schema: Some(schema), ..Default::default() };
         let db = Database::open(source.clone(), how).await.unwrap();
         fill(&db, 0..9, 1).await;

@@ -83,7 +83,7 @@ struct Seen {
 /// Reads a few batches, acknowledges some, and ends.
 async fn consume(env: Env, seed: u64) -> Result<(Vec<Row>, Vec<(usize, ChangeToken)>)> {
     let mut draw = Draw(seed);
-    let mut feed = begin(&env, Since::Kept, Some("worker")).await?;
+    let mut feed = begin(&env, ChangesFrom::Kept, Some("worker")).await?;
     let (mut rows, mut tokens) = (Vec::new(), vec![(0, feed.token())]);
     for _ in 0..draw.below(12) {
         let most = 1 + draw.below(7) as usize;
@@ -118,8 +118,8 @@ fn history(seed: u64) {
     let mut draw = Draw(seed);
     place.run("first", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
-        drop(begin(&env, Since::Newest, Some("worker")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("worker")).await?);
         Ok(())
     });
     let (mut durable, mut seen) = (Vec::new(), Seen::default());
@@ -140,7 +140,7 @@ fn history(seed: u64) {
 async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()> {
     // The successor of a killed writer settles its unfinished writes.
     let db = open(env).await?;
-    let mut witness = begin(env, Since::Kept, Some("witness")).await?;
+    let mut witness = begin(env, ChangesFrom::Kept, Some("witness")).await?;
     let all = rest(&mut witness, 5).await?;
     let state = all_of(db.scan(ScanRange::all())?).await?;
     assert_eq!(replayed(Vec::new(), &all), state, "seed {seed}");
@@ -153,7 +153,7 @@ async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()>
     assert!(before == seen.rows, "seed {seed}: the worker was told something else");
     for (at, token) in &seen.tokens {
         let token: ChangeToken = token.to_string().parse()?;
-        match begin(env, Since::Token(token), None).await {
+        match begin(env, ChangesFrom::Token(token), None).await {
             Ok(mut feed) => match rest(&mut feed, 3).await {
                 Ok(rows) => assert!(rows == all[*at..], "seed {seed}: from {token:?}"),
                 Err(error) => panic!("seed {seed}: the witness holds it: {error}"),
@@ -161,7 +161,7 @@ async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()>
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
-    let oldest = begin(env, Since::Oldest, Some("another")).await?;
+    let oldest = begin(env, ChangesFrom::Oldest, Some("another")).await?;
     assert!(oldest.token().seq.get() < all.first().map_or(1, |row| row.seq), "seed {seed}");
     db.close().await
 }

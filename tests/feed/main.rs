@@ -17,12 +17,12 @@ mod places;
 mod replaced;
 mod restored;
 
-use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
 use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
 use siltstone::{
     Accept, Batch, ChangeRows, ChangeToken, CompactionOptions, Database, Env, Error, ErrorKind,
-    Fill, Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
+    FillOutcome, Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::round;
@@ -166,7 +166,11 @@ pub(crate) fn range(from: u32, to: Option<u32>) -> ReplacedRange {
     ReplacedRange::new(Some(&key(from)), to.as_deref()).expect("in order")
 }
 
-pub(crate) async fn begin(env: &Env, since: Since, consumer: Option<&str>) -> Result<Changes> {
+pub(crate) async fn begin(
+    env: &Env,
+    since: ChangesFrom,
+    consumer: Option<&str>,
+) -> Result<Changes> {
     let consumer = consumer.map(Consumer::new);
     changes::changes(env, ChangesOptions { since, consumer, until: None }, LIMIT).await
 }
@@ -199,9 +203,9 @@ pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
         all.extend((0..rows.len()).filter_map(row));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -22,9 +22,9 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 fn what_comes_after_is_told_once_it_is_durable() {
     Place::of(1).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Kept, None).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, None).await?;
         assert!(rest(&mut feed, 4).await?.is_empty());
-        let mut whole = begin(&env, Since::Oldest, None).await?;
+        let mut whole = begin(&env, ChangesFrom::Oldest, None).await?;
         let rows = rest(&mut whole, 4).await?;
         assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>(), Vec::from_iter(1..=10));
         let mut batch = Batch::new();
@@ -35,7 +35,7 @@ fn what_comes_after_is_told_once_it_is_durable() {
         let changed = feed.read(2, 1 << 20).await?.expect("rows");
         assert_eq!((changed.len(), feed.token().seq), (9, siltstone::Seq(19)));
         assert!(feed.read(2, 1 << 20).await?.is_none());
-        let mut since = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        let mut since = begin(&env, ChangesFrom::Seq(siltstone::Seq(10)), None).await?;
         assert_eq!(rest(&mut since, 100).await?, rows_of(&changed));
         db.close().await
     });
@@ -46,22 +46,22 @@ fn what_comes_after_is_told_once_it_is_durable() {
 fn a_range_between_tokens_is_read_by_itself() {
     Place::of(2).run("one", |env| async move {
         let db = filled(&env).await?;
-        let from = begin(&env, Since::Oldest, None).await?.token();
+        let from = begin(&env, ChangesFrom::Oldest, None).await?.token();
         db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
         put(&db, 50, b"last").await?;
         db.flush().await?;
-        let mut plan = begin(&env, Since::Token(from), None).await?;
+        let mut plan = begin(&env, ChangesFrom::Token(from), None).await?;
         let mut cuts = vec![from];
         while plan.read(3, 1 << 20).await?.is_some() {
             cuts.push(plan.token());
         }
         assert_eq!(changes::newest(&env, LIMIT).await?, cuts[cuts.len() - 1]);
-        let mut whole = begin(&env, Since::Token(from), None).await?;
+        let mut whole = begin(&env, ChangesFrom::Token(from), None).await?;
         let whole = rest(&mut whole, 1000).await?;
         assert!(whole.len() == 31 && cuts.len() > 8);
         let mut parts = Vec::new();
         for pair in cuts.windows(2) {
-            let (since, until) = (Since::Token(pair[0]), Some(pair[1]));
+            let (since, until) = (ChangesFrom::Token(pair[0]), Some(pair[1]));
             let how = ChangesOptions { since, until, consumer: None };
             let mut part = changes::changes(&env, how, LIMIT).await?;
             parts.extend(rest(&mut part, 100).await?);
@@ -77,7 +77,7 @@ fn a_range_between_tokens_is_read_by_itself() {
 fn a_snapshot_and_what_follows_make_the_whole() {
     Place::of(3).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Snapshot, Some("replica")).await?;
+        let mut feed = begin(&env, ChangesFrom::Snapshot, Some("replica")).await?;
         let checkpoint = feed.checkpoint().expect("a checkpoint").clone();
         for n in 5..15 {
             put(&db, n, b"after").await?;
@@ -93,9 +93,9 @@ fn a_snapshot_and_what_follows_make_the_whole() {
         let rows = rest(&mut feed, 4).await?;
         assert_eq!(replayed(base.clone(), &rows), all_of(db.scan(ScanRange::all())?).await?);
         // Any checkpoint works as well, while the log behind it exists.
-        let mut again = begin(&env, Since::Checkpoint(checkpoint.id.into()), None).await?;
+        let mut again = begin(&env, ChangesFrom::Checkpoint(checkpoint.id.into()), None).await?;
         assert_eq!(rest(&mut again, 100).await?, rows);
-        assert_eq!(kind(begin(&env, Since::Snapshot, None).await), ErrorKind::Invalid);
+        assert_eq!(kind(begin(&env, ChangesFrom::Snapshot, None).await), ErrorKind::Invalid);
         db.close().await
     });
 }
@@ -105,7 +105,7 @@ fn a_snapshot_and_what_follows_make_the_whole() {
 fn what_nobody_holds_is_expired_once_it_is_collected() {
     Place::of(4).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Oldest, None).await?;
+        let mut feed = begin(&env, ChangesFrom::Oldest, None).await?;
         let token = feed.token();
         db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
         let before = changes::newest(&env, LIMIT).await?;
@@ -114,12 +114,15 @@ fn what_nobody_holds_is_expired_once_it_is_collected() {
         db.compact().await?;
         round(&env).await?;
         assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired);
-        assert_eq!(kind(begin(&env, Since::Token(token), Some("late")).await), ErrorKind::Expired);
-        let mut seq = begin(&env, Since::Seq(siltstone::Seq(3)), None).await?;
+        assert_eq!(
+            kind(begin(&env, ChangesFrom::Token(token), Some("late")).await),
+            ErrorKind::Expired
+        );
+        let mut seq = begin(&env, ChangesFrom::Seq(siltstone::Seq(3)), None).await?;
         put(&db, 2, b"y").await?;
         db.flush().await?;
         assert_eq!(kind(seq.read(10, 1 << 20).await), ErrorKind::Expired);
-        let mut oldest = begin(&env, Since::Oldest, None).await?;
+        let mut oldest = begin(&env, ChangesFrom::Oldest, None).await?;
         assert_eq!(
             rest(&mut oldest, 10).await?.last().map(|row| row.value.clone()),
             Some(b"y".to_vec())
@@ -137,9 +140,9 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
         db.flush_memtable().await?;
         put(&db, 20, b"later").await?;
         db.flush().await?;
-        let mut without = begin(&env, Since::Oldest, None).await?;
+        let mut without = begin(&env, ChangesFrom::Oldest, None).await?;
         let without = rest(&mut without, 3).await?;
-        let mut held = begin(&env, Since::Oldest, Some("index")).await?;
+        let mut held = begin(&env, ChangesFrom::Oldest, Some("index")).await?;
         assert_eq!((rest(&mut held, 3).await?, without.len()), (without, 11));
         held.acknowledge(None).await?;
         // Changes before the hold are not kept; later ones are.
@@ -148,7 +151,7 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
         put(&db, 21, b"last").await?;
         db.flush_memtable().await?;
         round(&env).await?;
-        let mut again = begin(&env, Since::Kept, Some("index")).await?;
+        let mut again = begin(&env, ChangesFrom::Kept, Some("index")).await?;
         assert_eq!(rest(&mut again, 3).await?.len(), 1);
         db.close().await
     });
@@ -162,10 +165,10 @@ fn a_commit_whose_successors_are_collected_is_expired() {
         db.flush_memtable().await?;
         round(&env).await?;
         for since in [1, 9] {
-            let mut feed = begin(&env, Since::Seq(siltstone::Seq(since)), None).await?;
+            let mut feed = begin(&env, ChangesFrom::Seq(siltstone::Seq(since)), None).await?;
             assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired, "since {since}");
         }
-        let mut newest = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        let mut newest = begin(&env, ChangesFrom::Seq(siltstone::Seq(10)), None).await?;
         assert!(newest.read(10, 1 << 20).await?.is_none());
         put(&db, 1, b"new").await?;
         db.flush().await?;
@@ -180,9 +183,9 @@ fn what_ingests_brought_counts_as_kept() {
     Place::of(8).run("one", |env| async move {
         let db = filled(&env).await?;
         let small = Consumer { most_bytes: Some(4000), ..Consumer::new("small") };
-        let how = ChangesOptions { since: Since::Newest, consumer: Some(small), until: None };
+        let how = ChangesOptions { since: ChangesFrom::Newest, consumer: Some(small), until: None };
         drop(changes::changes(&env, how, LIMIT).await?);
-        drop(begin(&env, Since::Newest, Some("large")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("large")).await?);
         for _ in 0..5 {
             // Each replaces the previous one, so that its tables leave the tree.
             let job = job_with(&env, 100..120, &[7; 200], None).await?;
@@ -202,9 +205,9 @@ fn what_ingests_brought_counts_as_kept() {
 fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     Place::of(5).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut first = begin(&env, Since::Oldest, Some("a")).await?;
+        let mut first = begin(&env, ChangesFrom::Oldest, Some("a")).await?;
         rest(&mut first, 3).await?;
-        let mut second = begin(&env, Since::Kept, Some("a")).await?;
+        let mut second = begin(&env, ChangesFrom::Kept, Some("a")).await?;
         assert_eq!(kind(first.acknowledge(None).await), ErrorKind::Fenced);
         assert_eq!(rest(&mut second, 3).await?.len(), 10);
         let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };
@@ -213,7 +216,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
         let life = Duration::from_secs(10);
         let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };
         let how = |consumer| ChangesOptions {
-            since: Since::Newest,
+            since: ChangesFrom::Newest,
             consumer: Some(consumer),
             until: None,
         };
@@ -257,7 +260,7 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
     for after in (10..400).step_by(10) {
         dropped += Place::of(14).run("one", move |env| async move {
             let db = open(&env).await?;
-            let mut feed = begin(&env, Since::Newest, Some("one")).await?;
+            let mut feed = begin(&env, ChangesFrom::Newest, Some("one")).await?;
             for n in 0..200 {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
@@ -271,7 +274,7 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
             drop(ended);
             assert_eq!(feed.token(), began, "after {after} ms");
             feed.acknowledge(None).await?;
-            let mut next = begin(&env, Since::Kept, Some("one")).await?;
+            let mut next = begin(&env, ChangesFrom::Kept, Some("one")).await?;
             assert_eq!(rest(&mut next, 50).await?.len(), 200, "after {after} ms");
             db.close().await.map(|()| 1)
         });
@@ -295,7 +298,7 @@ fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
             }
-            let mut feed = begin(&env, Since::Oldest, None).await?;
+            let mut feed = begin(&env, ChangesFrom::Oldest, None).await?;
             let patience = env.clock.sleep(Duration::from_millis(after));
             let ended = futures::future::select(feed.read(1000, 1 << 20), patience).await;
             if matches!(ended, futures::future::Either::Left(_)) {
@@ -337,7 +340,7 @@ fn what_was_read_before_a_trouble_is_passed_on() {
         let (seqs, troubles) = place.run("consumer", |env| async move {
             let (mut seqs, mut troubles) = (Vec::new(), 0);
             let mut feed = loop {
-                match begin(&env, Since::Oldest, None).await {
+                match begin(&env, ChangesFrom::Oldest, None).await {
                     Err(error) if error.kind().is_transient() => {}
                     begun => break begun?,
                 }
@@ -362,9 +365,9 @@ fn what_was_read_before_a_trouble_is_passed_on() {
 fn a_restore_is_jumped_or_told() {
     Place::of(6).run("one", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
         filled(&env).await?.close().await?;
-        let before = begin(&env, Since::Oldest, None).await?.token();
+        let before = begin(&env, ChangesFrom::Oldest, None).await?.token();
         let how = siltstone::CheckpointOptions {
             name: Some("kept".to_owned()),
             ..siltstone::CheckpointOptions::default()
@@ -377,22 +380,22 @@ fn a_restore_is_jumped_or_told() {
         }
         db.close().await?;
         let beyond = changes::newest(&env, LIMIT).await?;
-        let mut told = begin(&env, Since::Newest, Some("told")).await?;
+        let mut told = begin(&env, ChangesFrom::Newest, Some("told")).await?;
         admin::restore(&env, &"kept".parse().expect("a name"), &options()).await?;
         let db = open(&env).await?;
         put(&db, 7, b"again").await?;
         db.flush().await?;
         for from in [before, at_cut] {
-            let mut feed = begin(&env, Since::Token(from), None).await?;
+            let mut feed = begin(&env, ChangesFrom::Token(from), None).await?;
             let rows = rest(&mut feed, 4).await?;
             assert!(rows.iter().all(|row| row.value != b"undone"), "{rows:?}");
             assert_eq!(rows.last().map(|row| row.value.clone()), Some(b"again".to_vec()));
         }
-        let refused = begin(&env, Since::Token(beyond), None).await.expect_err("undone");
+        let refused = begin(&env, ChangesFrom::Token(beyond), None).await.expect_err("undone");
         assert_eq!(refused.kind(), ErrorKind::Expired);
         assert!(refused.to_string().contains("restored"), "{refused}");
         assert_eq!(kind(told.acknowledge(None).await), ErrorKind::Expired);
-        let mut witness = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut witness = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let rows = rest(&mut witness, 4).await?;
         assert_eq!(replayed(Vec::new(), &rows), all_of(db.scan(ScanRange::all())?).await?);
         db.close().await
@@ -410,7 +413,8 @@ fn a_token_is_of_one_database() {
     Place::of(9).run("other", |env| async move {
         assert_eq!(kind(changes::newest(&env, LIMIT).await), ErrorKind::NotFound);
         filled(&env).await?.close().await?;
-        let refused: Error = begin(&env, Since::Token(token), None).await.expect_err("another");
+        let refused: Error =
+            begin(&env, ChangesFrom::Token(token), None).await.expect_err("another");
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         Ok(())
     });

@@ -5,7 +5,7 @@ use super::*;
 /// Rows 0 to 9, a job that replaces the range `over` by rows 4 to 6, and a later row.
 async fn overwritten(env: &Env, over: ReplacedRange) -> Result<Database> {
     let db = open(env).await?;
-    drop(begin(env, Since::Newest, Some("witness")).await?);
+    drop(begin(env, ChangesFrom::Newest, Some("witness")).await?);
     for n in 0..10 {
         put(&db, n, b"first").await?;
     }
@@ -24,7 +24,7 @@ fn a_job_that_replaced_tells_the_delete_before_its_rows() {
         // Compaction changes the tables.
         db.compact().await?;
         round(&env).await?;
-        let mut feed = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let from = feed.token();
         let rows = rest(&mut feed, 100).await?;
         let [.., delete, say_again, four, five, six, after] = &rows[..] else { panic!("{rows:?}") };
@@ -48,7 +48,7 @@ fn a_job_that_replaced_tells_the_delete_before_its_rows() {
         assert_eq!(state.len(), 8, "rows 3 and 7 were replaced by none");
 
         // Row by row, and again from the token after each.
-        let mut slow = begin(&env, Since::Token(from), None).await?;
+        let mut slow = begin(&env, ChangesFrom::Token(from), None).await?;
         let (mut told, mut tokens) = (0, vec![(0, from)]);
         while let Some(changed) = slow.read(1, 1 << 20).await? {
             told += changed.len();
@@ -57,7 +57,7 @@ fn a_job_that_replaced_tells_the_delete_before_its_rows() {
         assert!(tokens.len() > 14, "an ingest is told in parts: {}", tokens.len());
         for (told, token) in tokens {
             let token: ChangeToken = token.to_string().parse()?;
-            let mut again = begin(&env, Since::Token(token), None).await?;
+            let mut again = begin(&env, ChangesFrom::Token(token), None).await?;
             assert_eq!(rest(&mut again, 2).await?, rows[told..], "behind {told} rows");
         }
         db.close().await
@@ -69,7 +69,7 @@ fn a_job_that_replaced_tells_the_delete_before_its_rows() {
 fn an_open_end_is_told_as_a_delete_of_the_greatest_key_too() {
     Place::of(12).run("one", |env| async move {
         let db = overwritten(&env, range(4, None)).await?;
-        let mut feed = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let rows = rest(&mut feed, 100).await?;
         let of_the_range: Vec<&Row> = rows.iter().filter(|row| row.kind != Kind::Put).collect();
         let [delete, last] = &of_the_range[..] else { panic!("{of_the_range:?}") };
@@ -86,13 +86,13 @@ fn an_open_end_is_told_as_a_delete_of_the_greatest_key_too() {
 fn a_job_of_no_rows_tells_its_delete() {
     Place::of(13).run("one", |env| async move {
         let db = open(&env).await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
         put(&db, 1, b"x").await?;
         put(&db, 5, b"y").await?;
         let job = IngestJob::begin(&env, JOB_LIFETIME, None, LIMIT).await?;
         let request = job.replacing(range(0, Some(3))).commit(&env, &[], LIMIT).await?;
         db.ingest(&request).await?.wait(None).await?;
-        let mut feed = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let rows = rest(&mut feed, 100).await?;
         assert_eq!(replayed(Vec::new(), &rows), [(key(5), b"y".to_vec())]);
         assert!(rows[2..].iter().all(|row| row.seq == 3 && row.kind != Kind::Put), "{rows:?}");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use siltstone::verify::{Report, verify};
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    Batch, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, WalId};
@@ -126,9 +126,9 @@ async fn rows(mut scan: Scan) -> Result<Vec<Row>> {
         all.extend(found.map(|(key, value)| (key.to_vec(), value.to_vec())));
         page.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -27,8 +27,8 @@ mod standing;
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
 use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
-    Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
-    ScanRange, Writes,
+    Accept, CompactionOptions, Database, Env, FillOutcome, Kind, OpenOptions, Options, Result,
+    Rows, Scan, ScanRange, Writes,
 };
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
@@ -189,9 +189,9 @@ pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
         all.extend((0..rows.len()).filter_map(row));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -21,7 +21,7 @@ mod writer;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Database, Env, Error, Fill, OpenOptions, Options, Rows, Scan, Writes,
+    Accept, Batch, Database, Env, Error, FillOutcome, OpenOptions, Options, Rows, Scan, Writes,
 };
 use siltstone_base::{CheckpointId, ObjectName, SstId, WalId, name::prefix};
 use siltstone_manifest::{CheckpointOwner, Edit, Manifest, NewCheckpoint};
@@ -219,9 +219,9 @@ async fn some(scan: &mut Scan, most: usize) -> Result<Pairs, Error> {
         );
         rows.clear();
         match filled {
-            Fill::End => break,
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
     Ok(all)

@@ -427,7 +427,11 @@ def test_no_role_reaches_another_prefix(store: Store, role: str) -> None:
 
 @pytest.mark.parametrize(
     ("right", "named"),
-    [("List", "GET .*/data"), ("Read", r"GET .*\.manifest"), ("Write", r"PUT .*\.manifest")],
+    [
+        ("List", "s3:ListBucket.*GET .*/data"),
+        ("Read", r"s3:GetObject.*GET .*\.manifest"),
+        ("Write", r"s3:PutObject.*PUT .*\.manifest"),
+    ],
 )
 def test_the_error_of_a_missing_right(store: Store, right: str, named: str) -> None:
     prefix = f"prod/missing-{right.lower()}"

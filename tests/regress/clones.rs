@@ -4,8 +4,8 @@
 use crate::place::{Place, options, reader};
 use siltstone::admin::{self, CloneParent};
 use siltstone::{
-    Accept, CheckpointOwner, Database, Env, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, ScanRange,
+    Accept, CheckpointOwner, Database, Env, FillOutcome, OpenOptions, Options, Reader,
+    ReaderOptions, Result, Rows, ScanRange,
 };
 use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{FaultPlan, Places};
@@ -119,7 +119,7 @@ async fn keys(env: &Env) -> Result<Vec<String>> {
 
 async fn rows(reader: &Reader) -> Result<Vec<(String, String)>> {
     let (mut scan, mut rows) = (reader.scan(ScanRange::all())?, Rows::new());
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -4,7 +4,7 @@ use crate::place::{Place, open, options, put};
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, Codec, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
-    Compactors, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result, Rows,
+    Compactors, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Result, Rows,
     ScanRange,
 };
 use siltstone_base::{AttemptId, JobId};
@@ -94,7 +94,7 @@ pub(crate) fn rows(place: &Place) -> Found {
 async fn rows_of(db: &Database) -> Result<Found> {
     let mut scan = db.scan(ScanRange::all())?;
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     let row = |at| rows.row(at).map(|(key, value)| (key.to_vec(), value.to_vec()));

@@ -1,7 +1,7 @@
 //! A simulated store, its processes, and the operations of tests on them.
 
 use siltstone::{
-    Accept, Commit, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions,
+    Accept, Commit, Database, Env, Error, FillOutcome, OpenOptions, Options, Reader, ReaderOptions,
     Readers, Result, Rows, Scan, ScanRange,
 };
 use siltstone_manifest::Manifest;
@@ -131,7 +131,7 @@ pub(crate) async fn keys(db: &Database) -> Result<Vec<String>> {
 
 pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     Ok((0..rows.len())

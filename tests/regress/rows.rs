@@ -2,8 +2,8 @@
 
 use crate::place::{Place, options};
 use siltstone::{
-    Accept, Answer, Database, Fill, OpenOptions, Options, Result, Rows, ScanRange, Snapshot, Value,
-    built_in_operator,
+    Accept, Answer, Database, FillOutcome, OpenOptions, Options, Result, Rows, ScanRange, Snapshot,
+    Value, built_in_operator,
 };
 use siltstone_tests::sim::ProcessId;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Store {
         let mut scan = self.db.scan(range).expect("open");
         self.run(async move {
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

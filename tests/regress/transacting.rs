@@ -4,8 +4,8 @@ use crate::place::{Place, options};
 use futures::future::{Either, join, select};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Condition, Database, Env, Error, ErrorKind, Fill, Isolation, OpenOptions, Options,
-    Result, Rows, ScanRange, Transaction, task,
+    Accept, Condition, Database, Env, Error, ErrorKind, FillOutcome, Isolation, OpenOptions,
+    Options, Result, Rows, ScanRange, Transaction, task,
 };
 use siltstone_tests::sim::ProcessId;
 use std::pin::pin;
@@ -64,7 +64,7 @@ impl Bank {
             transaction.scan(ScanRange { start, end, ..ScanRange::default() }).expect("open");
         self.run(async move {
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             Ok(rows.len())

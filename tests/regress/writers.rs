@@ -2,7 +2,9 @@
 
 use crate::place::{Place, keys, keys_of, open, options, put};
 use futures::FutureExt;
-use siltstone::{Accept, Batch, Database, ErrorKind, Fill, OpenOptions, Options, Rows, ScanRange};
+use siltstone::{
+    Accept, Batch, Database, ErrorKind, FillOutcome, OpenOptions, Options, Rows, ScanRange,
+};
 use siltstone_tests::compact;
 use siltstone_tests::faults::{Fault, FaultPlan};
 use siltstone_tests::sim::Stopped;
@@ -284,7 +286,7 @@ fn bug_14_empty_ranges_are_empty() {
             let mut scan = db.scan(range.clone()).expect("open");
             let filled = place.run(a, async move {
                 let mut rows = Rows::new();
-                while scan.fill(&mut rows, 10, 1 << 20)? == Fill::NeedsBlocks {
+                while scan.fill(&mut rows, 10, 1 << 20)? == FillOutcome::NeedsBlocks {
                     scan.fetch().await?;
                 }
                 Ok(rows.len())

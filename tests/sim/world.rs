@@ -236,9 +236,9 @@ pub(crate) async fn rows_of(mut scan: Scan) -> Result<Rows, Error> {
         );
         rows.clear();
         match filled {
-            siltstone::Fill::End => return Ok(all),
-            siltstone::Fill::Full => {}
-            siltstone::Fill::NeedsBlocks => scan.fetch().await?,
+            siltstone::FillOutcome::End => return Ok(all),
+            siltstone::FillOutcome::Full => {}
+            siltstone::FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -143,7 +143,7 @@ impl Store for Objects {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        let read = self.world.send(self.process, move |world| {
+        self.world.send(self.process, move |world| {
             let found = world.objects.lock().get(&name).cloned();
             match range {
                 Some(range) => {
@@ -151,8 +151,7 @@ impl Store for Objects {
                 }
                 None => found,
             }
-        });
-        read
+        })
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

@@ -1,6 +1,6 @@
 //! Rows of a scan, with as many fetches as necessary.
 
-use siltstone::{Database, Fill, Rows, Scan, ScanRange};
+use siltstone::{Database, FillOutcome, Rows, Scan, ScanRange};
 use siltstone_base::Result;
 
 /// Rows in order: keys and values.
@@ -18,9 +18,9 @@ pub async fn some(scan: &mut Scan, limit: usize) -> Result<Pairs> {
         all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::End => break,
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
     Ok(all)

@@ -19,8 +19,8 @@ mod view;
 
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Answer, Commit, CompactionOptions, Database, Error, Fill, OpenOptions, Options, Result,
-    Scan, ScanRange, Transaction, built_in_operator, task,
+    Accept, Answer, Commit, CompactionOptions, Database, Error, FillOutcome, OpenOptions, Options,
+    Result, Scan, ScanRange, Transaction, built_in_operator, task,
 };
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -92,9 +92,9 @@ fn rows_of(runtime: &Runtime, mut scan: Scan, most: usize) -> Vec<Row> {
             Ok(rows.len() < most)
         });
         match filled.unwrap() {
-            Fill::Full => {}
-            Fill::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
-            Fill::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
+            FillOutcome::End => break,
         }
     }
     rows

@@ -1,6 +1,6 @@
 //! Reading a range into the block cache ahead of its first use.
 
-use super::scan::{Fill, Scan};
+use super::scan::{FillOutcome, Scan};
 use siltstone_base::Result;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -27,10 +27,10 @@ impl Scan {
                 Ok(rows < ROWS_A_TURN)
             })?;
             match filled {
-                Fill::End => return Ok(bytes),
+                FillOutcome::End => return Ok(bytes),
                 _ if !self.context.cache.has_room(LEAST_ROOM) => return Ok(bytes),
-                Fill::Full => let_others_run().await,
-                Fill::NeedsBlocks => self.fetch().await?,
+                FillOutcome::Full => let_others_run().await,
+                FillOutcome::NeedsBlocks => self.fetch().await?,
             }
         }
     }

@@ -450,4 +450,21 @@ mod tests {
             assert!(!text.contains("canary") && !text.contains("feed"), "{text}");
         }
     }
+
+    #[test]
+    fn a_refusal_names_the_right_by_the_request() {
+        use Provider::{Azure, Gcs, S3};
+        for (provider, text, right) in [
+            (S3, "Error performing list request: Error performing GET http://h/b", "s3:ListBucket"),
+            (S3, "Error performing GET http://h/b/k", "s3:GetObject"),
+            (S3, "Error performing PUT http://h/b/k", "s3:PutObject"),
+            (S3, "DeleteObjects request failed for key k: Access Denied", "s3:DeleteObject"),
+            (Gcs, "Error performing POST http://h/b/k", "storage.objects.create"),
+            (Azure, "Error performing DELETE http://h/b/k", "blobs/delete"),
+        ] {
+            let named = missing_right(provider, text).unwrap_or_default();
+            assert!(named.contains(right), "{text}: {named}");
+        }
+        assert_eq!(missing_right(S3, "no request"), None);
+    }
 }
