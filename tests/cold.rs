@@ -62,6 +62,7 @@ impl World {
             bytes_written: after.bytes_written - before.bytes_written,
             failed: after.failed - before.failed,
             transient: after.transient - before.transient,
+            hedged: after.hedged - before.hedged,
         };
         (done, requests, ended - began)
     }

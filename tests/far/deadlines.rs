@@ -1,7 +1,7 @@
 //! Calls with many requests end by their deadline, even if each request is slow.
 
 use crate::{HOUR, LIMIT, World, quiet, tell};
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{
     CheckpointName, CheckpointOptions, Database, ErrorKind, OpenOptions, Options, Reader,
     ReaderOptions, Result, admin, destroy,
@@ -45,7 +45,7 @@ fn calls_end_by_their_deadline_on_a_slow_store() {
             ends(&world, "open", Database::open(far.clone(), how())).await;
             let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
             ends(&world, "open_reader", Reader::open(far.clone(), how)).await;
-            let how = ChangesOptions { since: Since::Oldest, consumer: None, until: None };
+            let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
             ends(&world, "changes", changes::changes(far, how, DEADLINE)).await;
             ends(&world, "newest", changes::newest(far, DEADLINE)).await;
             ends(&world, "consumers", changes::consumers(far, DEADLINE)).await;

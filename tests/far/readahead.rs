@@ -1,7 +1,7 @@
 //! Reading a long log: many requests in flight, and no additional request at its end.
 
 use crate::{Cost, FAR, LIMIT, quiet, tell};
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{CheckpointName, CheckpointOptions, ReadAt, Reader, ReaderOptions, admin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn two_thousand_objects_are_opened_within_two_seconds() {
 fn a_feed_and_a_refresh_read_ahead() {
     tell(FAR, async |world, _| {
         let db = world.writer(&world.near).await;
-        let how = ChangesOptions { since: Since::Oldest, consumer: None, until: None };
+        let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
         world.put(&db, 0, 10).await;
         let reader = world.reader().await;
         for n in 0..1_000 {

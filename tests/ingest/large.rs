@@ -3,7 +3,7 @@
 
 use super::*;
 use parking_lot::Mutex;
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{Batch, Reader, ReaderOptions};
 use siltstone_tests::faults::CrashPoint;
 use siltstone_tests::sim::Stopped;
@@ -184,7 +184,7 @@ fn a_large_batch_is_read_everywhere() {
         assert_eq!(all_of(reader.scan(everything())?).await?, expected);
         let mut feed = changes::changes(
             &env,
-            ChangesOptions { since: Since::Oldest, consumer: None, until: None },
+            ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None },
             LIMIT,
         )
         .await?;

@@ -5,7 +5,7 @@
 use super::history::{History, What};
 use super::{Action, LIMIT, Loads};
 use crate::world::World;
-use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::{ChangeRows, Env, Error, ErrorKind, JobId, Kind, Result, Seq};
 use siltstone_base::BatchOps;
 use siltstone_tests::sim::{ProcessId, Rng};
@@ -180,9 +180,9 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
         let feed = books.feeds.entry(name).or_default();
         std::mem::replace(&mut feed.unheard, true)
     };
-    let feed = match changes::changes(env, how(Since::Kept), LIMIT).await {
+    let feed = match changes::changes(env, how(ChangesFrom::Kept), LIMIT).await {
         Err(error) if error.to_string().contains("no consumer of this name") => {
-            changes::changes(env, how(Since::Newest), LIMIT).await?
+            changes::changes(env, how(ChangesFrom::Newest), LIMIT).await?
         }
         begun => begun?,
     };
