@@ -106,6 +106,41 @@ def test_a_folder_may_be_moved_but_not_copied(tmp_path: Path, records: str) -> N
         assert db[b"b"] == b"2"
 
 
+def test_a_backup_of_objects_and_records_is_restored(tmp_path: Path) -> None:
+    place, records = tmp_path / "db", tmp_path / "records"
+    options = {"transactional_store": f"sqlite://{records}"}
+    with siltstone.open(str(place), store_options=options) as db:
+        db[b"a"] = b"1"
+    shutil.copytree(place, tmp_path / "old")
+    shutil.copy(records, tmp_path / "old-records")
+    with siltstone.open(str(place), store_options=options) as db:
+        db[b"b"] = b"2"
+    # Both of one moment.
+    shutil.copytree(place, tmp_path / "new")
+    shutil.copy(records, tmp_path / "new-records")
+
+    def restore(objects: str, record_file: str) -> dict[bytes, bytes]:
+        shutil.rmtree(place)
+        shutil.copytree(tmp_path / objects, place)
+        shutil.copy(tmp_path / record_file, records)
+        with siltstone.open(str(place), store_options=options) as db:
+            db[b"c"] = b"3"
+        with siltstone.open_reader(str(place), store_options=options) as reader:
+            return dict(reader.scan())
+
+    assert restore("old", "old-records") == {b"a": b"1", b"c": b"3"}
+    assert restore("new", "new-records") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    # Records of objects that the restored folder does not have, and the other way round.
+    assert restore("old", "new-records") == {b"a": b"1", b"c": b"3"}
+    assert restore("new", "old-records") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+def test_reading_an_empty_place_creates_nothing(tmp_path: Path, records: str) -> None:
+    with pytest.raises(siltstone.NotFound):
+        siltstone.open_reader(str(tmp_path / "db"), store_options={"transactional_store": records})
+    assert not (tmp_path / "db").exists()
+
+
 def test_a_place_that_was_emptied_begins_anew(tmp_path: Path, records: str) -> None:
     url, options = str(tmp_path / "db"), {"transactional_store": records}
     for round in range(3):

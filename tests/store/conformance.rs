@@ -89,6 +89,18 @@ fn two_phase_creates_keep_the_contract() {
 }
 
 #[test]
+fn encrypted_stores_keep_the_contract() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let local = folder.path().display().to_string();
+    let options = [("encryption_key".to_owned(), "5e".repeat(32))].into_iter().collect();
+    for url in ["memory://encrypted", &local] {
+        let store = siltstone::store::url::parse(url, &options, [], &effects).unwrap();
+        runtime.block_on(contract::check(store));
+    }
+}
+
+#[test]
 fn a_local_folder_keeps_the_contract() {
     let (runtime, effects) = runtime();
     let folder = tempfile::tempdir().unwrap();

@@ -28,6 +28,8 @@ pub const FORMAT_VERSION: u16 = 1;
 pub const KNOWN_INCOMPATIBLE: u32 = 0;
 
 const MAGIC: &[u8; 8] = b"SILTSTON";
+/// Begins an object that is encrypted as a whole (RFC 0054), in place of an envelope.
+pub const ENCRYPTED: &[u8; 8] = b"SLTENC1\n";
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +137,11 @@ impl Envelope {
         let mut reader = Reader::new(object);
         let head = reader.take(ENVELOPE_BYTES)?;
         let mut reader = Reader::new(head);
+        if head.starts_with(ENCRYPTED) {
+            return Err(Error::unsupported(
+                "the database is encrypted: give its key as the store option `encryption_key`",
+            ));
+        }
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(Error::corruption("not a Siltstone object (the magic does not match)"));
         }

@@ -43,6 +43,8 @@ pub enum ObjectName {
     /// `two-phase/<32 hex digits>.<8 hex digits>`: the bytes of a two-phase create, by a random
     /// number of that try and their CRC-32C.
     TwoPhaseSource(AttemptId, u32),
+    /// `encryption/<20 digits>.key`: a data key of the database, wrapped by a key of the user.
+    EncryptionKey(u64),
 }
 
 /// Folders, as prefixes to list.
@@ -67,6 +69,8 @@ pub mod prefix {
     pub const DAMAGED: &str = "damaged/";
     /// Objects of two-phase creates.
     pub const TWO_PHASE: &str = "two-phase/";
+    /// Wrapped data keys.
+    pub const ENCRYPTION: &str = "encryption/";
 }
 
 impl fmt::Display for ObjectName {
@@ -88,6 +92,7 @@ impl fmt::Display for ObjectName {
             }
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
             ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
+            ObjectName::EncryptionKey(number) => write!(f, "encryption/{number:020}.key"),
             ObjectName::TwoPhaseNamespace => f.write_str("two-phase/namespace"),
             ObjectName::TwoPhaseSource(attempt, crc) => {
                 write!(f, "two-phase/{:032x}.{crc:08x}", attempt.0)
@@ -142,6 +147,7 @@ impl ObjectName {
             }
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
+            "encryption" => digits(rest.strip_suffix(".key")?).map(ObjectName::EncryptionKey),
             "two-phase" if rest == "namespace" => Some(ObjectName::TwoPhaseNamespace),
             "two-phase" => {
                 let (attempt, crc) = rest.split_once('.')?;
@@ -189,6 +195,7 @@ mod tests {
             ObjectName::DamagedTable(JobId(6), SstId(2)),
             ObjectName::TwoPhaseNamespace,
             ObjectName::TwoPhaseSource(AttemptId(u128::MAX), 0xC),
+            ObjectName::EncryptionKey(1),
         ];
         for name in names {
             assert_eq!(ObjectName::parse(&name.to_string()), Some(name));

@@ -66,6 +66,7 @@ impl GcClass {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::EncryptionKey(_)
             | ObjectName::TwoPhaseNamespace
             | ObjectName::TwoPhaseSource(..) => GcClass::Others,
         }

@@ -326,6 +326,7 @@ impl<'a> ObjectJudge<'a> {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::EncryptionKey(_)
             | ObjectName::TwoPhaseNamespace
             | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Foreign),
         }

@@ -192,8 +192,10 @@ fn kind_of(name: ObjectName) -> ObjectKind {
         }
         ObjectName::Compactions(_) => ObjectKind::Compactions,
         ObjectName::IngestManifest(_) => ObjectKind::Ingest,
-        // The two-phase store writes and reads its own objects; nothing above it creates one.
-        ObjectName::ProbeRecord
+        // The stores for encryption and two-phase creates read and write their own objects; nothing
+        // above them creates one.
+        ObjectName::EncryptionKey(_)
+        | ObjectName::ProbeRecord
         | ObjectName::ProbeScratch(_)
         | ObjectName::TwoPhaseNamespace
         | ObjectName::TwoPhaseSource(..) => ObjectKind::Probe,

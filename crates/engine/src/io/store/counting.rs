@@ -332,6 +332,10 @@ impl Store for CountingStore {
         .boxed()
     }
 
+    fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
     fn get_now(
         &self,
         name: ObjectName,

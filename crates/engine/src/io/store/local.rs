@@ -126,6 +126,18 @@ impl Store for LocalStore {
         .boxed()
     }
 
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let folder = Arc::clone(&self.folder);
+        async move {
+            self.effects.blocking("read", move || folder.read_clamped(name, range)).await?
+        }
+        .boxed()
+    }
+
     fn get_now(
         &self,
         name: ObjectName,

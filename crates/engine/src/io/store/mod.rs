@@ -7,6 +7,7 @@
 
 pub mod conditional;
 pub mod counting;
+pub mod encrypted;
 pub mod full;
 pub mod in_use;
 pub mod local;
@@ -94,6 +95,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// As [`Store::get`] with a range that has to begin in the object: the answer ends with the
+    /// object. For stores that other stores are built over.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; Unsupported for a store that no other one is built over.
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        _range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let refused = Error::unsupported("this store reads no ranges that go beyond an object");
+        Box::pin(ready(Err(refused.with("object", name))))
+    }
+
+    /// Whether the bytes below are encrypted, so that no copy of what is read here may be stored.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
 
     /// As [`Store::get`], for stores that answer without waiting for a network (memory, local
     /// folder); `None` if this store cannot.
@@ -342,6 +362,7 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         | ObjectName::DamagedWal(..)
         | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
         ObjectName::TwoPhaseNamespace | ObjectName::TwoPhaseSource(..) => &[prefix::TWO_PHASE],
+        ObjectName::EncryptionKey(_) => &[prefix::ENCRYPTION],
     };
     folders.contains(&prefix)
 }

@@ -210,6 +210,18 @@ impl Store for ReachingStore {
         self.store.get(name, range)
     }
 
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.store.get_clamped(name, range)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
     fn get_now(
         &self,
         name: ObjectName,

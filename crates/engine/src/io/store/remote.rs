@@ -213,6 +213,38 @@ impl RemoteShared {
         }
     }
 
+    /// Reads the part of a range that lies in the object.
+    async fn read_clamped(
+        self: Arc<Self>,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>> {
+        check_range(Some(&range))?;
+        let path = self.path(name)?;
+        let bounded = Some(GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: bounded, ..GetOptions::default() };
+        let found = match self.clients.repeating().get_opts(&path, options).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { source, .. }) => {
+                return self.explainer.absent(&*source).map(|()| None);
+            }
+            Err(error) => {
+                return match self.unsatisfiable(name, &path, Some(range), error).await? {
+                    Read::Whole(bytes) => Ok(Some(bytes)),
+                    Read::Absent | Read::Short(_) => Ok(None),
+                };
+            }
+        };
+        let wanted = range.start..range.end.min(found.meta.size);
+        let bytes = found.bytes().await.map_err(|error| self.explainer.explain(&error))?;
+        if bytes.len() as u64 == wanted.end.saturating_sub(wanted.start) {
+            return Ok(Some(bytes));
+        }
+        Err(Error::corruption("the store sent fewer bytes than it announced")
+            .with("object", name)
+            .with("bytes", bytes.len()))
+    }
+
     async fn read_once(
         &self,
         name: ObjectName,
@@ -445,6 +477,16 @@ impl Store for RemoteStore {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let read = Arc::clone(&self.shared).read(name, range);
+        let read = self.shared.start("get", read);
+        async move { read.await? }.boxed()
+    }
+
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let read = Arc::clone(&self.shared).read_clamped(name, range);
         let read = self.shared.start("get", read);
         async move { read.await? }.boxed()
     }

@@ -9,6 +9,7 @@
 //! | `memory://name` | memory of this process |
 
 use super::Store;
+use super::encrypted;
 use super::local::LocalStore;
 use super::lone_object::LoneObject;
 use super::memory::MemoryStore;
@@ -39,6 +40,9 @@ use std::sync::Arc;
 /// The option `transactional_store`, or the variable `SILTSTONE_TRANSACTIONAL_STORE`, is the URL of
 /// a transactional store that commits creates, for stores without conditional creates.
 ///
+/// The option `encryption_key`, or the variable `SILTSTONE_ENCRYPTION_KEY`, gives the keys of an
+/// encrypted database.
+///
 /// # Errors
 /// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
 /// options, by name; Unsupported for options of parts that are not built.
@@ -49,7 +53,8 @@ pub fn parse(
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
     let environment: Vec<_> = environment.into_iter().collect();
-    let (records, options) = two_phase::read_option(options, &environment, effects)?;
+    let (keys, options) = encrypted::read_option(options, &environment)?;
+    let (records, options) = two_phase::read_option(&options, &environment, effects)?;
     let (allowed, options) = Reach::read(&options, &environment)?;
     let own = match &allowed {
         // Options that a folder does not take belong to its parents.
@@ -70,9 +75,13 @@ pub fn parse(
             allowed.reaching(store, (of, options), environment, effects.clone())
         }
     };
-    Ok(match records {
+    let store = match records {
         None => store,
         Some(records) => TwoPhaseStore::new(store, records, effects.clone()),
+    };
+    Ok(match keys {
+        None => store,
+        Some(keys) => keys.over(store, effects.clone()),
     })
 }
 
@@ -106,6 +115,7 @@ pub fn parse_object(
     effects: &Effects,
 ) -> Result<LoneObject> {
     let (_, options) = options.without(two_phase::OPTION);
+    let (_, options) = options.without(encrypted::OPTION);
     match place(url, &options)? {
         StorePlace::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
         StorePlace::Memory(name) => Ok(LoneObject::in_memory(name)),

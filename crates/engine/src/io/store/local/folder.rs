@@ -129,6 +129,17 @@ impl Folder {
         Ok(read.map(Bytes::from))
     }
 
+    /// As [`Folder::read`], of the part of `range` that lies in the object.
+    pub(super) fn read_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>> {
+        let clamped = |bytes: u64| range.start..range.end.min(bytes);
+        let read = self.read_by(name, clamped, |file, range| read_at(file, &range))?;
+        Ok(read.map(Bytes::from))
+    }
+
     /// As [`Folder::read`], on the calling thread, for short or missing objects in an open folder
     /// on this machine. Another thread would cost more than such a read: two threads have to wake,
     /// some 40 us, and opening a database reads ten names that do not exist. `None` for all other

@@ -1,5 +1,4 @@
-//! Conditional creates over a store that has none, by records in a transactional store (seed 0001,
-//! "Two-Phase CAS Protocol"; RFC 0052).
+//! Conditional creates over a store that has none, by records in a transactional store (RFC 0052).
 //!
 //! ```text
 //! create:    write source │ insert record │ acknowledge │ copy │ mark complete │ delete source
@@ -153,7 +152,7 @@ impl Shared {
         }
         #[cfg(mutation = "copied_before_record")]
         drop(self.write(name, bytes.clone()).await);
-        match self.records.insert(namespace, name, source).await {
+        match self.insert(namespace, name, source).await {
             Ok(InsertOutcome::Inserted) => {
                 let record = Record { destination: name, source, complete: false };
                 self.finish_later(namespace, record, bytes).await;
@@ -168,6 +167,28 @@ impl Shared {
             )),
             // The record may be there: the source stays for the process that finds it.
             Err(error) => PutAnswer::Ambiguous(error.with("object", name)),
+        }
+    }
+
+    /// Inserts a record. A complete record without an object is removed first: the object was
+    /// deleted, or the objects were restored from an older backup than the records, so the name is
+    /// free.
+    async fn insert(
+        &self,
+        namespace: u128,
+        name: ObjectName,
+        source: ObjectName,
+    ) -> Result<InsertOutcome> {
+        let outcome = self.records.insert(namespace, name, source).await?;
+        if outcome != InsertOutcome::Taken {
+            return Ok(outcome);
+        }
+        match self.records.get(namespace, name).await? {
+            Some(record) if record.complete && !self.exists(name).await? => {
+                self.records.purge(namespace, record).await?;
+                self.records.insert(namespace, name, source).await
+            }
+            _ => Ok(InsertOutcome::Taken),
         }
     }
 
@@ -222,6 +243,18 @@ impl Store for TwoPhaseStore {
             }
         }
         .boxed()
+    }
+
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.shared.store.get_clamped(name, range)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.shared.store.is_encrypted()
     }
 
     fn get_now(

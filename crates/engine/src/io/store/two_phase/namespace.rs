@@ -46,6 +46,17 @@ impl Shared {
         self.namespace.id.get_or_try_init(|| self.find_namespace()).await.copied()
     }
 
+    /// The namespace, if the database has one already: reads create none.
+    ///
+    /// # Errors
+    /// As [`Shared::namespace`].
+    pub(super) async fn known_namespace(&self) -> Result<Option<u128>> {
+        if self.namespace.id.get().is_none() && self.store.get(NAME, None).await?.is_none() {
+            return Ok(None);
+        }
+        self.namespace().await.map(Some)
+    }
+
     fn location(&self) -> String {
         self.store.location().unwrap_or_default()
     }

@@ -6,8 +6,9 @@
 //! collect:  complete all │ revoke an old source │ delete it
 //! ```
 //! A copy may be late: another process may have completed, and the collector deleted, the object
-//! meanwhile. The copy then stores an object at or below a boundary, which no process trusts and
-//! the collector deletes again (rules G1 and M5).
+//! meanwhile. A numbered object then lies at or below a boundary, where no process trusts it (rule
+//! M3), and the collector deletes it again. The closing object of a job counts only after a read of
+//! the manifest (rule N8).
 
 use super::records::Record;
 use super::{Shared, has_record};
@@ -40,7 +41,10 @@ impl Shared {
     /// The bytes of an incomplete record; `None` if it was completed meanwhile.
     async fn source(&self, namespace: u128, record: Record) -> Result<Option<Bytes>> {
         let ObjectName::TwoPhaseSource(_, crc) = record.source else {
-            return Err(Error::corruption("a record names no source").with("found", record.source));
+            return Err(Error::corruption(
+                "a record of the transactional store names no source of bytes",
+            )
+            .with("found", record.source));
         };
         match self.store.get(record.source, None).await? {
             Some(bytes) if crc32c(&bytes) == crc => Ok(Some(bytes)),
@@ -48,14 +52,26 @@ impl Shared {
                 .with("object", record.destination)
                 .with("source", record.source)),
             None => match self.records.get(namespace, record.destination).await? {
-                Some(now) if now == record => {
-                    Err(Error::corruption("the source of a committed create is gone")
-                        .with("object", record.destination)
-                        .with("source", record.source))
-                }
+                Some(now) if now == record => self.without_source(namespace, record).await,
                 _ => Ok(None),
             },
         }
+    }
+
+    /// A record that is incomplete and whose source is gone: that of a backup that was taken before
+    /// the copy was recorded, if the destination exists.
+    async fn without_source(&self, namespace: u128, record: Record) -> Result<Option<Bytes>> {
+        if self.exists(record.destination).await? {
+            self.records.complete(namespace, record.destination).await?;
+            return Ok(None);
+        }
+        Err(Error::corruption(
+            "a create is recorded, and neither its object nor the source of its bytes exists: \
+             restore the objects and the transactional store from backups of one moment, taken \
+             while no process wrote",
+        )
+        .with("object", record.destination)
+        .with("source", record.source))
     }
 
     /// Completes one record. The bytes, if this process may not write them.
@@ -73,7 +89,7 @@ impl Shared {
 
     /// Completes every incomplete record. Those that this process may not write.
     pub(super) async fn complete_all(&self) -> Result<Vec<Uncopied>> {
-        let namespace = self.namespace().await?;
+        let Some(namespace) = self.known_namespace().await? else { return Ok(Vec::new()) };
         let incomplete = self.records.list(namespace, false).await?;
         let complete = |record| self.complete(namespace, record);
         let completed = stream::iter(incomplete).map(complete).buffer_unordered(COPIES_AT_ONCE);
@@ -87,7 +103,7 @@ impl Shared {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Result<Option<Bytes>> {
-        let namespace = self.namespace().await?;
+        let Some(namespace) = self.known_namespace().await? else { return Ok(None) };
         let Some(record) = self.records.get(namespace, name).await? else { return Ok(None) };
         if record.complete {
             // Copied since the read, or deleted before it.
@@ -130,7 +146,7 @@ impl Shared {
             if !names.iter().copied().any(has_record) {
                 return Ok(None);
             }
-            let namespace = self.namespace().await?;
+            let Some(namespace) = self.known_namespace().await? else { return Ok(None) };
             let wanted: HashSet<_> = names.iter().copied().collect();
             for record in self.records.list(namespace, false).await? {
                 if wanted.contains(&record.destination) {
@@ -163,7 +179,7 @@ impl Shared {
     /// and removes records whose object was deleted.
     pub(super) async fn sweep(&self, cutoff: UnixMillis, report: &mut SweepReport) -> Result<()> {
         self.complete_all().await?;
-        let namespace = self.namespace().await?;
+        let Some(namespace) = self.known_namespace().await? else { return Ok(()) };
         // In this order: an object that is missing from the listing was deleted before it.
         let complete = self.records.list(namespace, true).await?;
         let mut present = HashSet::new();

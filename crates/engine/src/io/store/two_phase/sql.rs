@@ -161,7 +161,21 @@ impl SqlShared {
             sqlx::Error::Configuration(_) => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         };
-        Error::new(kind, "the transactional store failed").with("answer", text)
+        let message = match kind {
+            ErrorKind::Denied => {
+                "the transactional store refused the user: check the URL and the permissions"
+            }
+            _ => "the transactional store does not answer as it should: check its URL and server",
+        };
+        Error::new(kind, message).with("transactional store", self.kind()).with("answer", text)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Sqlite => "sqlite",
+            Dialect::Postgres => "postgres",
+            Dialect::MySql => "mysql",
+        }
     }
 
     async fn pool(&self) -> Result<&AnyPool> {
@@ -298,11 +312,7 @@ fn hex(namespace: u128) -> String {
 
 impl RecordStore for SqlRecords {
     fn kind(&self) -> &'static str {
-        match self.shared.dialect {
-            Dialect::Sqlite => "sqlite",
-            Dialect::Postgres => "postgres",
-            Dialect::MySql => "mysql",
-        }
+        self.shared.kind()
     }
 
     fn bind(&self, location: &str, fresh: u128) -> BoxFuture<'_, Result<u128>> {
