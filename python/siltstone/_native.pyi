@@ -301,7 +301,6 @@ class _Reads(_Lookups):
         limit: int | None,
     ) -> AsyncScan[Any]: ...
 
-@final
 class _Warms(_Reads):
     """The methods that Database, Reader and Snapshot share."""
 
@@ -325,6 +324,7 @@ class _Warms(_Reads):
         self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
     ) -> Pending[int]: ...
 
+@final
 class Database(_Warms):
     """The writer of a database, from `siltstone.open`. A database has one writer.
 

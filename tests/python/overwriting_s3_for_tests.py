@@ -12,7 +12,7 @@ import threading
 import time
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
@@ -33,7 +33,7 @@ class OverwritingS3:
             "secret_access_key": "secret",
         }
 
-    def __enter__(self) -> OverwritingS3:
+    def __enter__(self) -> Self:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
@@ -111,7 +111,8 @@ class Handler(BaseHTTPRequestHandler):
         headers["Content_Range"] = f"bytes {first}-{last}/{len(data)}"
         self.answer(206, data[first : last + 1], **headers)
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def listing(self) -> None:
         prefix = self.query.get("prefix", [""])[0]

@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from overwriting_s3_for_tests import OverwritingS3
 
 import siltstone
+from overwriting_s3_for_tests import OverwritingS3
 from siltstone import admin
 
 KEY, OTHER = "5e" * 32, "a7" * 32
@@ -47,7 +48,8 @@ def test_no_object_shows_a_key_or_a_value(tmp_path: Path) -> None:
     assert all(b"canary" not in data for data in files(tmp_path))
     assert admin.gc(url, store_options=with_key(KEY), min_age=0).trouble is None
     report = admin.verify(url, store_options=with_key(KEY))
-    assert report.problem_count == 0 and not report.orphans
+    assert report.problem_count == 0
+    assert not report.orphans
 
 
 def test_a_missing_or_wrong_key_is_told(tmp_path: Path) -> None:
@@ -55,11 +57,12 @@ def test_a_missing_or_wrong_key_is_told(tmp_path: Path) -> None:
     with siltstone.open(url, store_options=with_key(KEY)) as db:
         db[b"a"] = b"1"
     for opener in (siltstone.open, siltstone.open_reader):
-        with pytest.raises(siltstone.Unsupported, match="encrypted.*`encryption_key`"):
+        with pytest.raises(siltstone.Unsupported, match=r"encrypted.*`encryption_key`"):
             opener(url)
         with pytest.raises(siltstone.Denied, match="none of the given keys") as caught:
             opener(url, store_options=with_key(OTHER))
-        assert OTHER not in str(caught.value) and KEY not in repr(caught.value)
+        assert OTHER not in str(caught.value)
+        assert KEY not in repr(caught.value)
     with pytest.raises(siltstone.Invalid, match="encryption_key"):
         siltstone.open(url, store_options={"encryption_key": "short"})
     plain = str(tmp_path / "plain")
@@ -98,7 +101,8 @@ def test_a_key_is_rotated_by_compaction(tmp_path: Path) -> None:
         db.compact()
     assert len(list((tmp_path / "db" / "encryption").iterdir())) == 2
     with siltstone.open(url, store_options=both) as db:
-        assert len(list(db.scan(prefix=CANARY))) == 3000 and db[b"new"] == b"1"
+        assert len(list(db.scan(prefix=CANARY))) == 3000
+        assert db[b"new"] == b"1"
     admin.gc(url, store_options=both, min_age=0)
     assert not old & {path.name for path in (tmp_path / "db" / "compacted").iterdir()}
     # The new key alone opens no key that the old one wraps.
@@ -115,9 +119,11 @@ def test_bytes_that_were_changed_or_moved_are_corruption(tmp_path: Path) -> None
     data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 1
     table.write_bytes(data)
-    with siltstone.open_reader(url, store_options=with_key(KEY)) as reader:
-        with pytest.raises(siltstone.Corruption):
-            list(reader.scan())
+    with (
+        siltstone.open_reader(url, store_options=with_key(KEY)) as reader,
+        pytest.raises(siltstone.Corruption),
+    ):
+        list(reader.scan())
     assert admin.verify(url, store_options=with_key(KEY)).problem_count > 0
     # A manifest under the number of another one.
     manifests = sorted((tmp_path / "db" / "manifest").glob("*.manifest"))
@@ -157,13 +163,12 @@ def test_an_object_store_with_two_phase_creates_sees_no_plain_byte(tmp_path: Pat
             assert reader[CANARY + b"-key-000042"] == CANARY + b"-value-000042"
             assert len(list(reader.scan())) == 500
         stored = [data for data, _ in store.objects.values()]
-        assert stored and all(b"canary" not in data for data in stored)
+        assert stored
+        assert all(b"canary" not in data for data in stored)
         assert admin.verify("s3://bucket/db", store_options=options).problem_count == 0
 
 
 def test_an_arrow_load_is_encrypted(tmp_path: Path) -> None:
-    import pyarrow as pa
-
     url, options = str(tmp_path / "db"), with_key(KEY)
     keys = [CANARY + b"%06d" % row for row in range(5000)]
     table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(keys, pa.binary())})

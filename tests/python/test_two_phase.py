@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import siltstone
 from kill_runs_for_tests import killed
 from overwriting_s3_for_tests import OverwritingS3
 from postgres_for_tests import postgres, programs
-
-import siltstone
 from siltstone import admin
 
 KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
@@ -70,7 +70,7 @@ def test_the_variable_stands_in_for_the_option(
     with siltstone.open(str(tmp_path / "db")) as db:
         db[b"a"] = b"1"
     monkeypatch.delenv("SILTSTONE_TRANSACTIONAL_STORE")
-    with pytest.raises(siltstone.Unsupported, match="`transactional_store`.*sqlite"):
+    with pytest.raises(siltstone.Unsupported, match=r"`transactional_store`.*sqlite"):
         siltstone.open(str(tmp_path / "db"))
 
 
@@ -197,7 +197,8 @@ def test_writers_that_race_for_a_new_database_find_one(tmp_path: Path, records: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(opened) + len(failed) == 8 and len(set(opened)) == len(opened) >= 1
+    assert len(opened) + len(failed) == 8
+    assert len(set(opened)) == len(opened) >= 1
 
 
 def test_a_store_that_ignores_conditions_takes_a_transactional_store(
@@ -230,7 +231,8 @@ def test_no_text_shows_the_password(tmp_path: Path) -> None:
             store_options={"transactional_store": wrong},
             options={"deadline": 2},
         )
-    assert "canary-77" not in str(caught.value) and "canary-77" not in repr(caught.value)
+    assert "canary-77" not in str(caught.value)
+    assert "canary-77" not in repr(caught.value)
 
 
 @pytest.mark.slow

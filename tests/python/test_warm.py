@@ -6,10 +6,10 @@ import asyncio
 import os
 
 import pytest
-from overwriting_s3_for_tests import OverwritingS3
 
 import siltstone
 import siltstone.aio
+from overwriting_s3_for_tests import OverwritingS3
 
 ROWS = 20_000
 
