@@ -269,8 +269,8 @@ impl ManifestClient {
     /// ends, and the caller gets the reason.
     ///
     /// # Errors
-    /// Denied at once, and Timeout after the limit of a request, caused by the last refusal: the
-    /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
+    /// Denied at once, and Timeout after the limit of a request, caused by the last refusal (rule
+    /// E4): the outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
     /// refuses for good; Corruption.
     pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
         self.commit_through(edit, RetryWindow::OneRequest).await

@@ -1,5 +1,5 @@
 //! Copies objects that a repair gives up, byte for byte, to names of this repair that no collector
-//! deletes. Only destroying the database deletes them.
+//! deletes (rule Y1). Only destroying the database deletes them.
 
 use super::chain::ManifestChain;
 use super::log::Log;

@@ -10,7 +10,7 @@ use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalBrings, WalIngest, WalObject, WalRecord};
 
 /// What `body` ends with, where that is an ingest above `flushed`: it goes on where the batches
-/// before it ended, at `before` (rule N13).
+/// before it ended, at `before`.
 pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<Option<WalIngest>> {
     match last_ingest(body, flushed)? {
         Some(ingest) if ingest.first_seq != before.next() => {
@@ -20,7 +20,8 @@ pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<O
     }
 }
 
-/// What `body` ends with, where that is an ingest above `flushed`.
+/// The ingest that `body` ends with, if its number is above `flushed`. The tables of any other
+/// ingest are installed already (rule N13).
 pub(crate) fn last_ingest(body: &WalObject, flushed: Seq) -> Result<Option<WalIngest>> {
     match body.records().last().transpose()? {
         Some(WalRecord::Ingest(ingest)) if ingest.last_seq() > flushed => Ok(Some(ingest)),

@@ -203,7 +203,7 @@ impl Flusher {
         let ingested = ingests.last().map(|newest| newest.last).unwrap_or_default();
         let flushed_seq = self.plans.last().map_or(ingested, |last| last.last_seq.max(ingested));
         // Wait until the log is durable. Otherwise a crash could keep a row in a table and lose an
-        // earlier row of the log.
+        // earlier row of the log (rule N1).
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
         let edit = self.edit(flushed_seq, &ingests);

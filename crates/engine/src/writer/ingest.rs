@@ -1,5 +1,5 @@
-//! Ingest jobs: the writer adopts requested jobs (RFC 0035, rules N12 and Q4). The flush task
-//! installs them.
+//! Ingest jobs: the writer adopts requested jobs through the log (RFC 0035, rules N1, N12 and Q4).
+//! The flush task installs them.
 
 use super::commit::{Commit, Tail};
 use super::state::Writer;

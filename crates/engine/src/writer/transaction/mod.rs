@@ -86,7 +86,8 @@ impl Drop for Registration {
 }
 
 impl Writer {
-    /// Runs `take` at the newest accepted number and registers that number with the window.
+    /// Runs `take` at the newest accepted number and registers that number with the window, both
+    /// under the commit lock (rule O1).
     ///
     /// # Errors
     /// Why the handle has ended.
