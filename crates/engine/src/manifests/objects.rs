@@ -3,7 +3,7 @@
 use super::gate;
 use crate::io::env::Env;
 use crate::io::store::Listed;
-use crate::io::store::retry::{RetryPolicy, read_whole, with_retries};
+use crate::io::store::retry::{ContradictionRetry, read_whole, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -98,7 +98,7 @@ impl Objects {
 
     /// As [`Objects::list_manifests`], with the ids of all manifests there are, ascending.
     pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
-        let mut again = RetryPolicy::new(&self.env, self.limit);
+        let mut again = ContradictionRetry::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary, end) = self.run_listed(after).await?;
             let shown = end.filter(|end| *end >= after);
@@ -315,7 +315,7 @@ impl Objects {
         goes_on: impl Fn() -> Result<()>,
     ) -> Result<RecordListing> {
         let first = database.counts_from();
-        let mut again = RetryPolicy::new(&self.env, self.limit);
+        let mut again = ContradictionRetry::new(&self.env, self.limit);
         loop {
             let listing = self.records_listed(first).await?;
             if listing.newest > listing.boundary || listing.boundary == 0 {

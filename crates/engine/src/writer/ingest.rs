@@ -23,9 +23,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Every `LIST_EVERY`-th look is a listing. A manifest stays for the grace period of the collector,
-/// so only a process that was stopped for longer misses a number by reads alone.
-const LIST_EVERY: u32 = 64;
+/// Every `INGEST_LIST_EVERY`-th look is a listing. A manifest stays for the grace period of the
+/// collector, so only a process that was stopped for longer misses a number by reads alone. Rule M4
+/// binds readers, which serve the rows that they find. A look of this task finds only requests: a
+/// missed one is adopted later.
+const INGEST_LIST_EVERY: u32 = 64;
 /// Pause before a job is tried again after an error that may pass.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of queued ingests. Each is at least one layer that every look-up reads, and no
@@ -72,7 +74,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         if let Either::Right(_) = select(nudged, pause).await {
             looks = looks.wrapping_add(1);
             // The manifest client notifies this task of a newer manifest.
-            writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
+            writer.manifests.glance(looks.is_multiple_of(INGEST_LIST_EVERY)).await;
         }
     }
 }
