@@ -236,7 +236,8 @@ impl Conflict {
         }
     }
 
-    /// The texts for names of checkpoints, repairs, mirrors and exports (RFC 0033), schemas, and destroyed databases.
+    /// The texts for names of checkpoints, repairs, mirrors and exports (RFC 0033), schemas, and
+    /// destroyed databases.
     fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Conflict::NameTaken { checkpoint } => write!(
