@@ -54,7 +54,7 @@ impl MetadataBudget {
     }
 
     /// Lets go of all metadata, and of the tables' objects that are lent with it.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
         let pinned = std::mem::take(&mut *self.pinned.lock());
         for handle in pinned.iter().filter_map(Weak::upgrade) {

@@ -251,7 +251,7 @@ impl Writer {
         }
         self.publish(last);
         drop(tail);
-        self.taken_in.remember(job, last);
+        self.adopted_jobs.remember(job, last);
         self.nudges.wal.notify_one();
         self.nudges.flush.notify_one();
         Ok(())
@@ -333,7 +333,7 @@ impl Writer {
             }
             // Read this before the adopted jobs, because no job is adopted after a close.
             let is_open = self.is_open();
-            if let Some(seq) = self.taken_in.last_of(job) {
+            if let Some(seq) = self.adopted_jobs.last_of(job) {
                 return Ok(self.commit_at(seq));
             }
             if let Some(queued) = self.tree().queued().iter().find(|one| one.job() == Some(job)) {
@@ -350,7 +350,7 @@ impl Writer {
                     return Ok(self.commit_at(seq));
                 }
                 JobStatus::Pending if is_open => {}
-                other => return Err(not_taken_in(job, &other)),
+                other => return Err(not_adopted(job, &other)),
             }
             debug_assert!(pending(&newest, job).is_some());
             taken.await;
@@ -359,7 +359,7 @@ impl Writer {
 }
 
 /// The error for a requested job that is not part of the database.
-pub(crate) fn not_taken_in(job: JobId, standing: &JobStatus) -> Error {
+pub(crate) fn not_adopted(job: JobId, standing: &JobStatus) -> Error {
     let error = match standing {
         JobStatus::Refused(reason) => {
             Error::invalid("the writer refused the ingest job; stage it again").with("why", reason)

@@ -136,7 +136,7 @@ impl PinnedSource {
     }
 
     /// Removes the pin. If that fails, the pin expires.
-    pub(super) async fn let_go(&self) {
+    pub(super) async fn release(&self) {
         if !self.is_own {
             return;
         }

@@ -81,7 +81,7 @@ pub(super) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.writer.tail.lock().window.let_go(self.seq);
+        self.writer.tail.lock().window.release(self.seq);
     }
 }
 
