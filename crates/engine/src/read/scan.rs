@@ -251,8 +251,9 @@ impl Scan {
 
     /// Continues at `key`: the next row is the first row of the range at or behind `key`, in the
     /// scan's direction. The scan opens again there, on the same pin, and reads nothing yet. A
-    /// `key` before the current position has no effect if it is outside the remaining range;
-    /// otherwise rows may be returned again, and the caller must compare keys to skip them.
+    /// `key` before the start of the range, or before the key of the last seek, has no effect. If
+    /// the scan has passed `key`, it returns rows again; a caller that wants each row once compares
+    /// keys.
     pub fn seek(&mut self, key: &[u8]) {
         let range = &mut self.range;
         // The smallest exclusive end behind the key itself.
