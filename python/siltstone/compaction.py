@@ -170,7 +170,9 @@ class Plan:
         plain = []
         for result in results:
             if not isinstance(result, UnitResult):
-                raise TypeError(f"a result must be that of Unit.run, not {type(result).__name__}")
+                raise TypeError(
+                    f"expected a UnitResult, as Unit.run returns, not {type(result).__name__}"
+                )
             plain.append(result.to_plain())
         return self._held.commit(plain)
 

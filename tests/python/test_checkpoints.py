@@ -130,7 +130,7 @@ def test_a_version_is_read_while_it_is_kept(db, url: str) -> None:
         assert reader.checkpoint is None
         assert f"at version {version}" in repr(reader)
         assert pickle.loads(pickle.dumps(reader))[b"layer"] == b"stone"
-    with pytest.raises(siltstone.NotFound, match="no manifest of this number"):
+    with pytest.raises(siltstone.NotFound, match="deleted or never existed"):
         siltstone.open_reader(url, version=version + 100)
 
 

@@ -110,7 +110,7 @@ def test_refusals_have_words(places, tmp_path: Path) -> None:
     fill(places("other"))
     with pytest.raises(siltstone.NotFound):
         siltstone.clone(places("clone"), parent=places("nowhere"))
-    with pytest.raises(siltstone.Conflict, match="stands there"):
+    with pytest.raises(siltstone.Conflict, match="is at the target"):
         siltstone.clone(places("other"), parent=places("parent"))
     far = "memory://far" if "://" not in places("x") else str(tmp_path / "far")
     with pytest.raises(siltstone.Unsupported, match="one bucket"):

@@ -131,7 +131,7 @@ def test_deletes_and_operations(spark, live) -> None:
     )
     kv.bulk_load(frame_of_table(spark, said), url, key="key", op="op", db=db)
     assert db.get_many(said["key"].to_pylist()) == [b"back", None, b"new"]
-    with pytest.raises(siltstone.Invalid, match="says 'drop' of a row"):
+    with pytest.raises(siltstone.Invalid, match="has the value 'drop'"):
         odd = frame_of_table(spark, said).selectExpr("key", "value", "'drop' AS op")
         kv.bulk_load(odd, url, key="key", op="op", db=db)
 

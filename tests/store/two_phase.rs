@@ -3,6 +3,7 @@
 //!
 //! A run is a sequence of choices: which waiting request takes effect next, or which process
 //! crashes. Runs are repeated from the start, with each choice in turn (stateless model checking).
+//! A run that loses or changes an acknowledged object breaks one of the rules T1, T2, T3 and T4.
 
 use bytes::Bytes;
 use futures::FutureExt;

@@ -66,14 +66,19 @@ fn cites(source: &Source) -> bool {
 fn listed(page: &Source, broken: &mut Vec<Broken>) -> BTreeMap<String, usize> {
     let mut listed = BTreeMap::new();
     for (at, line) in page.text.lines().enumerate() {
-        let rule = line.strip_prefix("**").and_then(|rest| rest.split_once(".** "));
-        let Some((code, _)) = rule.filter(|(code, _)| is_code(code)) else { continue };
+        let Some(code) = begun(line) else { continue };
         if listed.insert(code.to_owned(), at + 1).is_some() {
             let text = format!("`{code}` is listed already; keep one of the two");
             broken.push(Broken::new(page, at + 1, text));
         }
     }
     listed
+}
+
+/// The code of the rule that begins in this line.
+fn begun(line: &str) -> Option<&str> {
+    let (code, _) = line.strip_prefix("**")?.split_once(".** ")?;
+    is_code(code).then_some(code)
 }
 
 /// Comments and literals of Rust, Markdown outside of fences, the whole text of other files.
@@ -110,13 +115,23 @@ fn is_code(word: &str) -> bool {
         && word.get(1..2) != Some("0")
 }
 
-/// A quoted path leads to a file or a folder.
+/// A quoted path leads to a file or a folder, and a file that is quoted under a rule cites it.
 fn files(root: &Path, page: &Source, broken: &mut Vec<Broken>) {
+    let mut rule = None;
     for (at, line) in page.text.lines().enumerate() {
-        for path in line.split('`').skip(1).step_by(2) {
-            let folder = CITING.iter().any(|folder| path.starts_with(folder));
-            if folder && !root.join(path).exists() {
+        // An empty line ends a rule.
+        rule = begun(line).or(rule.filter(|_| !line.is_empty()));
+        let ours = |path: &&str| CITING.iter().any(|folder| path.starts_with(folder));
+        for path in line.split('`').skip(1).step_by(2).filter(ours) {
+            let place = root.join(path);
+            if !place.exists() {
                 broken.push(Broken::new(page, at + 1, format!("`{path}` does not exist")));
+            }
+            let (Some(code), Ok(text)) = (rule, std::fs::read_to_string(&place)) else { continue };
+            if !text.split(|each| !is_word(each)).any(|word| word == code) {
+                let text =
+                    format!("`{path}` does not cite `{code}`; name another file, or cite it");
+                broken.push(Broken::new(page, at + 1, text));
             }
         }
     }
@@ -183,6 +198,10 @@ mod tests {
         let page = |path: &str| format!("**Q7.** Order\n\nEnforced: `{path}`.\n");
         assert_eq!(found(&page("tests/tidy/rules.rs"), "tests/a.rs", "// Q7\n"), [""; 0]);
         assert_eq!(found(&page("tests/tidy/nothing.rs"), "tests/a.rs", "// Q7\n").len(), 1);
+        let under = "**Q7.** Order.  \n*Tests:* `tests/tidy/main.rs`.\n";
+        assert_eq!(found(under, "tests/a.rs", "// Q7\n").len(), 1, "not cited");
+        let below = "**Q7.** Order.\n\nSee `tests/tidy/main.rs`.\n";
+        assert_eq!(found(below, "tests/a.rs", "// Q7\n"), [""; 0]);
     }
 
     #[test]

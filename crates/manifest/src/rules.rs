@@ -135,7 +135,7 @@ rules! {
     /// Before it deletes, the collector checks that the manifests that it read had not been freed
     /// meanwhile. Without it a zombie's manifest in a freed slot passes for the newest.
     CollectorVerifies,
-    /// The object of the manifest before the newest stays, even behind the boundary (RFC 0034).
+    /// M5: the object of the manifest before the newest stays, even behind the boundary (RFC 0034).
     /// Without it an idle database has one manifest, and one flipped bit in it loses the database.
     KeepManifestBefore,
     /// G3: an expired checkpoint is removed by a commit before its objects count as dead. Without

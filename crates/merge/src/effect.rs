@@ -8,7 +8,7 @@ pub(crate) enum Effect {
     /// The key has the entry's value; older entries do not matter.
     Value,
     /// The key has no value; older entries do not matter. A tombstone, or an expired entry of any
-    /// kind: if it were ignored instead, the version below would become visible again.
+    /// kind (rule H3): if it were ignored instead, the version below would become visible again.
     Absent,
     /// The entry's operand is folded into the older value.
     Operand,

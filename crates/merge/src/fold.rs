@@ -71,7 +71,7 @@ fn lasts(expires_at: Option<UnixMillis>) -> (bool, Option<UnixMillis>) {
 }
 
 /// Removes the longest run from the front of `rest` in which no version expires later than the
-/// previous one; `limit` counts as the version before the first.
+/// previous one (rule H5); `limit` counts as the version before the first.
 fn split_run<'a>(rest: &mut &'a [Version], limit: Option<UnixMillis>) -> &'a [Version] {
     let mut limit = limit;
     let fits = |operand: &&Version| {

@@ -140,7 +140,7 @@ impl Group {
             self.open = true;
         } else if cfg!(mutation = "backward_versions") {
             // The oldest version wins. Found by `a_scan_equals_the_model` and by
-            // `backward_the_newest_version_wins`.
+            // `peer_36_backward_the_newest_version_wins`.
             return Ok(GroupVerdict::Entry);
         }
         self.seq = entry.seq;

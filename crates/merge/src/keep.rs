@@ -1,4 +1,5 @@
-//! The retention rules for the versions of one user key. RFC 0005 gives the reason for each.
+//! The retention rules for the versions of one user key (rules H1 to H6). RFC 0005 gives the reason
+//! for each.
 
 use crate::deletes::Deletes;
 use crate::effect::{Effect, effect_of};
@@ -51,7 +52,8 @@ pub(crate) struct Keep {
     rules: Retention,
     deletes: Deletes,
     key: Vec<u8>,
-    /// The stripe of `key` whose value or tombstone was found: older versions in it are hidden.
+    /// The stripe of `key` whose value or tombstone was found: older versions in it are hidden
+    /// (rule H1).
     closed: Option<u64>,
     /// Versions of `key` that wait for older ones, newest first.
     group: Vec<Version>,
@@ -103,6 +105,7 @@ impl Keep {
         stripe_of(&self.rules, seq)
     }
 
+    /// Rule H6, for the oldest kept put of a key.
     fn may_zero(&self, stripe: u64) -> bool {
         self.rules.zero_seqs && self.rules.bottom && stripe == 0
     }
@@ -136,7 +139,7 @@ impl Keep {
         {
             // The expired entry is dropped at any place, and an older level's value returns. Found
             // by `what_is_kept_reads_as_before` and by
-            // `an_expired_value_still_hides_the_level_below`.
+            // `bug_11_what_has_expired_revives_nothing`.
             return Ok(KeepVerdict::Entry);
         }
         // Whether a tombstone at the bottom can be dropped, or an operand folded, depends on older
@@ -196,7 +199,7 @@ impl Keep {
     }
 
     /// The kept versions of one stripe. `versions` are oldest first: at most one value or
-    /// tombstone, and operands on it; `below` says whether older versions may exist.
+    /// tombstone, and operands on it; `below` says whether older versions may exist (rules H2, H4).
     fn keep_of_stripe(&self, versions: &[Version], below: bool) -> Result<Vec<Version>> {
         let (base, operands) = match versions {
             [base, operands @ ..] if base.kind != Kind::Merge => (Some(base), operands),

@@ -346,7 +346,10 @@ class StreamWriter(_StreamBase):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Stages the rows of a task."""
         if self.job is None:
-            raise Invalid("this writer was made to commit a batch, and it cannot write one")
+            raise Invalid(
+                "Spark asked a writer without an ingest job to write rows; this is an error of "
+                "siltstone.spark: report it"
+            )
         rows = renamed(iterator, self.sink)
         return Message(staged(rows, self.sink.staging(self.job)), self.job)
 

@@ -59,7 +59,7 @@ OPTIONS = {
     "start": "the first key; for a table a value of the first column of its key",
     "end": "the exclusive end of the keys; for a table likewise",
     "numPartitions": "number of tasks",
-    "checkpointLifetime": "seconds that the pinned checkpoint lives after the last action",
+    "checkpointLifetime": "life of the pinned checkpoint: seconds, or a duration such as 2h",
     "asBytes": "true: keys and values of a table as they are stored",
     "caseSensitive": "true: column names are compared with their case",
     "filterPushdown": "false: true is refused, because Spark returns wrong rows with it",

@@ -177,8 +177,8 @@ def _deletes(operations: pa.Array, name: str) -> pa.Array:
     if not pc.all(known, min_count=0).as_py():
         other = said.filter(pc.invert(known))[0].as_py()
         raise Invalid(
-            f"the column {name!r} says {other!r} of a row; {', '.join(PUTS)} write it, and "
-            f"{', '.join(DELETES)} delete its key"
+            f"column {name!r} has the value {other!r}; allowed are {', '.join(PUTS)} (write) and "
+            f"{', '.join(DELETES)} (delete)"
         )
     return goes
 

@@ -171,7 +171,7 @@ impl CloneMaker<'_> {
         let initial = Manifest { id: first, ..begun };
         let state = found(&self.here, initial).await?;
         if state.database != database {
-            self.let_go(database, &pinned.entries).await;
+            self.release_pins(database, &pinned.entries).await;
         }
         Ok(state)
     }
@@ -188,7 +188,7 @@ impl CloneMaker<'_> {
         match self.pin_all(clone, first, &mut pinned).await {
             Ok(()) => Ok(pinned),
             Err(error) => {
-                self.let_go(clone, &pinned.entries).await;
+                self.release_pins(clone, &pinned.entries).await;
                 Err(error)
             }
         }
@@ -313,7 +313,7 @@ impl CloneMaker<'_> {
             Ok(()) => Ok(()),
             Err(CloneStepRefusal::Failed(error)) => Err(error),
             Err(CloneStepRefusal::Overtaken(_) | CloneStepRefusal::PinGone) => {
-                self.let_go(state.database, &pinned.entries).await;
+                self.release_pins(state.database, &pinned.entries).await;
                 Ok(())
             }
         }
@@ -334,7 +334,7 @@ impl CloneMaker<'_> {
     }
 
     /// Removes pins that the clone does not record. A pin that cannot be removed now expires later.
-    async fn let_go(&self, clone: DatabaseId, entries: &[Ancestor]) {
+    async fn release_pins(&self, clone: DatabaseId, entries: &[Ancestor]) {
         for entry in entries {
             let Ok(there) = self.objects_of(&entry.location) else { continue };
             drop(release_in(&there, clone, entry).await);

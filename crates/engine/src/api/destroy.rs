@@ -4,7 +4,7 @@
 //! an object before the database is marked as destroyed.
 
 use crate::api::clone::with_clone;
-use crate::gc::{both_clocks, erase, let_go};
+use crate::gc::{both_clocks, erase, release_last_pins};
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::gate;
@@ -53,7 +53,7 @@ pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Resul
             return Ok(());
         }
         refuse_pinned(&last, clocks.0)?;
-        let last = let_go(&objects, last, clocks).await?;
+        let last = release_last_pins(&objects, last, clocks).await?;
         let (ended, report) = erase(&objects, last, None).await?;
         match report.trouble {
             Some(trouble) if !ended.finished => {

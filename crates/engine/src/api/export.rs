@@ -199,7 +199,7 @@ impl<'a> Exporter<'a> {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(pinned.judge(error).await),
             done => done,
         };
-        pinned.let_go().await;
+        pinned.release().await;
         done
     }
 

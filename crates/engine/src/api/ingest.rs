@@ -15,7 +15,7 @@ use crate::tables::restack::restack;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
 use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
-use crate::writer::ingest::not_taken_in;
+use crate::writer::ingest::not_adopted;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -591,5 +591,5 @@ impl Database {
 /// [`status`] describes it.
 #[must_use]
 pub fn refusal(job: JobId, standing: &JobStatus) -> Error {
-    not_taken_in(job, standing)
+    not_adopted(job, standing)
 }

@@ -1,4 +1,5 @@
-//! Decoded blocks, in one sharded cache a handle.
+//! Decoded blocks, in one sharded cache per handle. The cache must never serve blocks of another
+//! database.
 
 use super::metadata::OpenTable;
 use crate::io::counter::Counter;
@@ -9,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Decoded blocks, weighed by their bytes. Scan-resistant by its policy (S3-FIFO); long scans fill
-/// what room there is and push nothing out, compactions do not fill it at all.
+/// Decoded blocks, weighed by their bytes. Its policy (S3-FIFO) resists scans. Long scans insert
+/// blocks only while there is room, and evict none. Compactions insert no blocks.
 pub(crate) struct BlockCache {
     blocks: quick_cache::sync::Cache<BlockAddr, Arc<Block>, ByBytes>,
     hits: Counter,
@@ -29,7 +30,7 @@ impl Weighter<BlockAddr, Arc<Block>> for ByBytes {
 
 impl BlockCache {
     pub(crate) fn new(bytes: usize, block_bytes: usize) -> Self {
-        // The number of items is an estimate for the cache's own tables.
+        // The number of items is an estimate, for the cache's own hash tables.
         let items = (bytes / block_bytes.max(1)).clamp(16, 1 << 24);
         BlockCache {
             blocks: quick_cache::sync::Cache::with_weighter(items, bytes as u64, ByBytes),
@@ -39,13 +40,14 @@ impl BlockCache {
         }
     }
 
-    /// The cache of one handle alone: names of tables belong to one database.
+    /// The cache of one handle. Handles share no cache, because table names are unique only within
+    /// one database.
     pub(crate) fn of_handle(bytes: usize, block_bytes: usize) -> Arc<BlockCache> {
         #[cfg(mutation = "one_cache")]
         {
-            static EVERYBODYS: std::sync::OnceLock<Arc<BlockCache>> = std::sync::OnceLock::new();
+            static SHARED: std::sync::OnceLock<Arc<BlockCache>> = std::sync::OnceLock::new();
             let make = || Arc::new(BlockCache::new(bytes, block_bytes));
-            Arc::clone(EVERYBODYS.get_or_init(make))
+            Arc::clone(SHARED.get_or_init(make))
         }
         #[cfg(not(mutation = "one_cache"))]
         Arc::new(BlockCache::new(bytes, block_bytes))
@@ -70,7 +72,7 @@ impl BlockCache {
         found
     }
 
-    /// Notes that a block was found by its slot.
+    /// Counts a block that was found by its slot.
     pub(crate) fn used(&self, table: &OpenTable, block: u32) {
         self.hits.add(1);
         if table.slots.count(block) {
@@ -82,17 +84,17 @@ impl BlockCache {
         self.blocks.insert(addr, block);
     }
 
-    /// Lets go of all blocks.
+    /// Removes all blocks.
     pub(crate) fn clear(&self) {
         self.blocks.clear();
     }
 
-    /// A table of so many bytes is lent, and blocks over it may come.
+    /// Counts a lent table of `bytes` bytes, whose blocks may be inserted.
     pub(crate) fn begin_lent(&self, bytes: u64) {
         self.lent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Lets go of the blocks of a table that are read where they lie.
+    /// Removes the blocks of a lent table, which are read in place.
     pub(crate) fn end_lent(&self, sst: SstId, blocks: u32, bytes: u64) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
         if cfg!(mutation = "lent_kept") {
@@ -103,14 +105,15 @@ impl BlockCache {
         }
     }
 
-    /// Bytes of tables that are read where they lie. No memory of this process.
+    /// Bytes of the tables that are read in place. They take no memory of this process.
     pub(crate) fn lent_bytes(&self) -> u64 {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Whether so many bytes more push nothing out: three quarters of the cache may be filled with
-    /// what was read once, and the rest, with what is pushed out first, is left to what is read
-    /// again. (Short of the whole for another reason: the shards do not fill evenly.)
+    /// Whether a long scan may insert `bytes` more. Blocks that were read once may fill three
+    /// quarters of the cache. The rest is left to blocks that are read again, and to the blocks
+    /// that are evicted first. The bound is below the whole also because the shards do not fill
+    /// evenly.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.bytes().saturating_add(bytes) <= self.capacity() / 4 * 3
     }

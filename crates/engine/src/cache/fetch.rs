@@ -88,7 +88,7 @@ impl Needs {
     /// The handle has ended: memory and what the stores keep open for it are given back. Reads
     /// that are under way continue without a cache.
     pub(crate) fn end_use(&self, budget: &MetadataBudget) {
-        budget.let_go();
+        budget.release();
         self.cache.clear();
         self.ancestors.end_use();
         self.env.store.end_use();

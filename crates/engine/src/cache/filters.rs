@@ -1,16 +1,18 @@
-//! What keeps most keys from most tables: bounds, then filters, of many runs side by side.
+//! The in-memory index of all tables of a tree, which rejects most tables for a key: first by
+//! bounds, then by filters, for many runs together.
 //!
 //! ```text
 //! bounds   run ─► the one table of it that may hold the key      numbers in a row
 //! filters    table ─► where its filter's blocks lie, how many      one entry of an array
 //! filter   ─► one line of 64 bytes                               waits for memory
 //! ```
-//! A key that is in one table of fourteen, or in none, is told no by the others, and each no is a
-//! line that lies in no cache. So all of those lines are loaded before the first is looked at: they
-//! wait together. Nothing else stands on the way: no lock, no count and no pointer a table.
+//! If a key is in one table of fourteen, or in none, the filters of the other tables reject it.
+//! Each rejection reads one line that is in no CPU cache. So all of these lines are loaded before
+//! the first is tested, and the loads wait together. This path must not take a lock, update a
+//! counter or follow a pointer per table.
 //!
-//! A filter holds a share of the filter that the table's metadata holds. The budget for metadata
-//! takes both back at once ([`MetadataBudget`]).
+//! Each entry shares the filter of the table's metadata. The budget for metadata releases both
+//! together ([`MetadataBudget`]).
 
 use super::bounds::{Bounds, PreparedKey};
 use super::metadata::{MetadataBudget, TableHandle};
@@ -20,8 +22,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Runs that are asked at once: a wave of so many lines is in flight together, and a bit each
-/// fits a register.
+/// Runs that are tested together: their loads are in flight together, and one bit per run fits into
+/// a register.
 pub(crate) const RUNS_AT_ONCE: usize = 32;
 
 /// The filters of a tree's tables.
@@ -29,21 +31,21 @@ pub(crate) const RUNS_AT_ONCE: usize = 32;
 pub(crate) struct KeyFilters {
     bounds: Bounds,
     filters: RwLock<Box<[KeyFilter]>>,
-    /// Tells how late it is for those that choose what was unused for longest.
+    /// Counts the time for the choice of the metadata that was unused for longest.
     budget: Option<Arc<MetadataBudget>>,
 }
 
-/// What is known of one table.
+/// The filter of one table.
 #[derive(Debug, Default)]
 struct KeyFilter {
     filter: FilterState,
-    /// The budget's tick when it was asked last.
+    /// The budget's tick at the last use.
     used: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 enum FilterState {
-    /// The metadata was not in memory when it was looked for last.
+    /// The metadata was not in memory at the last attempt to fill the entry.
     #[default]
     Nothing,
     /// The table must be read in spite of its filter, because it has range deletes.
@@ -51,24 +53,25 @@ enum FilterState {
     Filter(Bloom),
 }
 
-/// The tables of some runs that are to be asked for a key.
+/// The tables of some runs that may contain a key.
 pub(crate) struct KeyCandidates {
-    /// Bit n: table n of these.
+    /// Bit n: table n of `tables` may contain the key.
     left: u32,
-    /// Bit n: that the filter of table n let the key in.
+    /// Bit n: the filter of table n accepts the key.
     known: u32,
-    /// The runs' candidates.
+    /// The candidate table of each run.
     tables: [usize; RUNS_AT_ONCE],
 }
 
 impl KeyCandidates {
-    /// By their numbers among all tables, newest first; and whether the table has no range deletes
-    /// and its filter let the key in, or is to be asked once it is in memory.
+    /// The numbers of the tables among all tables, newest first, each with a flag. The flag is true
+    /// if the filter accepts the key and the table has no range deletes. Otherwise the reader must
+    /// test the filter once the metadata is in memory.
     #[inline]
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, bool)> {
         let mut left = self.left;
         std::iter::from_fn(move || {
-            // 32 where none is left, which is no place.
+            // 32 if no bit is set, which is outside the array.
             let next = left.trailing_zeros();
             left &= left.wrapping_sub(1);
             let at = *self.tables.get(next as usize)?;
@@ -78,7 +81,7 @@ impl KeyCandidates {
 }
 
 impl KeyFilters {
-    /// Of the tables of these runs, newest first.
+    /// The filters of the tables of these runs, newest first.
     pub(crate) fn new<'a>(runs: impl Iterator<Item = &'a [Arc<TableHandle>]>) -> Arc<Self> {
         let bounds = Bounds::new(runs);
         let tables = bounds.tables();
@@ -103,8 +106,9 @@ impl KeyFilters {
         self.bounds.tables().get(at)
     }
 
-    /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
-    /// the ones whose filter may know it, or is not in memory, or that have range deletes.
+    /// Tests at most [`RUNS_AT_ONCE`] runs from `from` on. Returns the tables whose bounds contain
+    /// the key and whose filter accepts it, is not in memory, or does not decide because the table
+    /// has range deletes.
     pub(crate) fn ask(
         &self,
         from: usize,
@@ -139,18 +143,19 @@ impl KeyFilters {
         asked
     }
 
-    /// All filters, for as long as they are looked at. Hold it briefly: filling a filter waits.
+    /// Read access to all filters. Hold it briefly, because filling a filter waits for it.
     pub(crate) fn look(&self) -> FiltersGuard<'_> {
         let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
         FiltersGuard { filters: self.filters.read_recursive(), tick }
     }
 
-    /// Takes up the filters of those `tables` whose metadata came into memory meanwhile.
+    /// Fills the filters of those `tables` whose metadata is in memory now.
     #[cold]
     pub(crate) fn fill(&self, tables: impl Iterator<Item = usize>) {
         let mut filters = self.filters.write();
         for at in tables {
-            // Under the lock: what the budget lets go of after this, it takes from the filter too.
+            // Under the lock: if the budget releases the metadata after this, it also clears the
+            // filter.
             let open = self.table(at).and_then(|handle| handle.table());
             let (Some(row), Some(open)) = (filters.get_mut(at), open) else { continue };
             row.filter = if open.range_deletes().is_empty() {
@@ -161,14 +166,14 @@ impl KeyFilters {
         }
     }
 
-    /// Tells the tables when they were used last.
+    /// Passes the times of the last use on to the tables.
     pub(crate) fn report_use(&self) {
         for (row, handle) in self.filters.read().iter().zip(self.bounds.tables()) {
             handle.used_at(row.used.load(Relaxed));
         }
     }
 
-    /// Lets go of the filter of a table.
+    /// Clears the filter of a table.
     pub(crate) fn forget(&self, handle: &Arc<TableHandle>) {
         let at = self.bounds.tables().iter().position(|table| Arc::ptr_eq(table, handle));
         let mut filters = self.filters.write();
@@ -178,16 +183,16 @@ impl KeyFilters {
     }
 }
 
-/// What a filter says of a key.
+/// The answer of a filter about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterAnswer {
-    /// It is not in the table.
+    /// The key is not in the table.
     No,
-    /// It may be in the table.
+    /// The key may be in the table.
     Perhaps,
-    /// The table has range deletes: it is to be asked, its filter then.
+    /// The table has range deletes: it must be read, and its own filter decides about the key.
     Asks,
-    /// The filter knows nothing: fill it.
+    /// The filter is not filled; fill it.
     Nothing,
 }
 
@@ -198,9 +203,9 @@ pub(crate) struct FiltersGuard<'a> {
 }
 
 impl FiltersGuard<'_> {
-    /// Loads what [`FiltersGuard::says`] will look at for each of these tables and hashes: in a
-    /// loop of its own, and a short one, since loads wait together as far as the processor looks
-    /// ahead, which is some two hundred instructions.
+    /// Loads the memory that [`FiltersGuard::says`] reads for each of these tables and hashes. The
+    /// loads are in a short loop of their own, because they wait together only within the
+    /// instructions that the processor looks ahead, about two hundred.
     #[inline]
     pub(crate) fn prefetch(&self, asked: impl Iterator<Item = (usize, u64)>) {
         let line =
@@ -208,15 +213,16 @@ impl FiltersGuard<'_> {
                 Some(FilterState::Filter(filter)) => filter.prefetch(hash),
                 _ => 0,
             };
-        // Nothing comes of the sum; without it the compiler would leave the loads out.
+        // The sum has no use. Without it the compiler would remove the loads.
         black_box(asked.fold(0, |sum, one| sum ^ line(one)));
     }
 
-    /// What the filter of a table says; `knows` asks its filter.
+    /// The answer of the filter of a table; `knows` tests the filter.
     #[inline]
     pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> FilterAnswer {
         let Some(row) = self.filters.get(table) else { return FilterAnswer::Nothing };
-        // Written once a tick only: a line that every reader writes is one that all wait for.
+        // Written at most once per tick, because all readers wait for a cache line that each of
+        // them writes.
         if row.used.load(Relaxed) != self.tick {
             row.used.store(self.tick, Relaxed);
         }

@@ -1,5 +1,5 @@
-//! Tables as a process knows them, and their metadata (index and filter), pinned a table within a
-//! budget of the handle.
+//! The tables that a process has open, and their metadata (index and filter). The metadata of a
+//! table is pinned as a whole, and a budget of the handle bounds all of it.
 
 use super::blocks::BlockCache;
 use super::filters::KeyFilters;
@@ -14,14 +14,14 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// What all pinned metadata of one database handle may take.
+/// The memory bound on all pinned metadata of one database handle.
 #[derive(Debug)]
 pub(crate) struct MetadataBudget {
     limit: usize,
     used: AtomicUsize,
     tick: AtomicU64,
     pinned: Mutex<Vec<Weak<TableHandle>>>,
-    /// The filters that hold shares of the filters.
+    /// The key filters that share filters of the metadata.
     filters: Mutex<Vec<Weak<KeyFilters>>>,
 }
 
@@ -36,13 +36,14 @@ impl MetadataBudget {
         })
     }
 
-    /// Time, counted in tables whose metadata came into memory.
+    /// The time, counted in tables whose metadata was loaded.
     #[inline]
     pub(crate) fn tick(&self) -> u64 {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// `filters` will hold shares of filters, and must be told when one is let go of.
+    /// Registers `filters`, which share filters of the metadata. The budget clears a shared filter
+    /// when it releases the metadata.
     pub(crate) fn shares_with(&self, filters: &Arc<KeyFilters>) {
         let mut all = self.filters.lock();
         all.retain(|filters| filters.strong_count() > 0);
@@ -53,8 +54,8 @@ impl MetadataBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Lets go of all metadata, and of the tables' objects that are lent with it.
-    pub(crate) fn let_go(&self) {
+    /// Releases all metadata, and the table objects that are lent with it.
+    pub(crate) fn release(&self) {
         let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
         let pinned = std::mem::take(&mut *self.pinned.lock());
         for handle in pinned.iter().filter_map(Weak::upgrade) {
@@ -62,10 +63,10 @@ impl MetadataBudget {
         }
     }
 
-    /// Lets go of a table's metadata; its bytes.
+    /// Releases a table's metadata. Returns its bytes.
     fn take(&self, handle: &Arc<TableHandle>, filters: &[Arc<KeyFilters>]) -> usize {
-        // A statement of its own: who fills a filter waits for the handle, and here the handle
-        // must not wait for a filter.
+        // A separate statement, which unlocks the handle: a thread that fills a filter waits for
+        // the handle, so this thread must not hold the handle while it waits for a filter.
         let taken = handle.table.write().take();
         let Some(table) = taken else { return 0 };
         let bytes = table.memory_bytes();
@@ -81,12 +82,14 @@ impl MetadataBudget {
         if used <= self.limit {
             return;
         }
-        // Over the budget: let go of those unused for longest, never of the one just needed.
+        // Over the budget: release the metadata that was unused for longest, but never the metadata
+        // that was just loaded.
         let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
         filters.iter().for_each(|filters| filters.report_use());
         pinned.retain(|handle| handle.strong_count() > 0);
         pinned.sort_by_key(|handle| handle.upgrade().map(|h| h.last_used.load(Ordering::Relaxed)));
-        // It may not be the last in the row: others are in use at the same time.
+        // The new handle may not be the last in this order, because other threads use tables at the
+        // same time.
         pinned.retain(|old| {
             let Some(old) = old.upgrade() else { return false };
             if used <= self.limit || Arc::ptr_eq(&old, handle) {
@@ -98,12 +101,12 @@ impl MetadataBudget {
     }
 }
 
-/// A table whose metadata is in memory, and where its blocks are.
+/// A table whose metadata is in memory, and the slots of its blocks.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) table: Arc<Table>,
     pub(crate) slots: Slots,
-    /// Its object, once it was asked whether the store lends it.
+    /// The table's object, if the store lends it; set at the first request.
     lent: OnceLock<Option<LentTable>>,
 }
 
@@ -113,9 +116,9 @@ impl OpenTable {
         OpenTable { slots, table: Arc::new(table), lent: OnceLock::new() }
     }
 
-    /// A block where it lies in the table's object, checked, if `store` lends that and the block is
-    /// not compressed. A damaged block is `None` too: it is then read again, and reported as from
-    /// any other store.
+    /// The block in place in the table's object, verified, if `store` lends the object and the
+    /// block is not compressed. `None` also for a damaged block: it is then read again, and
+    /// reported as from any other store.
     pub(crate) fn block_in_place(
         &self,
         cache: &Arc<BlockCache>,
@@ -142,7 +145,7 @@ impl Deref for OpenTable {
     }
 }
 
-/// One table of the tree, as this process knows it: its descriptor, and its metadata once loaded.
+/// One table of the tree: its descriptor, and its metadata once it is loaded.
 pub(crate) struct TableHandle {
     pub(crate) descriptor: SstDescriptor,
     table: RwLock<Option<Arc<OpenTable>>>,
@@ -160,7 +163,7 @@ impl TableHandle {
         })
     }
 
-    /// The metadata, when it is in memory.
+    /// The metadata, if it is in memory.
     pub(crate) fn table(&self) -> Option<Arc<OpenTable>> {
         let table = self.table.read().clone();
         if table.is_some() {
@@ -169,20 +172,20 @@ impl TableHandle {
         table
     }
 
-    /// The budget that its metadata counts for.
+    /// The budget that bounds the table's metadata.
     pub(crate) fn budget(&self) -> &Arc<MetadataBudget> {
         &self.budget
     }
 
-    /// Notes that the metadata was in use at a tick of the budget. Written only where that is news:
-    /// a line that every reader writes is one that all wait for.
+    /// Records the use of the metadata at a tick of the budget. It writes only a newer tick,
+    /// because all readers wait for a cache line that each of them writes.
     pub(crate) fn used_at(&self, tick: u64) {
         if self.last_used.load(Ordering::Relaxed) < tick {
             self.last_used.store(tick, Ordering::Relaxed);
         }
     }
 
-    /// Keeps the metadata, within the budget.
+    /// Pins the metadata, within the budget.
     pub(crate) fn install(self: &Arc<Self>, table: Arc<OpenTable>) {
         let bytes = table.memory_bytes();
         let tick = self.budget.tick.fetch_add(1, Ordering::Relaxed);

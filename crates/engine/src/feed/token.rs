@@ -57,8 +57,8 @@ impl ChangeToken {
         (self.table, self.row) != (0, 0)
     }
 
-    /// The restore that has undone changes before this position, if any. Inside an ingest, rows of
-    /// the next sequence number are among these changes.
+    /// The restore that has undone changes before this position, if any (rule S3). Inside an
+    /// ingest, rows of the next sequence number are among these changes.
     pub(crate) fn undone_in(&self, state: &Manifest) -> Option<HistoryUndone> {
         let inside = self.is_inside() && !cfg!(mutation = "inside_is_outside");
         let undone = |seq| state.undone(self.timeline, seq);

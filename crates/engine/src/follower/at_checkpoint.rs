@@ -22,30 +22,30 @@ use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
 use siltstone_sst::wal::WalObject;
 use std::sync::Arc;
 
-/// Where a reader stays.
+/// The fixed state that a reader reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadAt {
-    /// At what a checkpoint pins, which the newest manifest says.
+    /// The state that a checkpoint pins. The newest manifest names it.
     Checkpoint(CheckpointName),
-    /// The same, from what another reader met: one request less for each thing that it knows.
+    /// The same, from the knowledge of another reader. This saves one request for each known fact.
     Known(Box<KnownCheckpoint>),
-    /// At the tables of this manifest, as long as it and they are kept: the reader pins nothing.
-    /// Rows of the WAL are not part of it.
+    /// The tables of this manifest, as long as they are kept: the reader pins nothing. Rows of the
+    /// WAL are not part of the state.
     Version(ManifestId),
 }
 
-/// A checkpoint, and what made the manifest that it names: the number alone may name another one,
-/// once the checkpoint is gone (rule L6).
+/// A checkpoint, and the attempt that created its manifest. The number alone may name another
+/// manifest once the checkpoint is gone (rule L6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCheckpoint {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// The attempt that made its manifest.
+    /// The attempt that created its manifest.
     pub attempt: AttemptId,
 }
 
 impl ReadAt {
-    /// What is told when a table is gone that only this could keep.
+    /// The error for a missing table that only this checkpoint or version could keep.
     pub(crate) fn gone(&self) -> Error {
         match self {
             ReadAt::Checkpoint(CheckpointName::Id(id)) => expired(*id),
@@ -64,11 +64,11 @@ impl ReadAt {
     }
 }
 
-/// What is read there; and the checkpoint, where it is one.
+/// The view of the state, and the checkpoint if the state is that of one.
 ///
 /// # Errors
-/// NotFound without a database, and for a version that is not kept; Expired when the checkpoint is
-/// gone; what reading gives.
+/// NotFound if there is no database, and for a version that is not kept; Expired if the checkpoint
+/// is gone; errors of the reads.
 pub(crate) async fn view(
     context: &ReadContext,
     options: &Options,
@@ -88,7 +88,8 @@ pub(crate) async fn view(
                 let view = pinned.assemble(&objects, &manifest, budget).await?;
                 Ok((view, Some(KnownCheckpoint::clone(known))))
             }
-            // Gone, or another database's by now: what is there says which.
+            // The manifest is gone, or belongs to another database. The newest manifest tells
+            // which.
             None => {
                 let name = known.checkpoint.id.into();
                 at_name(context, &objects, options, budget, &name).await
@@ -121,7 +122,7 @@ async fn at_name(
     Ok((pinned.assemble(objects, &manifest, budget).await?, Some(known)))
 }
 
-/// The manifest, if it is the very object that was known.
+/// The manifest, if it is the object that was known.
 async fn known_manifest(
     objects: &Objects,
     known: &KnownCheckpoint,
@@ -130,9 +131,8 @@ async fn known_manifest(
     Ok(found.filter(|(attempt, _)| *attempt == known.attempt).map(|(_, manifest)| manifest))
 }
 
-/// The manifest `id`, if it is one of those that count: between the boundary and the newest, or
-/// named by a checkpoint or a lease. Below the boundary a late create may have filled a place that
-/// was freed.
+/// The manifest `id`, if it counts: it is between the boundary and the newest, or a checkpoint or
+/// lease names it. Below the boundary a late create may have filled a freed number.
 async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
@@ -148,12 +148,12 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     found.ok_or_else(|| no_manifest(id))
 }
 
-/// The part of the log that `checkpoint` pins, for a caller that takes it over; `version` is the
-/// manifest that it names.
+/// The part of the log that `checkpoint` pins, for a restore or a clone that takes it over.
+/// `version` is the manifest of the checkpoint.
 ///
 /// # Errors
-/// Expired when the checkpoint is gone; Corruption for a hole, and for an ingest of which something
-/// is missing; the store's.
+/// Expired if the checkpoint is gone; Corruption for a hole, and for an ingest with missing
+/// objects; errors of the store.
 pub(crate) async fn pinned_to_take(
     objects: &Objects,
     checkpoint: &Checkpoint,
@@ -164,7 +164,7 @@ pub(crate) async fn pinned_to_take(
     }
     let log = pinned_log(objects, checkpoint, version.database).await?;
     match TakenLog::read(objects, log, version.flushed_seq).await {
-        // What an ingest brings is kept as long as the checkpoint is present (rule N14).
+        // The objects of an ingest are kept as long as the checkpoint is present (rule N14).
         Err(error) if error.kind() == ErrorKind::Corruption => {
             let newest = look(objects, None).await?;
             let there = newest.is_some_and(|newest| newest.checkpoint(checkpoint.id).is_some());
@@ -177,7 +177,7 @@ pub(crate) async fn pinned_to_take(
 /// The WAL objects of `checkpoint`, in order.
 ///
 /// # Errors
-/// Expired when the checkpoint is gone; Corruption for a hole; the store's.
+/// Expired if the checkpoint is gone; Corruption for a hole; errors of the store.
 pub(crate) async fn pinned_log(
     objects: &Objects,
     checkpoint: &Checkpoint,
@@ -192,8 +192,8 @@ pub(crate) async fn pinned_log(
     Ok(log)
 }
 
-/// Hands the WAL objects of `checkpoint` that hold rows to `take`, in order. They count once this
-/// has ended well.
+/// Passes the WAL objects of `checkpoint` that have rows to `take`, in order. They count only if
+/// this function succeeds.
 async fn pinned_walk(
     objects: &Objects,
     checkpoint: &Checkpoint,
@@ -224,7 +224,7 @@ async fn pinned_walk(
     }
 }
 
-/// The rows of a checkpoint's WAL, as they are met. They count once the walk has ended well.
+/// The rows of a checkpoint's WAL. They count only if the whole walk succeeds.
 struct PinnedRows {
     rows: LogRows,
     flushed: Seq,
@@ -232,7 +232,7 @@ struct PinnedRows {
 }
 
 impl PinnedRows {
-    /// None yet, on the tables of `manifest`.
+    /// No rows yet, on top of the tables of `manifest`.
     fn on(manifest: &Manifest, options: &Options) -> PinnedRows {
         let flushed = manifest.flushed_seq;
         PinnedRows { rows: LogRows::of(options), flushed, seq: flushed }
@@ -241,8 +241,8 @@ impl PinnedRows {
     /// Reads the WAL objects of `checkpoint`, in order.
     ///
     /// # Errors
-    /// Invalid where it is more than a reader may hold: a part of a checkpoint is not the
-    /// checkpoint. Expired when it is gone; Corruption; those of the store.
+    /// Invalid if the log exceeds the reader's memory, because a part of a checkpoint is not the
+    /// checkpoint; Expired if the checkpoint is gone; Corruption; errors of the store.
     async fn walk(
         &mut self,
         objects: &Objects,
@@ -259,15 +259,15 @@ impl PinnedRows {
     }
 
     fn push(&mut self, object: &WalObject) -> Result<()> {
-        // In tables already (rule N4).
+        // Rows up to `flushed` are in tables already (rule N4).
         if let Some(last) = self.rows.push(object, self.flushed, self.seq)? {
             self.seq = last;
         }
         Ok(())
     }
 
-    /// The view. Ingests of the log are pending in the manifest that the checkpoint names, and so
-    /// kept (rule N14).
+    /// Builds the view. Ingests of the log are pending in the checkpoint's manifest, so their
+    /// tables are kept (rule N14).
     async fn assemble(
         mut self,
         objects: &Objects,

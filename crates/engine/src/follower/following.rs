@@ -1,5 +1,6 @@
-//! A reader's following, carried out: the manifest crate's `Follow` says what to read, this reads
-//! it and builds the view that reads work on.
+//! How a reader follows the database. The `Follow` machine of the manifest crate names the objects
+//! to read. This module reads them and builds the view that reads use. It must never show a row
+//! that a restore has undone.
 
 use super::lease::ReaderLease;
 use super::rows::LogRows;
@@ -24,11 +25,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a reader that lacks rows waits at most for another one to cover newer tables: with a
-/// fleet one commits in a few hundredths of that, and a single reader is not to be late.
+/// Maximum time for which a reader that lacks rows waits for another reader to lease newer tables.
+/// In a fleet of readers, one commits within a few hundredths of this time. A single reader must
+/// not lag behind for longer.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What reads work on: replaced whole by every refresh that found something.
+/// The state that reads use. A refresh that finds newer data replaces it as a whole.
 #[derive(Clone)]
 pub(crate) struct ReaderView {
     pub(crate) tree: Arc<Tree>,
@@ -39,49 +41,52 @@ pub(crate) struct ReaderView {
 /// How to look for newer data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollMode {
-    /// By probing, mostly: what freed slots hide is found by one of the next looks.
+    /// Mostly by reads of the next number. A later listing finds data that freed numbers hide.
     Cheaply,
-    /// As that, in the log alone but for the looks that list: nothing has changed for long.
+    /// As `Cheaply`, but reads only the log, except in polls that list. For a database that has not
+    /// changed for a long time.
     Seldom,
-    /// So that everything is found that was durable before.
+    /// Finds everything that was durable before the poll began.
     Thoroughly,
 }
 
-/// Where a reader stands.
+/// The position of a reader that follows, and the data it has read.
 pub(crate) struct Follower {
     machine: Follow,
     requests: ManifestRequests,
     objects: Objects,
     log: WalReadahead,
-    /// WAL objects read on the walk and not yet handed out.
+    /// WAL objects that the walk has read and the machine has not handed out.
     bodies: BTreeMap<WalId, WalObject>,
-    /// Rows of the log, without a gap above `whole_from` up to `last_seq`.
+    /// Rows of the log. They are complete from above `whole_from` up to `last_seq`.
     rows: LogRows,
     whole_from: Seq,
     last_seq: Seq,
-    /// A state with the tables that the view reads, and those.
+    /// A manifest with the tables that the view uses, and those tables.
     version: Option<Arc<Manifest>>,
     levels: Arc<Levels>,
-    /// What the reader has leased; `None` for one that leases nothing.
+    /// The lease of the reader; `None` if the reader leases nothing.
     lease: Option<ReaderLease>,
-    /// Whether memory was full before the log was at its end.
+    /// Whether memory was full before the walk reached the end of the log.
     stopped: bool,
-    /// Whether something is there that no view shows yet; and up to where one has shown rows.
+    /// Whether no view shows the newest data yet.
     fresh: bool,
+    /// The last sequence number that a view has shown.
     shown: Seq,
     last_poll: Duration,
     last_listing: Duration,
-    /// The last restore before it began, and one since: it is of no use any more then.
+    /// The last restore before the follower began.
     history: Option<ManifestId>,
+    /// A later restore, which ends the follower.
     undone_by: Option<ManifestId>,
 }
 
 impl Follower {
-    /// Reads the newest manifest and all of the WAL behind it.
+    /// Reads the newest manifest and the WAL behind it.
     ///
     /// # Errors
-    /// NotFound without a database; Invalid where the log holds more than `max_memtable_bytes`;
-    /// those of the store, and of a commit.
+    /// NotFound if there is no database; Invalid if the log contains more than
+    /// `max_memtable_bytes`; errors of the store and of a commit.
     pub(crate) async fn start(
         context: &ReadContext,
         options: &Options,
@@ -91,8 +96,8 @@ impl Follower {
         Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
 
-    /// As [`Follower::start`], keeping the handles of tables that are still there, and the leases
-    /// under which scans read.
+    /// As [`Follower::start`], but keeps the handles of tables that are still in use, and the
+    /// leases under which scans read.
     pub(crate) async fn restart(
         &self,
         context: &ReadContext,
@@ -113,7 +118,8 @@ impl Follower {
         loop {
             let mut follower = Follower::new(context, options, levels, lease.clone());
             match follower.first_view(context, options, budget).await {
-                // A restore came while it began: no caller has read the undone rows.
+                // A restore was committed during the start. No caller has read the undone rows, so
+                // the reader starts again.
                 Err(_) if follower.undone_by.is_some() => {}
                 begun => return begun.map(|view| (follower, view)),
             }
@@ -156,16 +162,17 @@ impl Follower {
         budget: &Arc<MetadataBudget>,
     ) -> Result<ReaderView> {
         self.drive(context).await?;
-        self.settle(context, options, budget, true).await?;
+        self.apply_newer_tables(context, options, budget, true).await?;
         self.view().ok_or_else(|| no_database(&context.env))
     }
 
-    /// Looks for newer data, and hands what was found to `show`. Where a caller waits for it
-    /// ([`PollMode::Thoroughly`]) newer tables are taken up at once (rule L3).
+    /// Looks for newer data, and passes a newer view to `show`. If a caller waits for it
+    /// ([`PollMode::Thoroughly`]), the reader uses newer tables at once (rule L3).
     ///
     /// # Errors
-    /// Invalid where the log holds more than `max_memtable_bytes`: what was read of it is shown;
-    /// Expired once the database was restored to a checkpoint; those of the store, and of a commit.
+    /// Invalid if the log contains more than `max_memtable_bytes`; the rows that were read are
+    /// shown. Expired if the database was restored to a checkpoint. Errors of the store and of a
+    /// commit.
     pub(crate) async fn refresh(
         &mut self,
         context: &ReadContext,
@@ -178,13 +185,13 @@ impl Follower {
         let now = context.env.clock.monotonic();
         let looked = self.look(context, options, look, now).await;
         if looked.is_err() && self.undone_by.is_none() && self.lease_is_due() {
-            // A store that answers seldom must not cost the lease.
+            // Even if the store answers seldom, the reader renews its lease in time.
             self.keep(false).await?;
         }
         looked?;
         self.last_poll = now;
         let wanted = look == PollMode::Thoroughly;
-        let settled = self.settle(context, options, budget, wanted).await;
+        let settled = self.apply_newer_tables(context, options, budget, wanted).await;
         if self.fresh
             && let Some(view) = self.view()
         {
@@ -194,7 +201,7 @@ impl Follower {
         settled
     }
 
-    /// A poll, and what it leads to.
+    /// Polls, and drives the machine until it is idle.
     async fn look(
         &mut self,
         context: &ReadContext,
@@ -202,12 +209,13 @@ impl Follower {
         look: PollMode,
         now: Duration,
     ) -> Result<()> {
-        // Before a renewal: another reader may have renewed already.
+        // Before a renewal the reader looks at the manifest: another reader may have renewed the
+        // lease.
         let look = match look {
             PollMode::Seldom if self.lease_is_due() => PollMode::Cheaply,
             look => look,
         };
-        // A walk that an error interrupted goes on where it was; otherwise this begins one.
+        // A walk that an error interrupted continues where it was. Otherwise this begins a walk.
         let resumed = self.machine.action() != FollowAction::Idle;
         self.poll(options, look, now);
         self.drive(context).await?;
@@ -218,7 +226,7 @@ impl Follower {
         if look != PollMode::Seldom
             && let Some(newest) = self.machine.manifest().cloned()
         {
-            self.meet(&newest);
+            self.on_newest_state(&newest);
         }
         Ok(())
     }
@@ -246,17 +254,18 @@ impl Follower {
         look(&self.objects, None).await
     }
 
-    /// A table of `levels` is missing: whether that is a corruption, as `looked` has it (rule L5).
+    /// Whether a missing table of `levels` is damage, according to the state `looked`, which was
+    /// looked up afterwards (rule L5).
     pub(crate) fn is_corrupt(&self, levels: &Arc<Levels>, looked: &Manifest) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.is_corrupt(levels, looked))
     }
 
-    /// Whether it has leased the version that `levels` are of.
+    /// Whether the reader has leased the version of `levels`.
     pub(crate) fn leases(&self, levels: &Arc<Levels>) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.version_of(levels).is_some())
     }
 
-    /// When the reader wants to look again at the latest.
+    /// The latest time of the next look.
     pub(crate) fn next_moment(&self) -> Option<Duration> {
         self.lease.as_ref().and_then(ReaderLease::next_moment)
     }
@@ -266,9 +275,9 @@ impl Follower {
         self.lease.as_mut().is_some_and(|lease| lease.is_due(env))
     }
 
-    /// Takes newer tables up, as far as that is due, renews what is due, and reads on where memory
-    /// was full and rows could go.
-    async fn settle(
+    /// Uses newer tables if they are due, and renews leases that are due. If memory was full and
+    /// rows could be released, it reads on.
+    async fn apply_newer_tables(
         &mut self,
         context: &ReadContext,
         options: &Options,
@@ -290,12 +299,12 @@ impl Follower {
             if commits || self.lease_is_due() {
                 self.keep(commits).await?;
             }
-            self.take_up(budget)?;
+            self.use_leased_tables(budget)?;
             if !self.serve_ingests(budget).await? {
                 self.machine.poll_thoroughly();
                 self.drive(context).await?;
                 if let Some(newest) = self.machine.manifest().cloned() {
-                    self.meet(&newest);
+                    self.on_newest_state(&newest);
                 }
                 continue;
             }
@@ -309,14 +318,14 @@ impl Follower {
         if wanted && self.stopped { Err(self.rows.too_much()) } else { Ok(()) }
     }
 
-    /// How newer tables are wanted, should there be some (rule L3).
+    /// How soon the reader wants newer tables, if there are any (rule L3).
     fn want(&self, options: &Options, wanted: bool) -> Want {
         let leased = self.lease.as_ref().and_then(ReaderLease::version);
         let held_up = self.rows.is_half_full() || self.rows.held_up_by().is_some();
         let Some((_, version)) = leased.filter(|_| !wanted && !held_up) else {
             return Want::Now;
         };
-        // What a restore has undone is not served a moment longer.
+        // A reader must not serve rows that a restore has undone.
         let newest = self.machine.manifest();
         if newest.is_some_and(|newest| newest.restored_at() > version.restored_at()) {
             return Want::Now;
@@ -327,8 +336,8 @@ impl Follower {
         }
     }
 
-    /// A commit for the reader's leases, as far as one is needed: for the newest tables too, if
-    /// they are to be `taken` up.
+    /// Commits the reader's leases if that is needed. With `taken` the commit also leases the
+    /// newest tables.
     async fn keep(&mut self, taken: bool) -> Result<()> {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         if let Some(lease) = &mut self.lease {
@@ -340,16 +349,16 @@ impl Follower {
                 kept => kept?,
             };
             self.check_history(&state)?;
-            // Amid a walk it is met by the next look.
+            // During a walk the machine keeps its manifest; the next look finds this state.
             self.machine.learn(&state);
             if self.machine.manifest().is_some_and(|known| known.id == state.id) {
-                self.meet(&state);
+                self.on_newest_state(&state);
             }
         }
         Ok(())
     }
 
-    /// A reader with the right to read alone goes on as one that leases nothing.
+    /// A reader without the right to write continues without a lease.
     fn read_without_lease(&mut self, error: &Error) {
         self.lease = None;
         log::warn!(
@@ -361,9 +370,10 @@ impl Follower {
         );
     }
 
-    /// A state that is the newest the reader knows. Rows of its tables are not read from the
-    /// log any more, so rows may be missing between those at hand and those to come.
-    fn meet(&mut self, state: &Arc<Manifest>) {
+    /// Handles the newest state that the reader knows. The log no longer gives the rows that this
+    /// state has in tables. If the reader lacks some of them, it discards its rows, and its log
+    /// rows begin behind the tables.
+    fn on_newest_state(&mut self, state: &Arc<Manifest>) {
         if let Some(lease) = &mut self.lease {
             let lost = lease.learn(&self.objects.env, state);
             self.fresh |= lost;
@@ -375,9 +385,8 @@ impl Follower {
         }
     }
 
-    /// Makes the tables that are leased, or the newest for a reader that leases none, those of the
-    /// view.
-    fn take_up(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
+    /// Uses the leased tables for the view, or the newest tables if the reader leases nothing.
+    fn use_leased_tables(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
         let version = match &self.lease {
             Some(lease) => lease.version().map(|(_, state)| state),
             None => self.machine.manifest(),
@@ -392,14 +401,14 @@ impl Follower {
             lease.reads(&self.levels);
         }
         self.fresh |= self.version.as_ref().is_none_or(|read| read.id != version.id);
-        self.rows.let_go(version.flushed_seq);
+        self.rows.release(version.flushed_seq);
         self.version = Some(version);
         Ok(())
     }
 
-    /// Ingests of the log are read once the version that is read by shows them as pending: then it
-    /// keeps what they bring (rule Q5). `false`: that was collected, by a newer version than the
-    /// reader knows, which has it in its tables.
+    /// Serves ingests of the log. An ingest is served once the version of the view shows its job as
+    /// pending, because the lease on that version keeps the job's tables (rule Q5). Returns `false`
+    /// if the tables were collected: a newer version has installed them.
     async fn serve_ingests(&mut self, budget: &Arc<MetadataBudget>) -> Result<bool> {
         while let Some(ingest) = self.rows.held_up_by().cloned() {
             let Some(version) = self.version.clone() else { return Ok(true) };
@@ -421,14 +430,15 @@ impl Follower {
         Ok(true)
     }
 
-    /// What an ingest brings is not as `version` has it: whether that is no corruption (rule L5).
+    /// Whether an ingest that differs from `version` is explained by a newer version, and is no
+    /// damage (rule L5).
     async fn is_outrun(&self, version: &Manifest, ingest: &WalIngest) -> Result<bool> {
         let looked = self.look_up().await?.ok_or_else(|| no_database(&self.objects.env))?;
         let newer = looked.id > version.id && !is_kept(&looked, ingest)?;
         Ok(newer && !self.is_corrupt(&self.levels, &looked))
     }
 
-    /// Does what the machine wants until it is idle.
+    /// Carries out the machine's actions until it is idle.
     async fn drive(&mut self, context: &ReadContext) -> Result<()> {
         let driven = self.drive_on(context).await;
         self.log.stop();
@@ -486,7 +496,8 @@ impl Follower {
         Ok(seen)
     }
 
-    /// Nothing of a restored state comes upon what it undid (rule S3).
+    /// Ends the follower if `manifest` belongs to a later restore, so that no row of the restored
+    /// state is applied to undone rows (rule S3).
     fn check_history(&mut self, manifest: &Manifest) -> Result<()> {
         let at = manifest.restored_at();
         if *self.history.get_or_insert(at) < at {
@@ -496,17 +507,17 @@ impl Follower {
     }
 
     /// # Errors
-    /// Expired once it has met a restored state.
+    /// Expired if the follower has read a restored state.
     fn check_undone(&self) -> Result<()> {
         self.undone_by.map_or(Ok(()), |at| Err(restored(at)))
     }
 
-    /// The restore that it has met: only another one goes on from there.
+    /// The restore that ended this follower. A new follower can continue from it.
     pub(crate) fn undone_by(&self) -> Option<ManifestId> {
         self.undone_by
     }
 
-    /// The last restore before it began.
+    /// The last restore before the follower began.
     pub(crate) fn history(&self) -> ManifestId {
         self.history.unwrap_or_default()
     }
@@ -520,12 +531,12 @@ impl Follower {
                 self.bodies.clear();
                 self.last_seq = manifest.flushed_seq;
                 self.whole_from = manifest.flushed_seq;
-                self.meet(&manifest);
+                self.on_newest_state(&manifest);
             }
             FollowEvent::Newer(manifest) => {
                 check_settings(&manifest, context)?;
                 self.check_history(&manifest)?;
-                self.meet(&manifest);
+                self.on_newest_state(&manifest);
             }
             FollowEvent::Apply(ids) => {
                 for id in ids {
@@ -548,8 +559,8 @@ impl Follower {
         Ok(())
     }
 
-    /// What is there, where that is whole: rows go on from the tables, and are not behind them, and
-    /// no reader goes back.
+    /// The view, if it is complete: the log rows continue the tables without a gap and reach at
+    /// least as far, and the view is not older than the last one.
     fn view(&mut self) -> Option<ReaderView> {
         let version = self.version.as_ref()?;
         let flushed = version.flushed_seq;
@@ -568,7 +579,7 @@ impl Follower {
     }
 }
 
-/// What ends a reader that met a restored state.
+/// The error that ends a reader after a restore.
 pub(crate) fn restored(at: ManifestId) -> Error {
     Error::new(
         ErrorKind::Expired,

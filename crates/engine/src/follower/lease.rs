@@ -1,5 +1,6 @@
-//! A reader's leases (rules L1 to L9; RFC 0028, RFC 0048): which versions it reads, and the commits
-//! that keep those alive for it and for all who read the same.
+//! The leases of a reader (rules L1 to L9; RFC 0028, RFC 0048): the versions that it reads, and the
+//! commits that keep those versions alive for this reader and all others that read them. A reader
+//! must never end a lease, because other readers may share it.
 
 use crate::io::env::Env;
 use crate::manifests::client::commit_alone;
@@ -12,13 +13,14 @@ use siltstone_manifest::{Edit, Manifest};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a reader has leased.
+/// The leases of a reader.
 #[derive(Clone)]
 pub(crate) struct ReaderLease {
     leases: Leases,
-    /// The tables of each version, as reads hold them: a version is read while one does.
+    /// The tables of each version, as reads hold them. A version counts as read while a read holds
+    /// its tables.
     trees: Vec<(ManifestId, Weak<Levels>)>,
-    /// An edit whose outcome is not known: it is made again, the same, before any other.
+    /// An edit with an unknown outcome. The reader repeats the same edit before any other.
     pending: Option<LeasedEdit>,
 }
 
@@ -28,12 +30,12 @@ impl ReaderLease {
         ReaderLease { leases, trees: Vec::new(), pending: None }
     }
 
-    /// The version that reads may use, as it is leased, and a state with its tables.
+    /// The leased version that new reads use, and a manifest with its tables.
     pub(crate) fn version(&self) -> Option<(ManifestId, &Arc<Manifest>)> {
         self.leases.newest()
     }
 
-    /// `levels` are the tables that new reads use from now on.
+    /// Notes that new reads use the tables `levels`.
     pub(crate) fn reads(&mut self, levels: &Arc<Levels>) {
         let Some((version, _)) = self.leases.newest() else { return };
         let known = |(read, tree): &(ManifestId, Weak<Levels>)| {
@@ -44,42 +46,44 @@ impl ReaderLease {
         }
     }
 
-    /// Whether `newest` has other tables than those that are leased and read.
+    /// Whether `newest` has tables that differ from the leased ones.
     pub(crate) fn is_behind(&self, newest: &Manifest) -> bool {
         self.leases.is_behind(newest)
     }
 
-    /// Whether `error` says that the reader may write no lease at all: nothing was leased yet.
+    /// Whether `error` shows that the reader has no right to write a lease: it is Denied, and
+    /// nothing is leased yet.
     pub(crate) fn may_not_begin(&self, error: &Error) -> bool {
         error.kind() == ErrorKind::Denied && self.version().is_none()
     }
 
-    /// Whether something is to be renewed, or an outcome is open.
+    /// Whether a renewal is due, or an outcome is unknown.
     pub(crate) fn is_due(&mut self, env: &Env) -> bool {
         self.forget_unread();
         let due = self.leases.is_due(env.clock.elapsed());
         self.pending.is_some() || (due && !cfg!(mutation = "refresh_forgotten"))
     }
 
-    /// The moment of [`siltstone_manifest::protocol::Leases::next_moment`].
+    /// The time of [`siltstone_manifest::protocol::Leases::next_moment`].
     pub(crate) fn next_moment(&self) -> Option<Duration> {
         self.leases.next_moment()
     }
 
-    /// A proven state; whether new reads are on another version now, or what they used was revoked.
+    /// Learns a proven state. Returns whether new reads use another version now, or their version
+    /// was revoked.
     pub(crate) fn learn(&mut self, env: &Env, state: &Arc<Manifest>) -> bool {
         self.forget_unread();
         self.leases.learn(state, moment(env))
     }
 
-    /// Whether to cover newer tables, which no lease covers, by a commit of its own.
+    /// Whether this reader should commit a lease on newer tables, which no lease covers yet.
     pub(crate) fn commits(&mut self, env: &Env, newest: &Manifest, want: Want) -> bool {
         self.leases.commits(newest, want, moment(env))
     }
 
-    /// Covers the newest tables, if they are to be `taken` up, and renews what is read and due: one
-    /// commit, or none if another reader has done so. Answers the state after it. When it
-    /// fails, everything that was held counts as held.
+    /// Leases the newest tables if they are `taken` up, and renews leases that are in use and due.
+    /// This takes one commit, or none if another reader has committed already. Returns the state
+    /// after it. If it fails, the reader keeps counting its leases as held.
     ///
     /// # Errors
     /// Denied, Timeout, Unavailable, NotFound, Corruption.
@@ -89,7 +93,8 @@ impl ReaderLease {
         newest: &Arc<Manifest>,
         taken: bool,
     ) -> Result<Arc<Manifest>> {
-        // Of an open outcome first: another edit on top would not know what is held.
+        // The edit with the unknown outcome comes first: an edit on top of it would not know which
+        // leases are held.
         let mut known = Arc::clone(newest);
         if let Some(planned) = self.pending.clone() {
             known = self.commit(objects, planned, &known).await?;
@@ -118,13 +123,13 @@ impl ReaderLease {
         Ok(state)
     }
 
-    /// A table of `levels` is missing: whether that is a corruption, by a state that was looked up
-    /// since (rule L5).
+    /// Whether a missing table of `levels` is damage, according to a state that was looked up
+    /// afterwards (rule L5).
     pub(crate) fn is_corrupt(&self, levels: &Arc<Levels>, looked: &Manifest) -> bool {
         self.version_of(levels).is_some_and(|version| self.leases.is_corrupt(version, looked))
     }
 
-    /// The version that `levels` are of, where it has been leased.
+    /// The version of `levels`, if it has been leased.
     pub(crate) fn version_of(&self, levels: &Arc<Levels>) -> Option<ManifestId> {
         let is_it = |tree: &Weak<Levels>| std::ptr::eq(tree.as_ptr(), Arc::as_ptr(levels));
         self.trees.iter().rev().find(|(_, tree)| is_it(tree)).map(|(version, _)| *version)
@@ -142,7 +147,7 @@ fn moment(env: &Env) -> Moment {
     Moment { now, wall, share: env.share() }
 }
 
-/// A checkpoint that was there is gone.
+/// The error for a checkpoint that is gone.
 pub(crate) fn expired(checkpoint: CheckpointId) -> Error {
     siltstone_manifest::Refusal::Expired { checkpoint }.into()
 }

@@ -1,4 +1,4 @@
-//! Rows of the log that a reader holds in memory: as many as `max_memtable_bytes` allows.
+//! Rows of the log that a reader has in memory. Their bytes are bounded by `max_memtable_bytes`.
 
 use crate::options::Options;
 use crate::read::queue::QueuedIngest;
@@ -8,14 +8,14 @@ use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalIngest, WalObject};
 use std::sync::Arc;
 
-/// Bytes of rows in one memtable; whole memtables are let go once tables cover them.
+/// Bytes of rows in one memtable. A whole memtable is released once tables contain its rows.
 const SEGMENT_BYTES: usize = 8 << 20;
 
 /// An ingest of the log.
 enum LogIngest {
-    /// It may be read once what it brings is known, and kept (rule Q5).
+    /// Read from the log. It is served once its tables are known and kept (rule Q5).
     Met(WalIngest),
-    /// It is read.
+    /// Reads use it.
     Served(Arc<QueuedIngest>),
 }
 
@@ -28,28 +28,29 @@ impl LogIngest {
     }
 }
 
-/// Rows in the order of their numbers.
+/// Rows and ingests in the order of their sequence numbers.
 pub(crate) struct LogRows {
     /// Newest first; never empty. None spans an ingest (rule Q1).
     segments: Vec<Arc<Memtable>>,
     /// Ingests among them, newest first.
     ingests: Vec<LogIngest>,
     most: usize,
-    /// What a writer of the same options may go over that by: the batch that it admitted last.
+    /// Bytes by which a writer with the same options may exceed that bound: the last batch that it
+    /// admitted.
     batch: usize,
 }
 
 impl LogRows {
-    /// None yet, and at most as many bytes as a writer of these options may have in memory. Beyond
-    /// that come one object, since no object is too much, and one memtable, whose older rows tables
-    /// may have as well.
+    /// No rows yet. The bound is the memory of a writer with these options. The rows may exceed it
+    /// by one WAL object, because the reader can always take one object, and by one memtable, whose
+    /// older rows may be in tables too.
     pub(crate) fn of(options: &Options) -> LogRows {
         let (most, batch) = (options.max_memtable_bytes, options.max_batch_bytes);
         LogRows { segments: vec![Arc::default()], ingests: Vec::new(), most, batch }
     }
 
-    /// Puts the rows of `body` above `flushed` on top, and the ingest that it may end with; as
-    /// [`insert_rows`].
+    /// Adds the rows of `body` above `flushed`, and the ingest that `body` may end with. Otherwise
+    /// as [`insert_rows`].
     ///
     /// # Errors
     /// Corruption; Unsupported for a record of a newer version.
@@ -73,7 +74,7 @@ impl LogRows {
         Ok(Some(last))
     }
 
-    /// The oldest ingest that is not read yet: what comes behind it is not either.
+    /// The oldest ingest that is not served yet. The rows behind it are not served either.
     pub(crate) fn held_up_by(&self) -> Option<&WalIngest> {
         self.ingests.iter().rev().find_map(|one| match one {
             LogIngest::Met(ingest) => Some(ingest),
@@ -81,7 +82,7 @@ impl LogRows {
         })
     }
 
-    /// From now on the oldest that was not is read.
+    /// Serves the oldest ingest that was not served.
     pub(crate) fn serve(&mut self, queued: Arc<QueuedIngest>) {
         let met = |one: &LogIngest| matches!(one, LogIngest::Met(_));
         if let Some(place) = self.ingests.iter().rposition(met)
@@ -91,7 +92,7 @@ impl LogRows {
         }
     }
 
-    /// Ingests that are read, newest first.
+    /// The served ingests, newest first.
     pub(crate) fn queued(&self) -> Vec<Arc<QueuedIngest>> {
         let served = self.ingests.iter().filter_map(|one| match one {
             LogIngest::Met(_) => None,
@@ -100,8 +101,9 @@ impl LogRows {
         served.collect()
     }
 
-    /// Lets go of what tables have up to `flushed`, as far as that is whole memtables.
-    pub(crate) fn let_go(&mut self, flushed: Seq) {
+    /// Releases rows and ingests up to `flushed`, which are in tables. A memtable is released only
+    /// as a whole.
+    pub(crate) fn release(&mut self, flushed: Seq) {
         self.ingests.retain(|one| one.last() > flushed);
         self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));
         if self.segments.is_empty() {
@@ -109,35 +111,35 @@ impl LogRows {
         }
     }
 
-    /// Lets go of all.
+    /// Releases all rows and ingests.
     pub(crate) fn clear(&mut self) {
         self.segments = vec![Arc::default()];
         self.ingests.clear();
     }
 
-    /// The memtables, newest first: the one that takes rows, and the others.
+    /// The memtables, newest first: the active one, and the others.
     pub(crate) fn memtables(&self) -> (Arc<Memtable>, Vec<Arc<Memtable>>) {
         let (active, frozen) = self.segments.split_first().unzip();
         (active.cloned().unwrap_or_default(), frozen.unwrap_or_default().to_vec())
     }
 
-    /// Whether nothing more is to be read before something goes, with so many bytes under way.
+    /// Whether memory is full, with `under_way` bytes of objects that were read and not added yet.
     pub(crate) fn is_full(&self, under_way: usize) -> bool {
         let most = self.most.saturating_add(self.batch).saturating_add(self.segment());
         self.bytes().saturating_add(under_way) >= most
     }
 
-    /// Whether memory is a reason to take newer tables up.
+    /// Whether memory use is a reason to use newer tables.
     pub(crate) fn is_half_full(&self) -> bool {
         self.bytes() >= self.most / 2
     }
 
-    /// Bytes of objects that may be under way before they are put here.
+    /// Maximum bytes of objects that are read and not added yet.
     pub(crate) fn most_under_way(&self) -> usize {
         self.most / 4
     }
 
-    /// Why no more is read.
+    /// The error for a log that does not fit into memory.
     pub(crate) fn too_much(&self) -> Error {
         Error::invalid(
             "the log holds more rows that no table has yet than this reader may keep in memory; \

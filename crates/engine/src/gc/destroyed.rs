@@ -2,7 +2,7 @@
 //! readers (RFC 0030, rule D2).
 
 use super::due::LastRound;
-use super::erase::{both_clocks, erase, let_go, list_all, may_go};
+use super::erase::{both_clocks, erase, list_all, may_go, release_last_pins};
 use super::report::{GcObject, GcReport};
 use super::round::Collector;
 use crate::manifests::client::commit_alone;
@@ -37,7 +37,7 @@ impl Collector {
         let (database, manifest_id) = (state.database, state.id);
         let mut report = GcReport { database, manifest_id, ..GcReport::default() };
         if may_go(&state, self.db_delete_grace, clocks.0) {
-            state = let_go(&self.objects, state, clocks).await?;
+            state = release_last_pins(&self.objects, state, clocks).await?;
             report = erase(&self.objects, Arc::clone(&state), Some(&self.progress)).await?.1;
         }
         report.revoked = ids.len() as u64;

@@ -63,7 +63,7 @@ pub(super) fn may_go(state: &Manifest, grace: Duration, now: UnixMillis) -> bool
 ///
 /// # Errors
 /// Conflict if a pin is still needed; errors of a commit.
-pub(crate) async fn let_go(
+pub(crate) async fn release_last_pins(
     objects: &Objects,
     state: Arc<Manifest>,
     (now, at): (UnixMillis, UnixMillis),

@@ -24,7 +24,7 @@ mod round;
 mod serve;
 
 pub(crate) use detach::release_in;
-pub(crate) use erase::{both_clocks, erase, let_go};
+pub(crate) use erase::{both_clocks, erase, release_last_pins};
 pub(crate) use garbage::Garbage;
 pub use report::{Collected, GcClass, GcObject, GcReport, RetainedObjects};
 pub(crate) use round::Collector;

@@ -1,4 +1,5 @@
-//! One round: the machine says what to ask the store for, this asks.
+//! One round of the collector: the machine names the requests to the store, and this module makes
+//! them. It must never delete an object that the machine did not name.
 
 use super::around;
 use super::boundary::BoundaryMaker;
@@ -33,9 +34,10 @@ use std::time::Duration;
 
 /// Manifests that are read at a time: a first round over a busy database may need many.
 const READ_AHEAD: usize = 32;
-/// And bytes of them, where they are large: in memory one takes three times as much.
+/// Maximum number of bytes of manifests that are read at a time. In memory a manifest takes three
+/// times as much.
 const READ_AHEAD_BYTES: u64 = 8 << 20;
-/// What a round lists.
+/// The folders that a round lists.
 const FOLDERS: [&str; 6] = [
     prefix::MANIFEST,
     prefix::WAL,
@@ -45,12 +47,12 @@ const FOLDERS: [&str; 6] = [
     prefix::PROBE,
 ];
 
-/// How often a boundary is tried on a store that is full, and the pause between: what takes the
-/// last block while it is being written gives it back when it fails.
+/// Attempts to create a boundary in a full store, and the pause between two of them. A write that
+/// takes the last block and fails frees that block again.
 const TRIES_FOR_ROOM: u32 = 8;
 const PAUSE_FOR_ROOM: Duration = Duration::from_millis(25);
 
-/// Cut-offs of rounds that go by no clock: nothing is old, everything is.
+/// Cut-offs of rounds that use no clock: no object is old, or every object is.
 const NEVER: UnixMillis = UnixMillis(0);
 const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
 
@@ -58,14 +60,14 @@ const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
 pub(crate) struct Collector {
     pub(super) objects: Objects,
     min_age: Duration,
-    /// For so long a destroyed database is left as it is.
+    /// Time for which a destroyed database is kept.
     pub(super) db_delete_grace: Duration,
-    /// What is proven of manifests, so that each is read once.
+    /// Proven content of manifests, so that each is read once.
     known: ProvenManifests,
     pub(super) seen: LastRound,
     /// What the last round left for its age, and its bytes.
     young: Vec<(ObjectName, u64)>,
-    /// Of the round under way, for who asked for one.
+    /// Progress of the running round, for the caller that asked for it.
     pub(super) progress: Arc<Progress>,
 }
 
@@ -77,18 +79,18 @@ impl Collector {
         Collector { objects, min_age, db_delete_grace, known, seen, young, progress }
     }
 
-    /// The same for a process that begins with `newest`: what is there already is another's
-    /// garbage, and waits until this process makes some of its own.
+    /// As [`Collector::new`], for a process that begins with `newest`. Garbage that exists already
+    /// is from other processes, and waits until this process makes some.
     pub(crate) fn beginning_with(self, newest: Arc<Manifest>) -> Collector {
         Collector { seen: LastRound::at_open(newest), ..self }
     }
 
-    /// The same, which keeps `progress` up to date.
+    /// This collector, which keeps `progress` up to date.
     pub(super) fn told_to(self, progress: &Arc<Progress>) -> Collector {
         Collector { progress: Arc::clone(progress), ..self }
     }
 
-    /// Whether a round could find anything, which would begin from `newest`.
+    /// Whether a round that begins from `newest` could find garbage.
     pub(super) fn is_due(&self, newest: &Manifest) -> bool {
         if newest.destroyed_at.is_some() {
             return self.is_end_due(newest);
@@ -97,7 +99,7 @@ impl Collector {
         self.seen.is_due(newest, clock.now(), clock.monotonic())
     }
 
-    /// Whether a round is worth its requests, which would begin from `newest`.
+    /// Whether a round that begins from `newest` is worth its requests.
     pub(crate) fn is_worth(&self, newest: &Manifest) -> bool {
         let clock = &self.objects.env.clock;
         self.seen.is_worth(newest, clock.now(), clock.monotonic())
@@ -113,13 +115,13 @@ impl Collector {
         &self.young
     }
 
-    /// The newest manifest; `None` where there is no database, or none any more.
+    /// The newest manifest; `None` if no database exists at the path, or no longer.
     ///
     /// # Errors
-    /// The store's; Corruption; Unsupported where it is not this build's to collect.
+    /// Errors of the store; Corruption; Unsupported if this build may not collect the database.
     pub(super) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
-        // A database that was made anew in place of this one begins with small numbers again: only
-        // a look from the start finds that out, and where nothing is known there is nothing newer.
+        // A database that was created anew at this path begins with small numbers again. Only a
+        // look from the start finds it: a look from a known number would find no newer manifest.
         let newest = look(&self.objects, None).await?;
         newest.as_deref().map_or(Ok(()), gate::check_changes)?;
         let in_the_making = |state: &Manifest| !state.initialized && state.destroyed_at.is_none();
@@ -129,8 +131,9 @@ impl Collector {
         Ok(newest)
     }
 
-    /// One round, planned on `newest`, which leaves at most `allowance` for its age. Where there is
-    /// no room for what it has to write, it frees first what goes without that.
+    /// Runs one round, planned on `newest`, which leaves at most `allowance` of garbage because of
+    /// its age. If the store has no room for the objects that the round must write, the collector
+    /// first deletes the garbage that needs no write.
     ///
     /// # Errors
     /// See [`super::once`].
@@ -148,9 +151,10 @@ impl Collector {
         }
     }
 
-    /// What is missing may have gone with the database, where it was destroyed since the round
-    /// began: then that is gone on with, unless all of it is gone, or another one stands there.
-    /// Otherwise `error` stands.
+    /// Decides about `error`, which reports a missing object. If the database was destroyed since
+    /// the round began, its objects are being removed: the collector continues the removal. If no
+    /// database, or another one, is at the path, the error is NotFound. Otherwise `error` is
+    /// returned.
     async fn unless_ended(&mut self, database: DatabaseId, error: Error) -> Result<GcReport> {
         match self.look().await?.filter(|state| state.database == database) {
             Some(state) if state.destroyed_at.is_some() => self.end_round(state).await,
@@ -188,12 +192,12 @@ impl Collector {
         }
     }
 
-    /// Frees a store that is full, by writing no more than boundaries: it deletes all garbage of
-    /// any age.
+    /// Frees space in a full store: deletes all garbage of any age, and writes nothing but
+    /// boundaries.
     ///
     /// # Errors
-    /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
-    /// goes without.
+    /// See [`super::once`]; the refusal of the store if it has no room for a boundary, and no
+    /// garbage can be deleted without one.
     pub(crate) async fn relieve(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
         let full = match self.round_without_time(&newest, ALWAYS).await {
             Err(error) if is_full(&error) => error,
@@ -208,9 +212,9 @@ impl Collector {
         Ok(report)
     }
 
-    /// A round that neither asks for the time nor revokes: everything is old, or nothing is. Where
-    /// nothing is, it writes nothing at all: no boundary moves, and it deletes only objects behind
-    /// a present boundary and unreferenced ones.
+    /// A round that neither requests the store's time nor revokes. With `cutoff` [`ALWAYS`] every
+    /// object is old, with [`NEVER`] none is. With [`NEVER`] the round writes nothing: it moves no
+    /// boundary, and deletes only unreferenced objects and objects behind a present boundary.
     async fn round_without_time(
         &mut self,
         newest: &Arc<Manifest>,
@@ -235,9 +239,9 @@ impl Collector {
         let (env, database) = (&self.objects.env, newest.database);
         let (began, mut now) = (env.clock.monotonic(), env.clock.now());
         if newest.has_expired(now) {
-            // Who refreshes a checkpoint, or a lease, goes by a clock of its own: it has expired
-            // when it has by this process's clock and by the store's. A clock that is wrong then
-            // only delays.
+            // The process that refreshes a checkpoint or a lease uses its own clock. So a record
+            // counts as expired only if both this process's clock and the store's say so. A wrong
+            // clock then only delays.
             now = now.min(store_time(&self.objects, database).await?);
         }
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
@@ -256,7 +260,7 @@ impl Collector {
         round.drive().await?;
         self.young = round.young();
         let Round { mut report, machine, cutoff, .. } = round;
-        // One that was refreshed in time is still there.
+        // A checkpoint that was refreshed in time is still present.
         let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
         report.revoked = expired.iter().filter(gone).count() as u64;
         let unleased = |version: &&LeasedVersion| {
@@ -282,7 +286,7 @@ impl Collector {
         Ok(report)
     }
 
-    /// What a round would do.
+    /// The report of a round that changes nothing.
     ///
     /// # Errors
     /// See [`super::once`].
@@ -307,29 +311,29 @@ impl Collector {
     }
 }
 
-/// `now` less the grace period.
+/// `now` minus the grace period.
 fn before(now: UnixMillis, min_age: Duration) -> UnixMillis {
     let grace = u64::try_from(min_age.as_millis()).unwrap_or(u64::MAX);
     UnixMillis(now.0.saturating_sub(grace))
 }
 
-/// A round under way.
+/// A running round.
 struct Round<'a> {
     objects: &'a Objects,
     machine: Collect,
     database: DatabaseId,
     requests: ManifestRequests,
-    /// Manifests that were read ahead.
+    /// Manifests that were read ahead of the machine's requests.
     ahead: HashMap<ManifestId, Option<Arc<Manifest>>>,
-    /// Lengths of manifests, as they were listed.
+    /// Lengths of manifests, from the listing.
     lengths: HashMap<ManifestId, u64>,
-    /// The listing, and what becomes of each.
+    /// The listed objects, and the decision about each.
     listed: Vec<Listed>,
     fates: Vec<CollectDecision>,
-    /// Lengths of what goes.
+    /// Lengths of the objects to delete.
     bytes: HashMap<ObjectName, u64>,
     boundaries: BoundaryMaker,
-    /// Of a round that acts: the grace period, and what it comes to.
+    /// The grace period of a round that deletes; `cutoff` is the resulting time.
     min_age: Option<Duration>,
     cutoff: UnixMillis,
     report: GcReport,
@@ -392,7 +396,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Once the evidence is complete: what becomes of each object.
+    /// Takes over the decision about each object. The machine's evidence is complete now.
     fn judge(&mut self) {
         if !self.fates.is_empty() {
             return;
@@ -408,7 +412,7 @@ impl<'a> Round<'a> {
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
     }
 
-    /// What stays for its age alone.
+    /// The objects that stay only because of their age, and their bytes.
     fn young(&self) -> Vec<(ObjectName, u64)> {
         let young = self.listed.iter().zip(&self.fates);
         let young = young.filter(|(_, fate)| **fate == CollectDecision::Young);
@@ -424,18 +428,18 @@ impl<'a> Round<'a> {
         }
         let answer = match self.ahead.remove(&id) {
             Some(read) => ManifestAnswer::Read(read),
-            // Not one of those to read ahead: a look's.
+            // The manifest was not to be read ahead: a look requests it.
             None => self.requests.perform(ManifestRequest::Read(id)).await?,
         };
-        // It may have come since the round began.
+        // A manifest of a newer version may have been committed since the round began.
         if let ManifestAnswer::Read(Some(read)) = &answer {
             gate::check_changes(read)?;
         }
         Ok(answer)
     }
 
-    /// Reads the next manifests. They share the link: over a slow one fewer at a time arrive before
-    /// the deadline of each, so the count halves until they do.
+    /// Reads the next manifests. They share the bandwidth. Over a slow link fewer of them arrive
+    /// before their deadlines, so the number of parallel reads halves until they do.
     async fn read_ahead(&mut self) -> Result<()> {
         loop {
             let (ids, objects) = (self.next_manifests(), self.objects);
@@ -451,7 +455,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The next manifests to read, as many as memory allows: one at least.
+    /// The next manifests to read: at least one, and as many as the bounds on number and bytes
+    /// allow.
     fn next_manifests(&self) -> Vec<ManifestId> {
         let mut ids = self.machine.reads_ahead(self.reads_at_once);
         let mut bytes = 0_u64;
@@ -503,7 +508,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whose versions jobs are. One that is damaged, or gone meanwhile, decides nothing.
+    /// Reads the applications and versions of closed jobs. A job object that is damaged, or was
+    /// deleted meanwhile, gives no evidence.
     async fn read_jobs(&mut self, jobs: Vec<JobId>) -> Result<()> {
         let objects = self.objects;
         let read = async |job| match objects.closed_job(job).await {
@@ -533,7 +539,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// One batch. A delete that fails is met again by the next round.
+    /// Deletes one batch. The next round repeats a delete that fails.
     async fn delete(&mut self, names: Vec<ObjectName>) {
         #[cfg(mutation = "deletes_by_prefix")]
         let names = self.with_prefix(names);

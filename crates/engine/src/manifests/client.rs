@@ -269,9 +269,9 @@ impl ManifestClient {
     /// ends, and the caller gets the reason.
     ///
     /// # Errors
-    /// Denied at once, and Timeout after the limit of a request, caused by the last refusal: the
-    /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
-    /// refuses for good; Corruption.
+    /// Denied at once; Timeout after the limit of a request, caused by the last refusal (rule E4):
+    /// the outcome is not known then; Fenced or Closed if the handle ended meanwhile; a permanent
+    /// refusal of the store; Corruption.
     pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
         self.commit_through(edit, RetryWindow::OneRequest).await
     }

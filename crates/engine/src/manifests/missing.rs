@@ -41,8 +41,10 @@ pub(crate) fn check_writable(manifest: &Manifest) -> Result<()> {
 }
 
 pub(crate) fn no_manifest(id: ManifestId) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no manifest of this number (any more)")
-        .with("manifest", id)
+    let text = format!(
+        "version {id} was deleted or never existed; `siltstone versions` lists those that are kept"
+    );
+    Error::new(ErrorKind::NotFound, text)
 }
 
 fn nothing_here(env: &Env, text: &str) -> Error {

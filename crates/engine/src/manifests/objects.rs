@@ -1,9 +1,10 @@
-//! Typed requests: what the protocols' drivers ask the store for, with retries and decoding.
+//! Typed requests of the protocols' drivers to the store, with retries and decoding. This module
+//! must never decide by a listing alone that a manifest is the newest.
 
 use super::gate;
 use crate::io::env::Env;
 use crate::io::store::Listed;
-use crate::io::store::retry::{RetryPolicy, read_whole, with_retries};
+use crate::io::store::retry::{ContradictionRetry, read_whole, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -24,7 +25,8 @@ use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests of one database, each within `limit` and the time that its bytes take.
+/// Requests for the objects of one database. Each has the time `limit`, and the time that its bytes
+/// need.
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) env: Env,
@@ -32,59 +34,60 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those of the database at `location`, in the same store.
+    /// Requests for the database at `location`, in the same store.
     ///
     /// # Errors
-    /// Unsupported where the store follows no such place.
+    /// Unsupported if that location cannot be opened from this store.
     pub(crate) fn neighbour(&self, location: &str) -> Result<Objects> {
         let store = self.env.store.neighbour(location)?;
         Ok(Objects { env: Env { store, ..self.env.clone() }, limit: self.limit })
     }
 
-    /// Every object under `prefix`, whose names are known.
+    /// The objects under `prefix` that have known names.
     pub(crate) async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
         let list = || self.env.store.list(prefix, None);
         with_retries(&self.env, self.limit, "list", list).await
     }
 
-    /// What an ingest job has staged.
+    /// The staged objects of an ingest job.
     pub(crate) async fn list_job(&self, job: JobId) -> Result<Vec<Listed>> {
         with_retries(&self.env, self.limit, "list", || self.env.store.list_job(job)).await
     }
 
-    /// The names of every object under `prefix`.
+    /// The names of the objects under `prefix`.
     pub(crate) async fn names(&self, prefix: &'static str) -> Result<Vec<ObjectName>> {
         let names = || self.env.store.names(prefix, None);
         with_retries(&self.env, self.limit, "list", names).await
     }
 
-    /// The whole object; `None` when there is none. A long one over a slow link has the time that
-    /// its length takes.
+    /// The whole object; `None` if it does not exist. The time limit of a long object grows with
+    /// its length.
     pub(crate) async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
         let get = || self.env.store.get(name, None);
         read_whole(&self.env, self.limit, "read", self.length(name), get).await
     }
 
-    /// Length of an object, as a listing tells it.
+    /// The length of an object, from a listing.
     async fn length(&self, name: ObjectName) -> Result<Option<u64>> {
         let folder = match name {
             ObjectName::Wal(_) => prefix::WAL,
             ObjectName::Manifest(_) => prefix::MANIFEST,
             ObjectName::Compactions(_) => prefix::COMPACTIONS,
-            // Short ones.
+            // Other objects are short.
             _ => return Ok(None),
         };
         let listed = self.env.store.list(folder, None).await?;
         Ok(listed.into_iter().find(|object| object.name == name).map(|object| object.bytes))
     }
 
-    /// Newest manifest above `after`, and the boundary: both in one request, since the boundary
-    /// lies under the same prefix. A listing may lack the newest (some stores' are stale for a
-    /// while), so the number after what it shows is read until there is none.
+    /// The newest manifest above `after`, and the boundary. One listing returns both, because the
+    /// boundary is under the same prefix. The listings of some stores are stale for a while and
+    /// lack the newest manifest. So the number after the last listed one is read until no manifest
+    /// is found.
     ///
     /// # Errors
-    /// The store's; Corruption for what was read; Unavailable where listings go on to show a first
-    /// manifest that is gone.
+    /// Errors of the store; Corruption; Unavailable if listings still show a first manifest that is
+    /// gone.
     pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
         #[cfg(mutation = "listing_remembered")]
         if let Some(listing) = remembered(&self.env, None) {
@@ -96,9 +99,9 @@ impl Objects {
         Ok(listing)
     }
 
-    /// As [`Objects::list_manifests`], with the ids of all manifests there are, ascending.
+    /// As [`Objects::list_manifests`], with the ids of all existing manifests, ascending.
     pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
-        let mut again = RetryPolicy::new(&self.env, self.limit);
+        let mut again = ContradictionRetry::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary, end) = self.run_listed(after).await?;
             let shown = end.filter(|end| *end >= after);
@@ -106,8 +109,8 @@ impl Objects {
                 (None, _) => true,
                 (Some(end), Some(_)) if end > boundary => false,
                 (Some(_), Some(_)) => !self.is_boundary_still(boundary).await?,
-                // An older run, of what was destroyed here: what comes before the one asked for
-                // says whether that is part of a newer one.
+                // The listing shows an older run, of a database that was destroyed at this path.
+                // The manifest before `after` shows whether `after` belongs to a newer run.
                 (Some(_), None) => self.get(ObjectName::Manifest(after.minus(1))).await?.is_some(),
             };
             if let Some(end) = end.filter(|_| !stale) {
@@ -132,10 +135,11 @@ impl Objects {
         Ok((listing, ids))
     }
 
-    /// Ids of manifests, ascending, the boundary, and where the run ends that they show. A run that
-    /// ends before the manifest `after`, or before something that was listed, counts only while
-    /// the boundary stands: what told its end was read after the listing, and in a slot that was
-    /// freed meanwhile a sleeper's object may stand, another creator's first manifest above all.
+    /// Ids of manifests, ascending, the boundary, and the end of their run. A run that ends before
+    /// the manifest `after`, or before a listed one, counts only if the boundary has not moved
+    /// since. The end of the run is read after the listing. If a slot was freed in between, it may
+    /// contain a late object of a suspended process, for example the first manifest of another
+    /// creator.
     async fn run_listed(
         &self,
         after: ManifestId,
@@ -155,8 +159,9 @@ impl Objects {
         }
     }
 
-    /// Nothing is above the boundary: the database was destroyed, or there never was one; unless
-    /// what follows the boundary was freed before it was asked for, behind a higher one.
+    /// No manifest is above the boundary: the database was destroyed, or never existed. Returns
+    /// `false` if the boundary has moved, because the manifests behind it may then have been freed
+    /// before they were read.
     async fn is_boundary_still(&self, boundary: ManifestId) -> Result<bool> {
         Ok(boundary.is_none() || self.manifests_listed().await?.1 == boundary)
     }
@@ -174,7 +179,7 @@ impl Objects {
         Ok((ids, boundary))
     }
 
-    /// Where the run of manifests ends that a listing showed.
+    /// The end of the run of manifests in a listing.
     async fn end_of_run(
         &self,
         ids: &[ManifestId],
@@ -193,9 +198,10 @@ impl Objects {
         }
     }
 
-    /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
-    /// one of its processes did not know yet. One of this database says that the ones between were
-    /// deleted by another program: going on without them would drop their changes.
+    /// Handles a manifest behind a gap in the numbers. A manifest of another database is a stray:
+    /// that database was deleted, and one of its processes did not know it yet. A manifest of this
+    /// database shows that another program has deleted the manifests in between. Continuing without
+    /// them would lose their changes.
     async fn refuse_a_gap(&self, end: ManifestId, apart: ManifestId) -> Result<()> {
         let (last, stray) = (self.manifest(end).await?, self.manifest(apart).await?);
         let one = last.zip(stray).is_some_and(|(last, stray)| last.database == stray.database);
@@ -210,8 +216,8 @@ impl Objects {
         .with("the later one", ObjectName::Manifest(apart)))
     }
 
-    /// The database of the manifest under this number, by its head alone; `None` when there is
-    /// none.
+    /// The database of the manifest with this number, from its envelope alone; `None` if there is
+    /// no manifest.
     pub(crate) async fn owner_of(&self, id: ManifestId) -> Result<Option<DatabaseId>> {
         let name = ObjectName::Manifest(id);
         let get = || self.env.store.get(name, Some(0..ENVELOPE_BYTES as u64));
@@ -219,12 +225,13 @@ impl Objects {
         let decode = |head: Bytes| Envelope::decode(&head, ObjectKind::Manifest);
         match head.map(decode).transpose() {
             Ok(head) => Ok(head.map(|head| head.database)),
-            // Damaged on the way, or for good: the whole object tells.
+            // The bytes are damaged, in transit or in the store. A read of the whole object
+            // decides.
             Err(_) => Ok(self.manifest(id).await?.map(|manifest| manifest.database)),
         }
     }
 
-    /// The WAL's boundary.
+    /// The boundary of the WAL.
     pub(crate) async fn wal_boundary(&self) -> Result<WalId> {
         let names = self.names(prefix::WAL_BOUNDARY).await?;
         let ids = names.into_iter().filter_map(|name| match name {
@@ -244,15 +251,15 @@ impl Objects {
         Ok(NumbersLeft::of(&names))
     }
 
-    /// Whether the boundary of manifests at `id` says that its database was destroyed.
+    /// Whether the boundary object `id` of the manifests records that its database was destroyed.
     pub(crate) async fn is_emptied(&self, id: ManifestId) -> Result<bool> {
         let decode = |bytes: &Bytes| Ok(says_emptied(&decode_boundary(bytes)?.0));
         let says = self.decoded(ObjectName::ManifestBoundary(id), decode).await?;
         Ok(says.unwrap_or_default())
     }
 
-    /// The WAL's ids above `after`, and its boundary: both in one request, as they lie under one
-    /// prefix.
+    /// The WAL ids above `after`, and the boundary of the WAL. One listing returns both, because
+    /// they are under the same prefix.
     pub(crate) async fn list_wal(&self, after: WalId) -> Result<WalListing> {
         let after = ObjectName::Wal(after);
         let names = || self.env.store.names(prefix::WAL, Some(after));
@@ -267,24 +274,24 @@ impl Objects {
         Ok(listing)
     }
 
-    /// What lies under the WAL's prefix above `after`, with lengths.
+    /// The WAL objects above `after`, with their lengths.
     pub(crate) async fn list_wal_lengths(&self, after: WalId) -> Result<Vec<Listed>> {
         let after = ObjectName::Wal(after);
         let list = || self.env.store.list(prefix::WAL, Some(after));
         with_retries(&self.env, self.limit, "list", list).await
     }
 
-    /// A manifest; `None` when there is none by that number.
+    /// The manifest with this number; `None` if it does not exist.
     ///
     /// # Errors
-    /// The store's; Corruption; Unsupported, by name, for what this build cannot read: here is the
-    /// gate that everybody comes through.
+    /// Errors of the store; Corruption; Unsupported, with the feature's name, for a manifest that
+    /// this build cannot read. Every read of a manifest passes this check.
     pub(crate) async fn manifest(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
         Ok(self.manifest_and_attempt(id).await?.map(|(_, manifest)| manifest))
     }
 
-    /// As [`Objects::manifest`], with the attempt that made it: that tells two objects under one
-    /// number apart.
+    /// As [`Objects::manifest`], with the attempt that created it, which distinguishes two objects
+    /// with the same number.
     pub(crate) async fn manifest_and_attempt(
         &self,
         id: ManifestId,
@@ -306,16 +313,16 @@ impl Objects {
     /// [`Objects::list_manifests`].
     ///
     /// # Errors
-    /// The store's; Corruption where the record above the boundary stays missing: it was there when
-    /// the boundary was made, and goes behind a higher one alone; those of `goes_on`, which is
-    /// asked before each further look.
+    /// Errors of the store; Corruption if the record above the boundary stays missing: it existed
+    /// when the boundary was created, and is deleted only behind a higher boundary; errors of
+    /// `goes_on`, which is called before each further look.
     pub(crate) async fn list_records(
         &self,
         database: DatabaseId,
         goes_on: impl Fn() -> Result<()>,
     ) -> Result<RecordListing> {
         let first = database.counts_from();
-        let mut again = RetryPolicy::new(&self.env, self.limit);
+        let mut again = ContradictionRetry::new(&self.env, self.limit);
         loop {
             let listing = self.records_listed(first).await?;
             if listing.newest > listing.boundary || listing.boundary == 0 {
@@ -357,10 +364,10 @@ impl Objects {
         Ok(listing)
     }
 
-    /// A record of compaction jobs of `database`; `None` when there is none by that number.
+    /// The record of compaction jobs with this number; `None` if it does not exist.
     ///
     /// # Errors
-    /// The store's; Corruption; NotFound where a later database has a record there.
+    /// Errors of the store; Corruption; NotFound if a later database has a record with this number.
     pub(crate) async fn record(
         &self,
         number: u64,
@@ -387,12 +394,12 @@ impl Objects {
         }
     }
 
-    /// A WAL object; `None` when there is none by that number.
+    /// The WAL object with this id; `None` if it does not exist.
     pub(crate) async fn wal(&self, id: WalId) -> Result<Option<WalObject>> {
         self.decoded(ObjectName::Wal(id), |bytes| wal::decode(bytes.clone(), id)).await
     }
 
-    /// The object that closed an ingest job; `None` when it is open, or gone.
+    /// The object that closed an ingest job; `None` if the job is open or the object is gone.
     pub(crate) async fn closed_job(&self, job: JobId) -> Result<Option<ClosedJob>> {
         let closed =
             self.decoded(ObjectName::IngestManifest(job), |bytes| ClosedJob::decode(bytes)).await?;
@@ -405,7 +412,8 @@ impl Objects {
         }
     }
 
-    /// Reads and decodes; damaged bytes are read once more, since they may be damaged on the way.
+    /// Reads and decodes an object. Damaged bytes are read a second time, because the damage may be
+    /// in transit.
     async fn decoded<T>(
         &self,
         name: ObjectName,
@@ -423,12 +431,12 @@ impl Objects {
     }
 }
 
-/// Whether an error says that bytes are wrong, rather than that they could not be had.
+/// Whether an error means that the bytes are damaged or unreadable, and not that the store failed.
 pub(crate) fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
 }
 
-/// What the protocols want to know about a WAL object.
+/// The summary of a WAL object for the protocols.
 pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
     if object.envelope.database != database {
         return WalSeen::Foreign;
@@ -439,7 +447,7 @@ pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
     }
 }
 
-/// Planted: what a process listed first is what it goes by, as if mutable names were cached.
+/// Planted: a process uses its first listing for ever, as if mutable names were cached.
 #[cfg(mutation = "listing_remembered")]
 fn remembered(env: &Env, found: Option<Listing>) -> Option<Listing> {
     use std::collections::HashMap;

@@ -1,6 +1,7 @@
-//! Options: flat names, SlateDB's where it has one, and groups of those that few set, whose names
-//! have the group's before a dot (RFC 0007). One table tells name, unit, default, range and
-//! meaning, and serves Rust, Python and the command line alike.
+//! The options of a handle (RFC 0007). Names are flat, and are those of SlateDB where it has one.
+//! Options that few users set are in groups: their names begin with the group's name and a dot. One
+//! table has the name, unit, default, range and meaning of each option, for Rust, Python and the
+//! command line.
 
 pub(crate) mod compaction;
 mod compactors;
@@ -26,41 +27,41 @@ use siltstone_sst::{Codec, TableOptions};
 use std::fmt;
 use std::time::Duration;
 
-/// How long since-leases last.
+/// The bounds on the life of a since-lease.
 const SHORTEST_SINCE: Duration = Duration::from_secs(20);
 const LONGEST_SINCE: Duration = Duration::from_secs(60);
 
-/// How a database handle behaves. Every field is described in [`Options::TABLE`].
+/// The options of a database handle. [`Options::TABLE`] describes every field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Longest time a write waits in memory before its WAL object is sent.
+    /// Maximum time for which a write waits in memory before its WAL object is sent.
     pub flush_interval: Duration,
-    /// Bytes of buffered writes that send a WAL object at once.
+    /// Bytes of buffered writes at which a WAL object is sent immediately.
     pub flush_bytes: usize,
-    /// WAL objects in flight at a time.
+    /// Maximum number of WAL objects in flight.
     pub max_parallel_writes: u64,
-    /// Ceiling on WAL PUTs per second; `None`: no ceiling.
+    /// Maximum number of WAL PUTs per second; `None`: no maximum.
     pub max_wal_puts_per_second: Option<f64>,
     /// Size at which the memtable is frozen and flushed to L0.
     pub l0_sst_size_bytes: usize,
-    /// Shortest time between two manifest commits of flushes.
+    /// Minimum time between two manifest commits of flushes.
     pub l0_manifest_commit_interval: Duration,
-    /// Unflushed bytes from which on writes wait.
+    /// Unflushed bytes at which writes begin to wait.
     pub max_memtable_bytes: usize,
     /// How often a reader, and a writer under load, looks for a newer manifest; `None`: see
     /// [`Options::poll_interval`].
     pub manifest_poll_interval: Option<Duration>,
-    /// Whether a reader leases what it reads.
+    /// Whether a reader leases the versions that it reads.
     pub reader_lease: bool,
-    /// What readers alone need.
+    /// Options that only readers use.
     pub readers: Readers,
-    /// Largest batch.
+    /// Maximum bytes of a batch.
     pub max_batch_bytes: usize,
-    /// What becomes of large batches, and what is remembered for transactions.
+    /// How large batches are written, and how much the writer remembers for transactions.
     pub writes: Writes,
     /// Target size of a block of a table.
     pub block_bytes: usize,
-    /// Codec of the blocks; `None`: LZ4 in an object store, none in a folder and in memory.
+    /// Codec of the blocks; `None`: LZ4 in an object store, no codec in a folder and in memory.
     pub compression: Option<Codec>,
     /// Bloom filter bits per key.
     pub filter_bits_per_key: u32,
@@ -68,19 +69,19 @@ pub struct Options {
     pub block_cache_bytes: usize,
     /// Memory for indexes and filters of tables.
     pub metadata_cache_bytes: usize,
-    /// Whether this handle's reads see only what is durable.
+    /// Whether reads of this handle see only durable rows.
     pub read_durable_only: bool,
-    /// Longest time a call may take.
+    /// Maximum time that a call may take.
     pub deadline: Duration,
     /// Whether the writer compacts in the background.
     pub embedded_compactor: bool,
     /// Whether the writer deletes unreferenced objects in the background.
     pub embedded_gc: bool,
-    /// When the writer's collector looks, and what it leaves.
+    /// When the writer's collector runs, and what it keeps.
     pub gc: Gc,
-    /// How often compactors and workers look, and when one counts as dead.
+    /// How often compactors and workers poll, and when they count as dead.
     pub compactors: Compactors,
-    /// How tables are compacted: described in [`CompactionOptions::TABLE`].
+    /// How tables are compacted; [`CompactionOptions::TABLE`] describes it.
     pub compaction: CompactionOptions,
 }
 
@@ -115,7 +116,7 @@ impl Default for Options {
     }
 }
 
-/// A value of an option, as a caller in another language gives it.
+/// The value of an option, from a caller in another language.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OptionValue {
     /// A duration.
@@ -126,7 +127,7 @@ pub enum OptionValue {
     Bool(bool),
     /// A name, or a number with its unit (`64MiB`, `12h`).
     Text(String),
-    /// "None": no limit.
+    /// None: no limit.
     Nothing,
 }
 
@@ -142,7 +143,7 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// What kind of value an option takes.
+/// The kind of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     /// Seconds.
@@ -153,7 +154,7 @@ pub enum OptionKind {
     Count,
     /// On or off.
     Bool,
-    /// A name out of a list.
+    /// A name from a list.
     Text,
     /// A rate per second, or none.
     Rate,
@@ -164,22 +165,22 @@ pub enum OptionKind {
 /// One line of the options' table.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionInfo {
-    /// Its name, behind that of its group and a dot where it is in one.
+    /// The name. For an option of a group, it begins with the group's name and a dot.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of its value.
     pub kind: OptionKind,
-    /// Smallest value, in the kind's unit (seconds for durations).
+    /// Minimum value, in the kind's unit (seconds for durations).
     pub min: f64,
-    /// Largest value.
+    /// Maximum value.
     pub max: f64,
-    /// Meaning, and what a larger or smaller value costs.
+    /// The meaning, and the cost of a larger or smaller value.
     pub doc: &'static str,
-    /// Of an option of compaction, its line in [`CompactionOptions::TABLE`].
+    /// For an option of compaction, its line in [`CompactionOptions::TABLE`].
     pub(crate) line: Option<&'static OptionLine>,
 }
 
 impl OptionInfo {
-    /// Whether the option may be none, in this table.
+    /// Whether the option may be none. This applies to options of this table only.
     fn may_be_none(&self) -> bool {
         self.kind == OptionKind::Rate
             || matches!(
@@ -218,7 +219,7 @@ impl OptionInfo {
 pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "wal_url"];
 
 impl Options {
-    /// These, with what the kind of store decides where nothing else was said.
+    /// These options, with the defaults of the kind of store for the values that were not given.
     pub(crate) fn on(mut self, store: &dyn Store) -> Options {
         let profile = store.profile();
         self.compaction.own_space_amplification = profile.space_amplification;
@@ -233,7 +234,7 @@ impl Options {
     pub const GROUPS: &'static [&'static str] =
         &["compactors", "gc", "readers", "windows", "writes"];
 
-    /// Every option, those of groups included: the table's, then those of compaction.
+    /// Every option, including those of groups: first the table's, then those of compaction.
     pub fn all() -> impl Iterator<Item = OptionInfo> {
         let compaction = CompactionOptions::TABLE.iter().map(|line| line.name);
         Options::TABLE.iter().copied().chain(compaction.filter_map(of_compaction))
@@ -272,8 +273,8 @@ impl Options {
     ///
     /// # Errors
     /// Invalid for an unknown name, a wrong type, or a value out of range (the text names the
-    /// option and the range); Unsupported for what is not built yet, `wal_enabled = false` among
-    /// it.
+    /// option and the range); Unsupported for options that are not built yet, such as `wal_enabled
+    /// = false`.
     pub fn set(&mut self, name: &str, value: OptionValue) -> Result<()> {
         if name == "wal_enabled" {
             return match value {
@@ -425,22 +426,23 @@ impl Options {
         self.compaction.check()
     }
 
-    /// How often is looked for a newer manifest while things move. A reader looks less often once
-    /// nothing has changed for a minute, unless the interval was set.
+    /// How often a reader, or a writer under load, looks for a newer manifest. If the interval was
+    /// not set, a reader polls less often after a minute without a change.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.manifest_poll_interval.unwrap_or(Duration::from_secs(1))
     }
 
-    /// How long readers' leases last (rule L5, RFC 0048). Since-leases keep all that is rewritten
-    /// meanwhile, so they are short: four looks at least, and within a minute.
+    /// The lives of readers' leases (rule L5, RFC 0048). A since-lease keeps every table that is
+    /// replaced during its life, so its life is short: at least four polls, within the bounds of 20
+    /// and 60 seconds.
     pub(crate) fn lease_lifetimes(&self) -> Lifetimes {
         let point = self.readers.checkpoint_lifetime;
         let since = (self.poll_interval() * 4).clamp(SHORTEST_SINCE, LONGEST_SINCE).min(point);
         Lifetimes { since: Some(since), point }
     }
 
-    /// [`Options::validate`], and what a reader that leases what it reads needs besides.
+    /// As [`Options::validate`], and checks the conditions for a reader that leases what it reads.
     pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
         self.validate()?;
         let lifetime = self.readers.checkpoint_lifetime;
@@ -470,7 +472,7 @@ impl Options {
     }
 }
 
-/// The options of a group, or all there are where that is none.
+/// The names of the options of a group, or of all options if there is no such group.
 fn known(group: &str) -> String {
     let mut names: Vec<_> = Options::all().map(|info| info.name).collect();
     if Options::GROUPS.contains(&group) {
@@ -515,7 +517,7 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
         ) => *n as f64,
         _ => return wrong("an option has a value of the wrong type"),
     };
-    // A NaN is in no range.
+    // A NaN is outside every range.
     if !(number >= info.min && number <= info.max) {
         return wrong("an option is out of range");
     }
@@ -530,7 +532,7 @@ mod tests {
     fn every_option_reads_back_what_it_was_set_to() {
         let mut options = Options::default();
         for info in Options::all() {
-            // A number of key bytes has no default: 0 says that none was given.
+            // A number of key bytes has no default: 0 means that none was given.
             if info.name == "windows.prefix_bytes" {
                 continue;
             }
@@ -542,7 +544,7 @@ mod tests {
         options.validate().unwrap();
     }
 
-    /// In every table of options.
+    /// This applies to every table of options.
     #[test]
     fn every_number_may_have_its_unit() {
         let mut options = Options::default();

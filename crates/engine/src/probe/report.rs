@@ -18,7 +18,7 @@ pub enum StoreProperty {
     RacingCreates,
     /// A get of a range returns the bytes of that range.
     RangeRead,
-    /// A get of a range beyond the end of an object fails.
+    /// A get of a range beyond the end of an object is refused or short.
     RangePastEnd,
     /// An object that was deleted is gone, and its name can be created again.
     DeleteThenCreate,
@@ -88,7 +88,8 @@ impl StoreProperty {
     pub fn remedy(self) -> &'static str {
         match self {
             StoreProperty::CreateTwice | StoreProperty::RacingCreates => {
-                "use another bucket, or a store with conditional writes (If-None-Match)"
+                "use another bucket, or a store with conditional writes (If-None-Match), or give a \
+                 transactional store as the store option `transactional_store`"
             }
             StoreProperty::ReadAfterWrite | StoreProperty::ListAfterWrite => {
                 "use another bucket, or a store whose reads and listings show completed writes; a \

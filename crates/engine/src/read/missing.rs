@@ -1,4 +1,4 @@
-//! What the keys of a wave lack, and what fetching it will take of memory.
+//! The missing parts of the keys of a wave, and an estimate of the memory that fetching them takes.
 
 use super::get::MissingPart;
 use crate::cache::fetch::COALESCE_GAP_BYTES;
@@ -6,28 +6,31 @@ use siltstone_base::{SstId, TablePart};
 use siltstone_sst::{Codec, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What reads under way, and the blocks and tables that come of them, may take at a time. With what
-/// answers pin (8 MiB) and the tables kept between waves (4 MiB) that makes 32 MiB.
+/// Maximum bytes of the reads in flight and of the blocks and tables that they return. Together
+/// with the values that answers pin (8 MiB) and the tables kept between waves (4 MiB) this is 32
+/// MiB.
 const WAVE_BYTES: usize = 20 << 20;
-/// Tables that are kept from one wave to the next: the next keys are mostly in them.
+/// Maximum bytes of tables that are kept from one wave to the next, because the next keys are
+/// mostly in them.
 pub(super) const KEPT_TABLES_BYTES: usize = 4 << 20;
-/// Keys that lack something in one wave. All of them may wait for the metadata of the same table,
-/// which costs little; without a bound a wave would be all keys, most of which are then put back.
+/// Maximum number of keys with missing parts in one wave. All of them may wait for the metadata of
+/// one table, which costs little memory. Without this bound a wave would take all keys, and most of
+/// them would have to wait again.
 const WAVE_KEYS: usize = 4096;
 
-/// What is lacking, each once.
+/// Missing parts, each once.
 #[derive(Default)]
 pub(super) struct MissingParts {
     lacks: Vec<MissingPart>,
     seen: BTreeSet<(Option<TablePart>, Option<u32>)>,
-    /// Where the last read of each table ends. Keys ascend, and so do its blocks.
+    /// The end of the last read of each table. Keys ascend, and so do the blocks.
     ends: BTreeMap<SstId, u64>,
     keys: usize,
     bytes: usize,
 }
 
 impl MissingParts {
-    /// Nothing, beside what is held already.
+    /// No missing parts, with `held` bytes in memory already.
     pub(super) fn beside(held: usize) -> MissingParts {
         MissingParts { bytes: held, ..MissingParts::default() }
     }
@@ -36,12 +39,12 @@ impl MissingParts {
         self.lacks.is_empty()
     }
 
-    /// Whether the next key has to wait. One key is never too much.
+    /// Whether the next key has to wait for the next wave. A wave always takes one key.
     pub(super) fn is_full(&self) -> bool {
         !self.is_empty() && (self.bytes >= WAVE_BYTES || self.keys >= WAVE_KEYS)
     }
 
-    /// What one more key lacks.
+    /// Adds the missing parts of one more key.
     pub(super) fn add(&mut self, more: Vec<MissingPart>) {
         self.keys += 1;
         for lack in more {
@@ -63,9 +66,9 @@ impl MissingParts {
         self.lacks
     }
 
-    /// What is read, with what lies between the blocks of one request, and what it decodes to. A
-    /// block without a codec is as long as it is stored; of others a table says what it aimed at,
-    /// which only a single entry exceeds.
+    /// The bytes that a read of the part takes: the stored bytes, the gap that is read along with
+    /// them, and the decoded bytes. A block without a codec has its stored length. For other codecs
+    /// the target size of the table's blocks is used; only a block with a single entry exceeds it.
     fn bytes_for(&mut self, lack: &MissingPart) -> usize {
         let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match lack {

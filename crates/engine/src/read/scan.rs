@@ -1,5 +1,5 @@
-//! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
-//! they lack.
+//! Scans: a merge of cursors over memtables and tables, and the driver that fetches their missing
+//! blocks. A scan must never show a row that is newer than its pin.
 
 use super::read_range::ReadRange;
 use super::scan_source::{MemtablePart, ScanSource};
@@ -20,16 +20,16 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Which rows a scan gives, and in which direction.
+/// The rows that a scan returns, and their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanRange {
-    /// First key, inclusive; `None` from the beginning.
+    /// The first key, inclusive; `None`: from the beginning.
     pub start: Option<Vec<u8>>,
-    /// Last key, exclusive; `None` to the end.
+    /// The end, exclusive; `None`: to the end.
     pub end: Option<Vec<u8>>,
-    /// From the greatest key down.
+    /// Whether the scan runs from the greatest key to the least.
     pub reverse: bool,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
 }
 
@@ -46,23 +46,23 @@ impl ScanRange {
         ScanRange { start: Some(prefix.to_vec()), end: prefix_end(prefix), ..ScanRange::default() }
     }
 
-    /// Whether no key lies in it.
+    /// Whether the range contains no key.
     pub(super) fn is_empty(&self) -> bool {
         self.start.as_ref().zip(self.end.as_ref()).is_some_and(|(start, end)| start >= end)
     }
 
-    /// The bound that a scan begins at.
+    /// The bound at which a scan begins.
     fn edge(&self) -> Option<&[u8]> {
         if self.reverse { self.end.as_deref() } else { self.start.as_deref() }
     }
 }
 
-/// What filling a batch of rows ended with.
+/// How filling a batch of rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillOutcome {
-    /// The batch is as large as was asked for.
+    /// The batch has the requested size.
     Full,
-    /// Blocks must be fetched first: await [`Scan::fetch`], then go on.
+    /// Blocks are missing: await [`Scan::fetch`], then continue.
     NeedsBlocks,
     /// There are no more rows.
     End,
@@ -71,14 +71,15 @@ pub enum FillOutcome {
 /// An object that a scan keeps alive.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
 
-/// Who knows what it means that a table is gone which a scan reads.
+/// Decides what it means that a table of a scan is missing.
 pub(crate) trait MissingTables: Send + Sync {
-    /// What is told for `missing`, an error that says so of a table of `levels`: that itself, which
-    /// ends the scan as Expired, or a Corruption.
+    /// The error to return for `missing`, which reports a missing table of `levels`: `missing`
+    /// itself, which ends the scan as Expired, or a Corruption.
     fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error>;
 }
 
-/// A one-shot iteration over a range at one moment. It holds what it reads until it is dropped.
+/// An iteration over a range at one state, which runs once. It keeps the memory that it reads until
+/// it is dropped.
 pub struct Scan {
     pub(super) context: ReadContext,
     pub(super) pin: Pin,
@@ -86,16 +87,16 @@ pub struct Scan {
     blocks: Arc<ScanBlocks>,
     state: ScanState,
     left: u64,
-    /// Counts for the writer's floor while the scan lives.
+    /// Keeps the writer's floor down while the scan exists.
     pub(super) held: Option<Guard>,
-    /// Judges tables that are gone.
+    /// Decides about missing tables.
     pub(super) judge: Option<Arc<dyn MissingTables>>,
-    /// Notes how far rows were handed out, for a transaction.
+    /// Records for a transaction how far rows were returned.
     noted: Option<Arc<Mutex<ReadRange>>>,
 }
 
 enum ScanState {
-    /// Metadata and first blocks of the tables are not all there yet.
+    /// Metadata or first blocks of the tables are missing.
     Opening,
     Running(Box<Visible<Merge<ScanSource>>>, Option<BlockAddr>),
     Ended,
@@ -118,21 +119,21 @@ impl Scan {
         Scan { context, pin, range, blocks, state, left, held, judge: None, noted: None }
     }
 
-    /// The same, which asks `judge` when a table is gone.
+    /// This scan, which asks `judge` about a missing table.
     pub(crate) fn judged_by(self, judge: Arc<dyn MissingTables>) -> Scan {
         Scan { judge: Some(judge), ..self }
     }
 
-    /// The same, which notes in `noted` how far rows were handed out.
+    /// This scan, which records in `noted` how far rows were returned.
     pub(crate) fn noting(self, noted: Arc<Mutex<ReadRange>>) -> Scan {
         Scan { noted: Some(noted), ..self }
     }
 
-    /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
-    /// of any size), as far as memory has them.
+    /// Appends rows from memory until the batch has `max_rows` rows or `max_bytes` bytes (at least
+    /// one row of any size), or until a block is missing.
     ///
     /// # Errors
-    /// Corruption; what the merge operator raised. The scan is over then.
+    /// Corruption; errors of the merge operator. The scan has ended then.
     pub fn fill(
         &mut self,
         rows: &mut Rows,
@@ -154,11 +155,11 @@ impl Scan {
         })
     }
 
-    /// Hands one row after another, key and value, to `take` until it answers that it wants no
-    /// more ([`FillOutcome::Full`]), as far as memory has them. Spares the copy into [`Rows`].
+    /// Passes one row after another, key and value, to `take` until `take` returns `false`
+    /// ([`FillOutcome::Full`]), or until a block is missing. This saves the copy into [`Rows`].
     ///
     /// # Errors
-    /// As [`Scan::fill`]; what `take` answers. The scan is over then.
+    /// As [`Scan::fill`]; errors of `take`. The scan has ended then.
     pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<FillOutcome> {
         if matches!(self.state, ScanState::Opening) && !self.open_in_memory()? {
             return Ok(FillOutcome::NeedsBlocks);
@@ -179,12 +180,12 @@ impl Scan {
         mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<FillOutcome> {
         let filled = self.each_running(|key, value| {
-            // For the length of a row, and not of a call: a merge operator, and the consumer of
-            // rows, may wait for a thread that commits the transaction, and so for this lock.
+            // Hold the lock for one row only, not for the call: the merge operator and the consumer
+            // of rows may wait for a thread that commits the transaction, and so needs this lock.
             noted.lock().row(key);
             take(key, value)
         })?;
-        // A limit leaves the rest unread.
+        // With a limit, the rows behind it are unread.
         if filled == FillOutcome::End && self.left > 0 {
             noted.lock().all();
         }
@@ -217,10 +218,10 @@ impl Scan {
         Ok(FillOutcome::End)
     }
 
-    /// Brings what the last [`Scan::fill`] lacked.
+    /// Fetches the blocks that the last [`Scan::fill`] lacked.
     ///
     /// # Errors
-    /// Unavailable, Timeout, Denied, Corruption; the same call may be made again.
+    /// Unavailable, Timeout, Denied, Corruption; the call can be repeated.
     pub fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let deadline = self.context.deadline;
@@ -248,12 +249,14 @@ impl Scan {
         })
     }
 
-    /// Goes on at `key`: the next row is the first of the range at or behind it, in the scan's
-    /// direction. The scan is opened anew there, on the same pin; nothing is read yet. With a `key`
-    /// that lies before what was given, rows may come again: who wants none compares.
+    /// Continues at `key`: the next row is the first row of the range at or behind `key`, in the
+    /// scan's direction. The scan opens again there, on the same pin, and reads nothing yet. A
+    /// `key` before the start of the range, or before the key of the last seek, has no effect. If
+    /// the scan has passed `key`, it returns rows again; a caller that wants each row once compares
+    /// keys.
     pub fn seek(&mut self, key: &[u8]) {
         let range = &mut self.range;
-        // The least end behind the key itself.
+        // The smallest exclusive end behind the key itself.
         let bound = if range.reverse { [key, &[0]].concat() } else { key.to_vec() };
         let edge = if range.reverse { &mut range.end } else { &mut range.start };
         let onward = match edge {
@@ -269,18 +272,19 @@ impl Scan {
         self.state = if range.is_empty() { ScanState::Ended } else { ScanState::Opening };
     }
 
-    /// How many more rows it gives at most: what is left of its limit, 2^64 - 1 without one.
+    /// Maximum number of further rows: the rest of the limit; 2^64 - 1 without a limit.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
         self.left
     }
 
-    /// Whether nothing of it was read yet.
+    /// Whether no row was read yet.
     pub(super) fn is_untouched(&self) -> bool {
         matches!(self.state, ScanState::Opening)
     }
 
-    /// Whether what is read of it counts for a transaction: read no further than is needed.
+    /// Whether a transaction records the rows that are read. Callers then read no further than they
+    /// need.
     #[must_use]
     pub fn is_noted(&self) -> bool {
         self.noted.is_some()
@@ -292,7 +296,8 @@ impl Scan {
         self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
     }
 
-    /// The same in the order of the runs, with what of them is in memory.
+    /// The tables that overlap the range, in the order of their runs, with the metadata that is in
+    /// memory.
     fn reached(&self) -> Vec<OverlappingTable<'_>> {
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
         let runs = &self.pin.tree.levels.runs;
@@ -310,7 +315,7 @@ impl Scan {
         reached
     }
 
-    /// Opens the cursors if all metadata that it takes is in memory.
+    /// Opens the cursors if all required metadata is in memory.
     fn open_in_memory(&mut self) -> Result<bool> {
         let reached = self.reached();
         let ready = reached.iter().all(|one| one.table.is_some() || !one.opens_first());
@@ -348,8 +353,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Loads the metadata of a table that the scan has come to, and where it enters it: of all its
-    /// parts, where it has several.
+    /// Loads the metadata of a table that the scan has reached, and the block at which the scan
+    /// enters it. If the table has several parts, all of them are loaded.
     async fn open_later(&self, id: SstId) -> Result<()> {
         let mut parts = 0;
         for handle in self.handles() {
@@ -378,8 +383,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Finds the blocks where the first seek enters tables, as far as they are in memory. The
-    /// memory that it will touch there is prefetched for all tables together.
+    /// Finds the blocks at which the first seek enters tables, if they are in memory. The memory
+    /// that the seek will touch is prefetched for all tables together.
     fn hold_first_blocks(&self, reached: &mut [OverlappingTable<'_>]) {
         let mut looks = Vec::with_capacity(reached.len());
         for one in reached.iter_mut().filter(|one| one.entered) {
@@ -403,7 +408,8 @@ impl Scan {
         black_box(loaded);
     }
 
-    /// Makes the merge of what was `reached`; tables that the scan opens first are open.
+    /// Creates the merge over the tables `reached`. The tables that the scan opens first are open
+    /// already.
     fn begin(&self, mut reached: Vec<OverlappingTable<'_>>) -> ScanState {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let tree = &self.pin.tree;
@@ -416,7 +422,7 @@ impl Scan {
             }
         };
         let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
-        // What comes into an empty one from now on is newer than the view.
+        // Rows that are inserted into an empty memtable from now on are newer than the view.
         let memtables = tree.memtables_at(self.pin.seq);
         sources.extend(memtables.filter(|(memtable, _)| !memtable.is_empty()).map(|both| {
             let (memtable, until) = both;
@@ -428,7 +434,7 @@ impl Scan {
             let source = MemtablePart { cursor, floor: tree.flushed_seq, until };
             over(ScanSource::Memtable(source), newest)
         }));
-        // What these wait for comes beside what the memtables are about to wait for.
+        // The memory that these blocks wait for arrives in parallel with that of the memtables.
         self.hold_first_blocks(&mut reached);
         let mut reached = reached.into_iter().peekable();
         while let Some(first) = reached.next() {
@@ -455,25 +461,25 @@ impl Scan {
 
 /// A table that overlaps the range of a scan.
 struct OverlappingTable<'t> {
-    /// Number of its run.
+    /// The number of the table's run.
     run: usize,
     handle: &'t Arc<TableHandle>,
-    /// Whether the first seek enters it: one table of a run.
+    /// Whether the first seek enters the table. It enters one table of each run.
     entered: bool,
-    /// Where it is open.
+    /// The open table, if its metadata is in memory.
     table: Option<Arc<OpenTable>>,
-    /// The block that the first seek enters, once it was found in memory.
+    /// The block that the first seek enters, if it was found in memory.
     held: Option<(u32, Arc<Block>)>,
 }
 
 impl OverlappingTable<'_> {
-    /// Whether the scan opens it before it begins: it enters it first, or it must know its range
-    /// deletes, which hide what lies in others.
+    /// Whether the scan opens the table before it begins: the first seek enters the table, or the
+    /// table has range deletes, which hide rows of other tables.
     fn opens_first(&self) -> bool {
         self.entered || self.handle.descriptor.range_deletes.is_some()
     }
 
-    /// The newest that any entry of it is.
+    /// The newest sequence number of an entry of the table.
     fn newest(&self) -> Seq {
         let descriptor = &self.handle.descriptor;
         descriptor.seq_override.unwrap_or(descriptor.max_seq)
@@ -488,7 +494,7 @@ impl OverlappingTable<'_> {
     }
 }
 
-/// A reader's scan may lose its tables to a collector once no checkpoint keeps them.
+/// The error for a scan whose table was collected: no checkpoint or lease kept it.
 fn expired(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
@@ -499,7 +505,7 @@ fn expired(error: Error) -> Error {
     naming(Error::new(ErrorKind::Expired, text), &error).caused_by(error)
 }
 
-/// Where a scan of `range` enters `table`.
+/// The block at which a scan of `range` enters `table`.
 fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
     let last = table.block_count().checked_sub(1)?;
     let (start, end) = (range.start.as_deref(), range.end.as_deref());

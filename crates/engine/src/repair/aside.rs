@@ -1,5 +1,5 @@
 //! Copies objects that a repair gives up, byte for byte, to names of this repair that no collector
-//! deletes. Only destroying the database deletes them.
+//! deletes (rule Y1). Only destroying the database deletes them.
 
 use super::chain::ManifestChain;
 use super::log::Log;
@@ -100,9 +100,9 @@ async fn put(objects: &Objects, name: ObjectName, bytes: Bytes) -> Result<()> {
             return Err(error.with("object", name));
         }
         if env.clock.monotonic().saturating_sub(began) >= limit {
-            return Err(Error::new(ErrorKind::Timeout, "the store does not accept a copy")
-                .with("object", name)
-                .caused_by(error));
+            let text = "the store does not accept a copy of a damaged object before the deadline; \
+                        nothing was changed; repeat the repair";
+            return Err(Error::new(ErrorKind::Timeout, text).with("object", name).caused_by(error));
         }
         env.clock.sleep(env.jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

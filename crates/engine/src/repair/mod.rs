@@ -1,6 +1,6 @@
 //! Repair of a database that cannot be opened (RFC 0034). A repair reports the damage and the
 //! losses. Unless it is a dry run, it copies the damaged objects aside and continues without them.
-//! It must never delete an object.
+//! It must never delete an object (rule Y1).
 //!
 //! ```text
 //! manifests ─► log ─► told ─► copies aside ─► void manifests, boundary ─► claim, walk to the cut,

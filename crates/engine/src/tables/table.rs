@@ -199,33 +199,39 @@ impl TableFile {
     /// Corruption, with the reason; errors of the store.
     pub fn verify(&self) -> BoxFuture<'_, Result<u64>> {
         async move {
-            let descriptor = self.table.descriptor();
-            let head = self.read(0..ENVELOPE_BYTES as u64).await?;
-            if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
-                return Err(Error::corruption("the envelopes at both ends of a table differ"));
-            }
-            let mut found =
-                BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
-            let mut offset = ENVELOPE_BYTES as u64;
-            let mut block = 0;
-            while let Some(group) = self.group(block, offset)? {
-                let bytes = self.read(offset..group.end).await?;
-                found.checksum = checksum::extend(found.checksum, &bytes);
-                while let Some(range) = self.table.block_range(block).filter(|r| r.end <= group.end)
-                {
-                    let (from, to) = (range.start - offset, range.end - offset);
-                    let part = bytes.slice(from as usize..to as usize);
-                    found.block(&self.table, &self.table.decode_block(block, part)?)?;
-                    block += 1;
-                }
-                offset = group.end;
-            }
-            let tail = self.read(offset..descriptor.object_bytes).await?;
-            found.checksum = checksum::extend(found.checksum, &tail);
-            found.compare(descriptor)?;
-            Ok(descriptor.object_bytes)
+            let store = &self.context.env.store;
+            let read = self.read_all().await;
+            read.map_err(|error| error.with("file", format_args!("{store:?}")))
         }
         .boxed()
+    }
+
+    async fn read_all(&self) -> Result<u64> {
+        let descriptor = self.table.descriptor();
+        let head = self.read(0..ENVELOPE_BYTES as u64).await?;
+        if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
+            return Err(Error::corruption(
+                "the envelopes at both ends of the table differ; copy the file again",
+            ));
+        }
+        let mut found = BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
+        let mut offset = ENVELOPE_BYTES as u64;
+        let mut block = 0;
+        while let Some(group) = self.group(block, offset)? {
+            let bytes = self.read(offset..group.end).await?;
+            found.checksum = checksum::extend(found.checksum, &bytes);
+            while let Some(range) = self.table.block_range(block).filter(|r| r.end <= group.end) {
+                let (from, to) = (range.start - offset, range.end - offset);
+                let part = bytes.slice(from as usize..to as usize);
+                found.block(&self.table, &self.table.decode_block(block, part)?)?;
+                block += 1;
+            }
+            offset = group.end;
+        }
+        let tail = self.read(offset..descriptor.object_bytes).await?;
+        found.checksum = checksum::extend(found.checksum, &tail);
+        found.compare(descriptor)?;
+        Ok(descriptor.object_bytes)
     }
 
     /// The range of the blocks from number `first` on, which begins at `offset`, up to about
@@ -236,13 +242,17 @@ impl TableFile {
         while group.end - group.start < VERIFY_BYTES {
             let Some(range) = self.table.block_range(block) else { break };
             if range.start != group.end {
-                return Err(Error::corruption("blocks of a table do not follow one another"));
+                return Err(Error::corruption(
+                    "blocks of the table do not follow one another; copy the file again",
+                ));
             }
             group.end = range.end;
             block += 1;
         }
         if group.is_empty() && offset != self.table.descriptor().tail_offset {
-            return Err(Error::corruption("there are bytes between the blocks and the tail"));
+            return Err(Error::corruption(
+                "there are bytes between the blocks and the tail; copy the file again",
+            ));
         }
         Ok((!group.is_empty()).then_some(group))
     }
@@ -298,7 +308,9 @@ impl BlockTotals {
             self.entries += 1;
             self.tombstones += u64::from(entry.kind == Kind::Delete);
             if !table.may_contain(key_hash(entry.key)) {
-                return Err(Error::corruption("the filter of a table denies a key that exists"));
+                return Err(Error::corruption(
+                    "the filter of the table denies a key that exists; copy the file again",
+                ));
             }
         }
         Ok(())
@@ -306,10 +318,14 @@ impl BlockTotals {
 
     fn compare(&self, said: &SstDescriptor) -> Result<()> {
         if self.checksum != said.checksum {
-            return Err(Error::corruption("the checksum of the whole table does not match"));
+            return Err(Error::corruption(
+                "the checksum of the whole table does not match; copy the file again",
+            ));
         }
         if (self.entries, self.tombstones) != (said.entries, said.tombstones) {
-            return Err(Error::corruption("the counts of a table do not match its entries"));
+            return Err(Error::corruption(
+                "the counts of the table do not match its entries; copy the file again",
+            ));
         }
         Ok(())
     }

@@ -1,15 +1,15 @@
-//! Reads the log ahead of a walk: a walk asks for one id after another, and on an object store each
-//! one costs a round trip.
+//! Reads the log ahead of a walk. A walk requests one id after another, and each request to an
+//! object store costs a round trip.
 //!
-//! Read-ahead never decides what a walk finds. Only an object that is there is taken from it: an
-//! object never changes, and a walk confirms what it met when it has met it. An id that was read
-//! early and held nothing, or failed, is read again at its turn.
+//! Read-ahead must never decide the result of a walk. The walk takes only existing objects from it:
+//! an object never changes, and the walk confirms each object after it has read it. If an early
+//! read found no object or failed, the walk reads the id again at its turn.
 //!
 //! ```text
 //! hits in a row:   1     2 ...             16                  up to the last name listed
 //! in flight:       1     2 ... 8, blindly  one listing, then   80 of those that were listed
 //! ```
-//! A reader that finds nothing, or one object a poll, sends no request more than without this.
+//! A reader that finds no object, or one per poll, sends no more requests than without read-ahead.
 
 use crate::io::store::Listed;
 use crate::manifests::objects::Objects;
@@ -22,41 +22,41 @@ use siltstone_sst::wal::WalObject;
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
 
-/// Objects in flight or waiting for their turn, where a listing has shown them. More than
-/// [`WALK_LIMIT`](siltstone_manifest::protocol::WALK_LIMIT): while a walk confirms so many, the
-/// next ones arrive.
+/// Maximum number of listed objects in flight or waiting for their turn. It exceeds
+/// [`WALK_LIMIT`](siltstone_manifest::protocol::WALK_LIMIT), so that the next objects arrive while
+/// a walk confirms that many.
 const MOST_OBJECTS: usize = 80;
-/// The same where their existence and length are a guess.
+/// Maximum number of such objects whose existence and length are a guess.
 const MOST_UNLISTED: usize = 8;
-/// Bytes of those.
+/// Maximum bytes of such objects.
 const MOST_BYTES: u64 = 16 << 20;
 /// Hits in a row after which a listing is worth its request.
 const LIST_AFTER: usize = 16;
 
-/// What is read of the log ahead of one walk.
+/// The read-ahead of one walk.
 pub(crate) struct WalReadahead {
     objects: Objects,
-    /// No id behind this one is asked for before its turn.
+    /// Ids above this one are requested only at their turn.
     end: WalId,
-    /// Requests under way. Never locked: behind a lock, what can be sent to another thread can be
-    /// shared too.
+    /// Requests in flight. The mutex is never locked: it makes a value that can be sent to another
+    /// thread also shareable.
     under_way: Mutex<FuturesUnordered<BoxFuture<'static, ReadaheadAnswer>>>,
-    /// What was asked for and not taken: its length, as listed or guessed, and, once it has
-    /// arrived, what it is.
+    /// Requested objects that the walk has not taken: the length, as listed or guessed, and the
+    /// object once it has arrived.
     asked: BTreeMap<WalId, (u64, Option<EarlyRead>)>,
-    /// Names and lengths that were listed and not asked for yet, ascending; and the last of all.
+    /// Listed ids and lengths that are not requested yet, ascending; and the last listed id.
     listed: VecDeque<(WalId, u64)>,
     listed_to: WalId,
     is_listing: bool,
     /// The id after the last one that was read.
     next: WalId,
-    /// Hits in a row behind what was listed.
+    /// Consecutive hits above the last listed id.
     hits: usize,
     /// Bytes of the largest object since the walk began.
     largest: u64,
 }
 
-/// An object that was read early; `None` where it has to be read at its turn.
+/// An object that was read early; `None` if the walk must read it at its turn.
 type EarlyRead = Option<WalObject>;
 
 /// The answer to a request.
@@ -70,7 +70,7 @@ impl WalReadahead {
         WalReadahead::up_to(objects, WalId(u64::MAX))
     }
 
-    /// For a walk that ends with `end`.
+    /// Read-ahead for a walk that ends at `end`.
     pub(crate) fn up_to(objects: &Objects, end: WalId) -> WalReadahead {
         WalReadahead {
             objects: objects.clone(),
@@ -95,10 +95,10 @@ impl WalReadahead {
             return self.objects.wal(id).await;
         }
         if id < self.next {
-            // The walk goes back, and begins anew.
+            // The walk begins again at an earlier id.
             self.stop();
         }
-        // Ids that the walk jumps over.
+        // Drop the ids that the walk jumps over.
         self.asked = self.asked.split_off(&id);
         self.ask_beyond(id);
         let early = poll_fn(|context| self.poll_early(id, context)).await;
@@ -117,7 +117,7 @@ impl WalReadahead {
         Ok(found)
     }
 
-    /// Forgets what was read ahead: the walk has ended.
+    /// Drops everything that was read ahead, because the walk has ended.
     pub(crate) fn stop(&mut self) {
         *self.under_way.get_mut() = FuturesUnordered::new();
         self.asked.clear();
@@ -126,8 +126,8 @@ impl WalReadahead {
         (self.hits, self.largest) = (0, 0);
     }
 
-    /// What was read early under `id`, once it has arrived; `None` where it was not asked for.
-    /// Requests that are new begin with this.
+    /// The early read of `id`, once it has arrived; `None` if it was not requested. The first poll
+    /// starts new requests.
     fn poll_early(&mut self, id: WalId, context: &mut Context<'_>) -> Poll<EarlyRead> {
         while let Poll::Ready(Some(arrival)) = self.under_way.get_mut().poll_next_unpin(context) {
             match arrival {
@@ -148,11 +148,11 @@ impl WalReadahead {
         }
     }
 
-    /// Asks for what follows `id`.
+    /// Requests the objects that follow `id`.
     fn ask_beyond(&mut self, id: WalId) {
         let mut last = self.asked.keys().last().copied().unwrap_or(id);
         let mut held: u64 = self.asked.values().map(|(bytes, _)| bytes).sum();
-        // The object `id` is one of those in flight, whether it was asked for early or is now.
+        // The object `id` counts as in flight, whether it was requested early or is requested now.
         let mut count = self.asked.len() + usize::from(!self.asked.contains_key(&id));
         while self.listed.front().is_some_and(|(listed, _)| *listed <= last) {
             self.listed.pop_front();
@@ -190,7 +190,7 @@ impl WalReadahead {
 
     fn list(&mut self, after: WalId) {
         let objects = self.objects.clone();
-        // Where it fails the next one may succeed.
+        // If this listing fails, the next one may succeed.
         let list = async move {
             ReadaheadAnswer::Listing(objects.list_wal_lengths(after).await.unwrap_or_default())
         };

@@ -1,4 +1,5 @@
-//! Rows of a WAL object back into a memtable; for a writer that opens and for readers that follow.
+//! Reads the rows and ingests of WAL objects, for a writer that opens and for readers that follow.
+//! This module must never skip a row above the flushed sequence number.
 
 use crate::manifests::objects::Objects;
 use siltstone_base::batch::joined;
@@ -9,8 +10,8 @@ use siltstone_manifest::ingest::{ClosedJob, pending};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalBrings, WalIngest, WalObject, WalRecord};
 
-/// What `body` ends with, where that is an ingest above `flushed`: it goes on where the batches
-/// before it ended, at `before` (rule N13).
+/// The ingest that `body` ends with, if its number is above `flushed`. Its numbers must continue
+/// those of the batches before it, which end at `before`.
 pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<Option<WalIngest>> {
     match last_ingest(body, flushed)? {
         Some(ingest) if ingest.first_seq != before.next() => {
@@ -20,7 +21,8 @@ pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<O
     }
 }
 
-/// What `body` ends with, where that is an ingest above `flushed`.
+/// The ingest that `body` ends with, if its number is above `flushed`. The tables of any other
+/// ingest are installed already (rule N13).
 pub(crate) fn last_ingest(body: &WalObject, flushed: Seq) -> Result<Option<WalIngest>> {
     match body.records().last().transpose()? {
         Some(WalRecord::Ingest(ingest)) if ingest.last_seq() > flushed => Ok(Some(ingest)),
@@ -28,12 +30,11 @@ pub(crate) fn last_ingest(body: &WalObject, flushed: Seq) -> Result<Option<WalIn
     }
 }
 
-/// The layers that an ingest in the log brings, each at its number.
+/// The layers of an ingest in the log, each with its sequence number.
 ///
 /// # Errors
-/// Corruption where the object that closed a job is gone, or is another than the one that was
-/// ingested, and for tables that no writer wrote; Unsupported for those of a newer version; the
-/// store's.
+/// Corruption if the object that closed a job is missing or differs from the ingested one, and for
+/// malformed tables; Unsupported for tables of a newer version; errors of the store.
 pub(crate) async fn layers_of(
     objects: &Objects,
     ingest: &WalIngest,
@@ -54,14 +55,14 @@ pub(crate) async fn layers_of(
     }
 }
 
-/// Tables of a large batch, at its number (rule P4).
+/// Tables of a large batch, with the sequence number of the batch (rule P4).
 pub(crate) fn tables_at(seq: Seq, tables: Vec<SstDescriptor>) -> Vec<SstDescriptor> {
     let numbered = |table| SstDescriptor { seq_override: Some(seq), ..table };
     tables.into_iter().map(numbered).collect()
 }
 
-/// Whether a reader of `version` keeps the tables of an ingest of the log (rule Q5): the job is
-/// requested there, and not installed.
+/// Whether a lease on `version` keeps the tables of an ingest in the log (rule Q5): the version
+/// shows the job as pending.
 ///
 /// # Errors
 /// As [`decode_tables`].
@@ -73,12 +74,13 @@ pub(crate) fn is_kept(version: &Manifest, ingest: &WalIngest) -> Result<bool> {
 }
 
 /// Inserts the batches of `body` that end above `flushed`, the last sequence number in tables (rule
-/// N4), and answers the last sequence number of them; `None` when there is none. They must go on
-/// where what came before ended, at `before`: from object to object as within one.
+/// N4). Returns their last sequence number; `None` if there are none. They must continue the
+/// numbers before this object, which end at `before`: numbers have no gaps, within an object and
+/// between objects.
 ///
-/// They go in as one: their sequence numbers follow each other, and a batch's operations stand side
-/// by side, so several batches in a row read as one. One large insertion is sorted at once, where
-/// many small ones would each search for their place.
+/// The batches are inserted as one: their sequence numbers are consecutive, and the operations of a
+/// batch are stored side by side, so several consecutive batches can be read as one. One large
+/// insertion is sorted at once; many small ones would each search for their place.
 pub(crate) fn insert_rows(
     memtable: &Memtable,
     body: &WalObject,
@@ -90,7 +92,7 @@ pub(crate) fn insert_rows(
     for record in body.records() {
         let (first_seq, ops, bytes) = match record? {
             WalRecord::Batch { first_seq, ops, bytes } => (first_seq, ops, bytes),
-            // The last one, and the caller's.
+            // An ingest is the last record, and the caller handles it.
             WalRecord::Ingest(_) => break,
             _ => return Err(unknown_record(body.id)),
         };
@@ -110,7 +112,8 @@ pub(crate) fn insert_rows(
     Ok(last)
 }
 
-/// Such an object was never written where it stands: repeated, moved, or made by another program.
+/// The error for an object that a writer cannot have created under this id: it was repeated, moved,
+/// or created by another program.
 fn does_not_follow(id: WalId, before: Seq, found: Seq) -> Error {
     Error::corruption("the sequence numbers of a WAL object do not follow those before it")
         .with("object", ObjectName::Wal(id))
@@ -118,7 +121,8 @@ fn does_not_follow(id: WalId, before: Seq, found: Seq) -> Error {
         .with("found", found)
 }
 
-/// A kind of record that a newer version writes; the codec refuses those it does not know.
+/// The error for a kind of record that a newer version writes. The codec refuses kinds that it does
+/// not know.
 fn unknown_record(id: WalId) -> Error {
     Error::unsupported("the WAL holds a record that this version can not replay; upgrade")
         .with("wal id", id)

@@ -73,7 +73,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         }
         if has_nothing_to_flush(&writer) {
             if writer.life.phase() >= Phase::DrainFlush {
-                flusher.let_go_of_names().await;
+                flusher.release_names().await;
                 break;
             }
             let until_look = flusher.freeze_aged();
@@ -203,7 +203,7 @@ impl Flusher {
         let ingested = ingests.last().map(|newest| newest.last).unwrap_or_default();
         let flushed_seq = self.plans.last().map_or(ingested, |last| last.last_seq.max(ingested));
         // Wait until the log is durable. Otherwise a crash could keep a row in a table and lose an
-        // earlier row of the log.
+        // earlier row of the log (rule N1).
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
         let edit = self.edit(flushed_seq, &ingests);
@@ -223,7 +223,7 @@ impl Flusher {
     /// On close: releases the names of failed large batches, of this writer and of older ones, if
     /// no flush has released them. All recovered rows are in tables, so no writer replays the log
     /// below this writer's fence. After a failure the next writer releases the names.
-    async fn let_go_of_names(&self) {
+    async fn release_names(&self) {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();
         let flushed = newest.flushed_seq;

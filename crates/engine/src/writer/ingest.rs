@@ -1,5 +1,5 @@
-//! Ingest jobs: the writer adopts requested jobs (RFC 0035, rules N12 and Q4). The flush task
-//! installs them.
+//! Ingest jobs: the writer adopts requested jobs through the log (RFC 0035, rules N1, N12 and Q4).
+//! The flush task installs them.
 
 use super::commit::{Commit, Tail};
 use super::state::Writer;
@@ -23,9 +23,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Every `LIST_EVERY`-th look is a listing. A manifest stays for the grace period of the collector,
-/// so only a process that was stopped for longer misses a number by reads alone.
-const LIST_EVERY: u32 = 64;
+/// Every `INGEST_LIST_EVERY`-th look is a listing. A manifest stays for the grace period of the
+/// collector, so only a process that was stopped for longer misses a number by reads alone. Rule M4
+/// binds readers, which serve the rows that they find. A look of this task finds only requests: a
+/// missed one is adopted later.
+const INGEST_LIST_EVERY: u32 = 64;
 /// Pause before a job is tried again after an error that may pass.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of queued ingests. Each is at least one layer that every look-up reads, and no
@@ -72,7 +74,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         if let Either::Right(_) = select(nudged, pause).await {
             looks = looks.wrapping_add(1);
             // The manifest client notifies this task of a newer manifest.
-            writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
+            writer.manifests.glance(looks.is_multiple_of(INGEST_LIST_EVERY)).await;
         }
     }
 }
@@ -249,7 +251,7 @@ impl Writer {
         }
         self.publish(last);
         drop(tail);
-        self.taken_in.remember(job, last);
+        self.adopted_jobs.remember(job, last);
         self.nudges.wal.notify_one();
         self.nudges.flush.notify_one();
         Ok(())
@@ -331,7 +333,7 @@ impl Writer {
             }
             // Read this before the adopted jobs, because no job is adopted after a close.
             let is_open = self.is_open();
-            if let Some(seq) = self.taken_in.last_of(job) {
+            if let Some(seq) = self.adopted_jobs.last_of(job) {
                 return Ok(self.commit_at(seq));
             }
             if let Some(queued) = self.tree().queued().iter().find(|one| one.job() == Some(job)) {
@@ -348,7 +350,7 @@ impl Writer {
                     return Ok(self.commit_at(seq));
                 }
                 JobStatus::Pending if is_open => {}
-                other => return Err(not_taken_in(job, &other)),
+                other => return Err(not_adopted(job, &other)),
             }
             debug_assert!(pending(&newest, job).is_some());
             taken.await;
@@ -357,7 +359,7 @@ impl Writer {
 }
 
 /// The error for a requested job that is not part of the database.
-pub(crate) fn not_taken_in(job: JobId, standing: &JobStatus) -> Error {
+pub(crate) fn not_adopted(job: JobId, standing: &JobStatus) -> Error {
     let error = match standing {
         JobStatus::Refused(reason) => {
             Error::invalid("the writer refused the ingest job; stage it again").with("why", reason)

@@ -77,8 +77,8 @@ pub(crate) struct Writer {
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
     pub(crate) came_behind: BehindKeys,
-    /// Adopted jobs.
-    pub(crate) taken_in: AdoptedJobs,
+    /// The last adopted jobs, for callers that wait for them.
+    pub(crate) adopted_jobs: AdoptedJobs,
     /// Number of requested loads. The load that runs holds the lock.
     pub(crate) loads: tokio::sync::Mutex<u64>,
     pub(crate) large: LargeBatches,
@@ -162,7 +162,7 @@ impl Writer {
             flushes: Flushes::default(),
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
             came_behind: BehindKeys::default(),
-            taken_in: AdoptedJobs::default(),
+            adopted_jobs: AdoptedJobs::default(),
             loads: tokio::sync::Mutex::default(),
             large: start.large,
         })

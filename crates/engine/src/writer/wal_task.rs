@@ -281,7 +281,7 @@ impl WalTask {
     /// Retrying does not cure it, but the objects stay queued in case the credential is repaired.
     ///
     /// # Errors
-    /// A permanent refusal, which ends the handle.
+    /// A permanent refusal, which ends the handle (rule E4).
     fn heard(&self, id: WalId, error: &Error) -> Result<()> {
         match error.kind() {
             ErrorKind::Denied => self.writer.durability.trouble(error.clone()),

@@ -51,7 +51,8 @@ pub struct NewCheckpoint {
 
 impl NewCheckpoint {
     /// Adds it to `next`. The edit is planned again for every try of the commit, so the checkpoint
-    /// always pins the version it is committed with, which cannot have been freed (rule C2).
+    /// always pins the version it is committed with, which cannot have been freed (rule C2), or the
+    /// version of a checkpoint that is present (rule C6).
     pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
         if let CheckpointOwner::Writer(epoch) = self.owner {
             super::writer::check_epoch(next, epoch)?;

@@ -488,7 +488,7 @@ pub fn with_layers<'a>(
     next
 }
 
-/// Places the tables of one layer as the newest data (rule P2).
+/// Places the tables of one layer as the newest data (rules N2, P2).
 pub(super) fn place(next: &mut Manifest, tables: &[SstDescriptor], rules: Rules) {
     // Tables of one layer share no key, so they do not affect each other.
     let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();

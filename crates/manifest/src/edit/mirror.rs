@@ -175,8 +175,8 @@ impl NewHead {
         Ok(())
     }
 
-    /// Whether the head does not continue from the previous head (rule X3), so that readers must be
-    /// told. The first head begins a history.
+    /// Whether the head does not continue from the previous head. Readers of the mirror must then
+    /// end with an error (rule S3). The first head begins a history.
     fn turns_back(&self, state: &Manifest) -> bool {
         let before = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
         before.is_none_or(|before| {

@@ -166,9 +166,6 @@ impl fmt::Display for Conflict {
                 "the writer of epoch {epoch} did not close and may be alive; \
                  open with take_over to end it"
             ),
-            Conflict::NameTaken { checkpoint } => {
-                write!(f, "checkpoint {checkpoint} has that name already")
-            }
             Conflict::OfTheWriter { epoch } => write!(
                 f,
                 "the checkpoint belongs to the writer of epoch {epoch}; it is removed when it \
@@ -181,7 +178,7 @@ impl fmt::Display for Conflict {
                  destroyed; if the clone is gone, release_clone removes it"
             ),
             Conflict::PlaceTaken { database, being_made: false } => {
-                write!(f, "the database {database} stands there; choose another place")
+                write!(f, "the database {database} is at the target; choose another place")
             }
             Conflict::PlaceTaken { database, being_made: true } => write!(
                 f,
@@ -202,7 +199,8 @@ impl fmt::Display for Conflict {
             Conflict::RestoredSince { at } => {
                 write!(f, "the job was planned before the restore of manifest {at}, and is void")
             }
-            Conflict::NoRoomForCover { .. }
+            Conflict::NameTaken { .. }
+            | Conflict::NoRoomForCover { .. }
             | Conflict::Mirror { .. }
             | Conflict::NoMirror { .. }
             | Conflict::OtherSource { .. }
@@ -238,9 +236,14 @@ impl Conflict {
         }
     }
 
-    /// The texts for repairs, mirrors and exports (RFC 0033), schemas, and destroyed databases.
+    /// The texts for names of checkpoints, repairs, mirrors and exports (RFC 0033), schemas, and
+    /// destroyed databases.
     fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Conflict::NameTaken { checkpoint } => write!(
+                f,
+                "checkpoint {checkpoint} has that name already; choose another name or delete it"
+            ),
             Conflict::NoRoomForCover { table } => write!(
                 f,
                 "table {table} cannot be given up: rows over it and under it have neighbouring \
@@ -254,18 +257,18 @@ impl Conflict {
             ),
             Conflict::NoMirror { database } => write!(
                 f,
-                "the database {database} stands there and is no mirror, or was promoted to a \
+                "the database {database} is at the target and is no mirror, or was promoted to a \
                  normal database, which an export would erase; choose another place"
             ),
             Conflict::OtherSource { database, source } => write!(
                 f,
-                "the mirror {database} of another database, {source}, stands there; choose another \
-                 place"
+                "the mirror {database} of another database, {source}, is at the target; choose \
+                 another place"
             ),
             Conflict::OtherPurpose { database, is_import: false } => write!(
                 f,
-                "the mirror {database} stands there, which exports keep up to date: promote it \
-                 instead of importing, or choose another place"
+                "the mirror {database} is at the target, and exports keep it up to date: promote \
+                 it instead of importing, or choose another place"
             ),
             Conflict::OtherPurpose { database, is_import: true } => write!(
                 f,

@@ -1,4 +1,4 @@
-//! The names that pinned versions reference, without the manifests themselves.
+//! The names that pinned versions reference, without the manifests themselves (rule L10).
 //!
 //! ```text
 //! pinned versions   4      9      17

@@ -1,6 +1,7 @@
 //! The schema of a handle: the known one, the newest one, and its evolution. The blocking and the
 //! async interface in Python both use these functions.
 
+use super::SCHEMA_NOT_TEXT;
 use crate::aio::pending::Pending;
 use crate::database::Database;
 use crate::error::Raise;
@@ -17,7 +18,7 @@ use pyo3::types::PyString;
 fn text(schema: Option<Bytes>) -> siltstone::Result<Option<String>> {
     let text = |schema: Bytes| {
         String::from_utf8(schema.to_vec())
-            .map_err(|error| siltstone::Error::corruption("the schema is no text").caused_by(error))
+            .map_err(|error| siltstone::Error::corruption(SCHEMA_NOT_TEXT).caused_by(error))
     };
     schema.map(text).transpose()
 }

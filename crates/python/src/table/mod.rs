@@ -25,7 +25,11 @@ use siltstone::{Error, Occupancy, OpenSchema, Result};
 use siltstone_schema::{ColumnType, Rows, TableSchema};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+
 pub(crate) use stream::{TableBatches, TableStream};
+
+/// The error for a stored schema that is not text.
+const SCHEMA_NOT_TEXT: &str = "the stored schema is not UTF-8; restore the manifest or a backup";
 
 /// The start and the end of a range of keys.
 type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
@@ -452,7 +456,7 @@ impl TableColumns {
     pub(crate) fn brought(&self) -> OpenSchema {
         fn parsed(text: &[u8]) -> Result<TableSchema> {
             let text = std::str::from_utf8(text)
-                .map_err(|error| Error::corruption("the schema is no text").caused_by(error))?;
+                .map_err(|error| Error::corruption(SCHEMA_NOT_TEXT).caused_by(error))?;
             TableSchema::parse(text)
         }
         OpenSchema {

@@ -1,4 +1,5 @@
-//! Tables from one place to another, each checked on its way.
+//! Copies tables from one location to another, and verifies each. It must never leave an unverified
+//! table for a commit.
 //!
 //! ```text
 //! there already ─────────────────► read: its checksum is the manifest's ─► done
@@ -8,7 +9,7 @@
 //! A store copies a damaged table without an error, so every table is read once.
 //!
 //! Memory: [`PARALLEL_TABLES`] tables, each with [`PARTS_AHEAD`] parts of [`PART_BYTES`] that are
-//! read, and those that its upload has under way.
+//! being read, and the parts that its upload has in flight.
 
 use super::Move;
 use crate::cache::ancestors::Ancestors;
@@ -26,13 +27,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Tables on their way at a time: enough to keep two cores, and a network, busy.
+/// Tables that are copied in parallel: enough to keep two cores, and a network, busy.
 const PARALLEL_TABLES: usize = 4;
-/// What one request reads: that of one part of an upload (RFC 0002 has why).
+/// Bytes of one read, and of one part of an upload (RFC 0002 has the reason).
 const PART_BYTES: u64 = 8 << 20;
-/// Parts of one table that are read side by side.
+/// Parts of one table that are read in parallel.
 const PARTS_AHEAD: usize = 2;
-/// How often a table is sent whose bytes are wrong: they may be damaged on the way, once.
+/// Attempts to copy a table whose bytes do not match: the damage may be in transit, once.
 const TRIES: u32 = 2;
 
 /// Copies tables of a source to a target.
@@ -44,7 +45,7 @@ pub(super) struct Copier<'a> {
 }
 
 impl<'a> Copier<'a> {
-    /// Of the state `pinned` of the source.
+    /// A copier for the tables of the state `pinned` of the source.
     pub(super) fn new(
         progress: &'a Progress,
         target: &'a Objects,
@@ -56,16 +57,18 @@ impl<'a> Copier<'a> {
         Copier { progress, target, source, ancestors }
     }
 
-    /// Copies each, but for those that are `staged` whole. Gives the bytes that went.
+    /// Copies each table, except those that are completely `staged`. Returns the number of copied
+    /// bytes.
     ///
     /// # Errors
-    /// NotFound for a table that is gone; Corruption for one that is damaged; the stores'.
+    /// NotFound for a missing table; Corruption for a damaged one; errors of the stores.
     pub(super) async fn copy_all(
         &self,
         moves: &[Move],
         staged: &HashMap<ObjectName, u64>,
     ) -> Result<u64> {
-        // No closure: a compiler cannot tell that a stream of one may be sent.
+        // A loop instead of a closure: the compiler cannot prove that a stream with the closure is
+        // `Send`.
         let mut copies = Vec::with_capacity(moves.len());
         for one in moves {
             copies.push(self.moved(one, staged));
@@ -78,7 +81,7 @@ impl<'a> Copier<'a> {
         Ok(sum)
     }
 
-    /// One, unless it is staged whole. Gives the bytes that went.
+    /// Copies one table, unless it is staged completely. Returns the number of copied bytes.
     fn moved<'b>(
         &'b self,
         (table, to): &'b Move,
@@ -111,7 +114,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Whether the store has copied it by itself. One that cannot, or may not, is helped.
+    /// Whether the store has copied the table within itself. If the store cannot, or this process
+    /// may not, the caller sends the bytes.
     async fn copied_by_the_store(
         &self,
         from: &dyn Store,
@@ -127,7 +131,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Whether the table is there, every byte of it.
+    /// Whether the table exists and every byte is right.
     async fn is_whole(&self, to: &SstDescriptor) -> Result<bool> {
         let store = &self.target.env.store;
         let summed = self.checksum(self.target, store, to, None).await;
@@ -140,7 +144,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The CRC32C of all of a table, whose parts go into `upload` too.
+    /// The CRC32C of a whole table. With `upload` the parts are also uploaded.
     async fn checksum(
         &self,
         objects: &Objects,
@@ -169,7 +173,7 @@ impl<'a> Copier<'a> {
         Ok(sum)
     }
 
-    /// Through this process.
+    /// Reads the table and uploads it through this process.
     async fn send(
         &self,
         from: &Arc<dyn Store>,
@@ -189,7 +193,7 @@ impl<'a> Copier<'a> {
         match filled.await {
             Ok(()) => upload.finish().await,
             Err(error) => {
-                // What failed first is what the caller must know.
+                // The caller must get the first error, not that of the abort.
                 let _ = upload.abort().await;
                 Err(error)
             }

@@ -1,5 +1,5 @@
-//! The source of an export: pinned by a checkpoint that is renewed for as long as it is read (rule
-//! X1).
+//! The source of an export. A checkpoint pins it and is renewed as long as the export reads it
+//! (rule X1).
 
 use crate::follower::at_checkpoint::pinned_to_take;
 use crate::manifests::client::{commit_alone, look, newest};
@@ -12,28 +12,29 @@ use siltstone_manifest::{CheckpointName, CheckpointOwner, Edit, Manifest, NewChe
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pin lives that is not renewed: what an exporter that died holds up. A process that
-/// was stopped for so long finds its pin gone, and ends.
+/// The life of a pin without renewal, for which a dead exporter still retains data of the source. A
+/// process that was stopped for this long finds its pin gone, and ends.
 const PIN_LIFE: Duration = Duration::from_secs(10 * 60);
-/// Pause before a renewal that met a trouble of the store is tried again.
+/// Pause before a failed renewal is repeated.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// A state of the source that stays as long as this is renewed.
+/// A state of the source, which is kept as long as this pin is renewed.
 pub(super) struct PinnedSource {
     objects: Objects,
     id: CheckpointId,
-    /// Whether the pin was made here: it is renewed, and removed at the end.
+    /// Whether this process created the pin. It then renews the pin, and removes it at the end.
     is_own: bool,
-    /// The state that is pinned, whose log is `log`.
+    /// The pinned state. Its log is `log`.
     pub(super) state: Arc<Manifest>,
     pub(super) log: TakenLog,
-    /// The last number of both.
+    /// The last sequence number of state and log.
     pub(super) last_seq: Seq,
 }
 
 impl PinnedSource {
-    /// Pins what `which` names, or all that is durable now. Without the right to write at the
-    /// source the checkpoint that `which` names is read as it is, for as long as it is there.
+    /// Pins the checkpoint that `which` names, or everything that is durable now. If the process
+    /// may not write to the source, it reads the named checkpoint without a pin, as long as that
+    /// checkpoint exists.
     pub(super) async fn pin(
         objects: &Objects,
         target: &Objects,
@@ -91,13 +92,14 @@ impl PinnedSource {
         Ok(PinnedSource { objects: objects.clone(), id, is_own, state, log, last_seq })
     }
 
-    /// Where it is, for people.
+    /// The location of the source, for messages.
     pub(super) fn location(&self) -> String {
         let store = &self.objects.env.store;
         store.location().unwrap_or_else(|| format!("{store:?}"))
     }
 
-    /// Renews the pin at half its life, again and again; ends with why that cannot go on.
+    /// Renews the pin repeatedly, at half of its life. Returns the error that makes renewal
+    /// impossible.
     pub(super) async fn renew(&self) -> Error {
         if !self.is_own {
             return std::future::pending().await;
@@ -108,7 +110,7 @@ impl PinnedSource {
             clock.sleep(pause).await;
             pause = match self.renew_once().await {
                 Ok(()) => PIN_LIFE / 2,
-                // Present is alive: it is gone only once a renewal says so.
+                // A checkpoint that is present is alive. It is gone only when a renewal reports so.
                 Err(error) if error.kind().may_pass() => AGAIN,
                 Err(error) => return error,
             };
@@ -121,7 +123,7 @@ impl PinnedSource {
         commit_alone(&self.objects, edit, Arc::clone(&self.state)).await.map(drop)
     }
 
-    /// Why a table is missing: its pin is gone, or it is damage.
+    /// The error for a missing table: the pin is gone, or the table is damage.
     pub(super) async fn judge(&self, error: Error) -> Error {
         match look(&self.objects, None).await {
             Ok(Some(newest)) if newest.checkpoint(self.id).is_some() => {
@@ -136,7 +138,7 @@ impl PinnedSource {
     }
 
     /// Removes the pin. If that fails, the pin expires.
-    pub(super) async fn let_go(&self) {
+    pub(super) async fn release(&self) {
         if !self.is_own {
             return;
         }

@@ -1,4 +1,4 @@
-//! Filters over small tables: whom they let through, and what the budget takes back.
+//! Filters over small tables: the keys that they accept, and the filters that the budget clears.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use super::{FilterAnswer, KeyFilters, RUNS_AT_ONCE};
@@ -11,7 +11,7 @@ use siltstone_bloom::{Marks, key_hash};
 use siltstone_sst::{Table, TableBuilder, TableOptions};
 use std::sync::Arc;
 
-/// A table with these keys, open.
+/// An open table with these keys.
 fn table(id: u128, keys: &[&[u8]], deleted: Option<(&'static [u8], &'static [u8])>) -> OpenTable {
     let envelope =
         Envelope::new(ObjectKind::Table, DatabaseId(1), ObjectId(id), AttemptId(id + 100));
@@ -38,7 +38,7 @@ fn handle(open: &OpenTable, budget: &Arc<MetadataBudget>) -> Arc<TableHandle> {
     TableHandle::new(open.descriptor().clone(), budget)
 }
 
-/// One table a run.
+/// One table per run.
 fn filters(handles: &[Arc<TableHandle>]) -> Arc<KeyFilters> {
     KeyFilters::new(handles.chunks(1))
 }
@@ -48,7 +48,7 @@ fn asked(filters: &KeyFilters, from: usize, key: &[u8]) -> Vec<usize> {
     filters.ask(from, &sought, &mut Marks::new(key_hash(key))).tables().map(|(at, _)| at).collect()
 }
 
-/// Those among them that need not be asked again.
+/// The tables whose flag is true.
 fn known(filters: &KeyFilters, key: &[u8]) -> Vec<usize> {
     let sought = filters.bounds().seek(key).unwrap();
     let asked = filters.ask(0, &sought, &mut Marks::new(key_hash(key)));
@@ -123,7 +123,7 @@ fn the_budget_takes_filters_back_and_spares_those_in_use() {
     handles[1].install(second);
     assert_eq!(asked(&filters, 0, b"b"), [0, 1, 2, 3], "nothing is known");
     handles[2].install(third);
-    // The first is the only one that was asked since, and by its filter, which said no.
+    // Only the first table was used since: its filter rejected a key.
     assert_eq!(says(&filters, 0, b"k"), FilterAnswer::No);
     handles[3].install(fourth);
     assert!(handles[0].table().is_some() && handles[1].table().is_none());
@@ -133,7 +133,8 @@ fn the_budget_takes_filters_back_and_spares_those_in_use() {
     );
 }
 
-/// Tables that others use at the same time may have been used later than the one that comes in.
+/// Tables that other threads use at the same time may have a later use than the table that is
+/// loaded.
 #[test]
 fn the_budget_holds_though_the_newest_was_not_the_last_in_use() {
     let opens = [1, 2, 3].map(|id| Arc::new(table(id, &[b"a", b"z"], None)));

@@ -236,7 +236,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Creates the object if the name is free. It is durable once `Created` is returned. Never
-    /// retried below this seam.
+    /// retried after a failure below this seam. A short create may be hedged (`remote/hedge.rs`),
+    /// with the same attempt id.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;
 
     /// Begins an upload under a unique name (a fresh ULID). It is not conditional.

@@ -13,10 +13,10 @@ use std::time::Duration;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Bandwidth that a request may assume of a link, in bytes per second: one megabit. The largest WAL
-/// object with default options, 16 MiB, gets 128 s in addition to the limit. Four of them in
-/// flight, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB part of
-/// an upload gets 64 s, even if a dozen requests share a link of 13 Mbit/s.
+/// Bandwidth that a request may assume of a link, in bytes per second: one megabit per second. The
+/// largest WAL object with default options, 16 MiB, gets 128 s in addition to the limit. Four of
+/// them in flight, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB
+/// part of an upload gets 64 s, even if a dozen requests share a link of 13 Mbit/s.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 128 << 10;
 
 /// The time limit of a request that moves `bytes`, if a request without bytes may take `limit`.
@@ -64,17 +64,17 @@ pub async fn read_whole<T, F: Future<Output = Result<T>>>(
 
 /// Retries after contradictory answers of successful requests, with pauses, for as long as one
 /// request may take.
-pub(crate) struct RetryPolicy<'a> {
+pub(crate) struct ContradictionRetry<'a> {
     env: &'a Env,
     limit: Duration,
     started: Duration,
     pause: Duration,
 }
 
-impl RetryPolicy<'_> {
+impl ContradictionRetry<'_> {
     /// The time begins now.
-    pub(crate) fn new(env: &Env, limit: Duration) -> RetryPolicy<'_> {
-        RetryPolicy { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
+    pub(crate) fn new(env: &Env, limit: Duration) -> ContradictionRetry<'_> {
+        ContradictionRetry { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
     }
 
     /// Pauses, and returns whether there is time for another request.

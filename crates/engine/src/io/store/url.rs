@@ -239,7 +239,10 @@ fn file_path(rest: &str) -> Result<String> {
         let text = "a file: URL holds an absolute path and no host, as in file:///var/db";
         return Err(Error::invalid(text).with("url", format_args!("file://{rest}")));
     }
-    let wrong = || Error::invalid("a bad percent-encoding in a file: URL");
+    let wrong = || {
+        Error::invalid("a bad percent-encoding in a file: URL; write % as %25")
+            .with("url", format_args!("file://{rest}"))
+    };
     let mut bytes = Vec::with_capacity(path.len());
     let mut parts = path.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());

@@ -147,7 +147,7 @@ impl CommitWindow {
     }
 
     /// Removes a transaction that read at `seq`.
-    pub(crate) fn let_go(&mut self, seq: Seq) {
+    pub(crate) fn release(&mut self, seq: Seq) {
         if let Some(count) = self.open.get_mut(&seq) {
             *count -= 1;
             if *count == 0 {

@@ -81,12 +81,13 @@ pub(super) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.writer.tail.lock().window.let_go(self.seq);
+        self.writer.tail.lock().window.release(self.seq);
     }
 }
 
 impl Writer {
-    /// Runs `take` at the newest accepted number and registers that number with the window.
+    /// Runs `take` at the newest accepted number and registers that number with the window, both
+    /// under the commit lock (rule O1).
     ///
     /// # Errors
     /// Why the handle has ended.

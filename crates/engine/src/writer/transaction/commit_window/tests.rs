@@ -81,7 +81,7 @@ impl World {
             }
             Event::End(one) if !self.open.is_empty() => {
                 let seq = self.open.swap_remove(one % self.open.len());
-                self.window.let_go(seq);
+                self.window.release(seq);
             }
             Event::Check(one, at, range) if !self.open.is_empty() => {
                 let seq = self.open[one % self.open.len()];
@@ -150,9 +150,9 @@ fn with_nobody_open_nothing_is_held() {
     for seq in 6..100 {
         window.note(Seq(seq), CommitFootprint::Key(&key(1)));
     }
-    window.let_go(Seq(5));
+    window.release(Seq(5));
     assert!(window.is_on() && !window.is_empty());
-    window.let_go(Seq(5));
+    window.release(Seq(5));
     assert!(!window.is_on() && window.is_empty());
     // Later commits do not need the earlier ones.
     window.register(Seq(99));
@@ -168,7 +168,7 @@ fn what_nobody_needs_goes() {
     }
     let all = window.bytes;
     window.register(Seq(99));
-    window.let_go(Seq(5));
+    window.release(Seq(5));
     // All but the open chunk.
     assert!(window.bytes < CHUNK_BYTES && all > 900_000, "{} of {all}", window.bytes);
 }
