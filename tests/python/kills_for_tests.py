@@ -194,10 +194,15 @@ def fork(work, *arguments, logs: Path) -> int:
     os._exit(status)
 
 
+# Files of a folder that are no objects of the database: the blocks that a writer sets aside, and
+# which records and keys are the database's.
+OTHERS = (".staging/reserve-", "two-phase/namespace", "encryption/")
+
+
 def objects(path: Path) -> set[str]:
-    """All files except the writer's mark, which is not an object."""
+    """All objects. The writer's mark is not an object."""
     files = {one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()}
-    return files - {".writer"}
+    return {name for name in files - {".writer"} if not name.startswith(OTHERS)}
 
 
 def tables(state: dict) -> set[str]:
@@ -269,8 +274,6 @@ def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.A
     # One fence stays for every writer that did not close.
     assert len(fences) <= writers + 1, f"{len(fences)} fences of {writers} writers"
     left = objects(path) - fences - reachable(path, state)
-    # The blocks that a writer sets aside, and which records are the database's.
-    left = {name for name in left if not name.startswith((".staging/reserve-", "two-phase/name"))}
     assert not left, f"left over: {sorted(left)}"
     assert reachable(path, state) <= objects(path)
     with siltstone.open_reader(path) as reader:

@@ -34,9 +34,11 @@ def options() -> dict[str, object]:
 
 
 def objects(root: str) -> set[str]:
-    """Every object below a local folder. The writer's mark is not an object."""
+    """Every object below a local folder. The writer's mark and the blocks that it sets aside are no
+    objects."""
     files = (path for path in Path(root).rglob("*") if path.is_file())
-    return {path.relative_to(root).as_posix() for path in files} - {".writer"}
+    names = {path.relative_to(root).as_posix() for path in files} - {".writer"}
+    return {name for name in names if not name.startswith(".staging/reserve-")}
 
 
 def reachable(root: str) -> set[str]:

@@ -331,10 +331,10 @@ def test_a_reader_with_a_lease_goes_on_without_it(store: Store, capfd) -> None:
 
 
 def test_compactor_and_collector(store: Store) -> None:
-    writer = store.role("writer", "prod/work", without=("Collect",))
-    fill("prod/work", writer, embedded_gc=False, embedded_compactor=False)
-    role = store.role("compactor-collector", "prod/work")
-    place, how = url("prod/work"), {"store_options": role.options}
+    writer = store.role("writer", "prod/jobs", without=("Collect",))
+    fill("prod/jobs", writer, embedded_gc=False, embedded_compactor=False)
+    role = store.role("compactor-collector", "prod/jobs")
+    place, how = url("prod/jobs"), {"store_options": role.options}
     job = ingest.Job(place, store_options=writer.options)
     with job.writer(0) as part:
         part.add(b"z", b"never committed")
@@ -359,7 +359,7 @@ def test_compactor_and_collector(store: Store) -> None:
         siltstone.open(place, **how)
 
     # It removes a softly destroyed database, with the copies that a repair made.
-    copy = "prod/work/damaged/0000000000000000000000000D/00000000000000000001.sst"
+    copy = "prod/jobs/damaged/0000000000000000000000000D/00000000000000000001.sst"
     store.s3.put_object(Bucket="data", Key=copy, Body=b"")
     admin.delete_checkpoint(place, "nightly", **how)
     siltstone.destroy(place, soft=True, store_options=writer.options)

@@ -354,21 +354,30 @@ async fn act(store: Arc<TwoPhaseStore>, act: Act, seen: Arc<Mutex<Seen>>) {
     }
 }
 
+/// The namespace of a database exists before the explored part, or is created in it.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Used,
+    Empty,
+}
+
 /// One run. `choices` says which request or crash comes at each point, and grows by first choices;
 /// the widths that were met go to `widths`.
 fn run(
-    acts: &[Act],
-    crashes: usize,
+    (acts, crashes, place): (&[Act], usize, Place),
     choices: &mut Vec<usize>,
     widths: &mut Vec<usize>,
+    mut next: impl FnMut(usize) -> usize,
 ) -> Vec<String> {
     let world = Arc::new(World::default());
-    let first = process(&world, 99);
-    calm(&world, first.get(NAME, None)).unwrap();
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let stores: Vec<_> = (0..acts.len()).map(|number| process(&world, number)).collect();
-    for store in &stores {
-        calm(&world, store.get(NAME, None)).unwrap();
+    if place == Place::Used {
+        let first = process(&world, 99);
+        calm(&world, first.put_if_absent(ObjectName::ProbeRecord, Bytes::from_static(b"x")));
+        for store in &stores {
+            calm(&world, store.get(NAME, None)).unwrap();
+        }
     }
     for ((number, act), store) in acts.iter().enumerate().zip(stores) {
         let task = self::act(store, *act, Arc::clone(&seen)).boxed();
@@ -392,7 +401,7 @@ fn run(
             break;
         }
         if choices.len() == step {
-            choices.push(0);
+            choices.push(next(width));
         }
         widths.push(width);
         let choice = choices[step];
@@ -459,7 +468,8 @@ fn explore(acts: &[Act], crashes: usize) -> usize {
     let (mut choices, mut runs) = (Vec::new(), 0);
     loop {
         let mut widths = Vec::new();
-        let broken = run(acts, crashes, &mut choices, &mut widths);
+        let how = (acts, crashes, Place::Used);
+        let broken = run(how, &mut choices, &mut widths, |_| 0);
         assert!(broken.is_empty(), "{acts:?}, choices {choices:?}: {broken:?}");
         runs += 1;
         // The next sequence of choices, the last one first.
@@ -471,6 +481,28 @@ fn explore(acts: &[Act], crashes: usize) -> usize {
             }
         }
     }
+}
+
+/// So many runs at random, in a place without a namespace; too many orders for all of them.
+fn sample(acts: &[Act], runs: u64) {
+    for run_number in 0..runs {
+        let mut state = run_number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let draw = |width: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % width as u64) as usize
+        };
+        let (mut choices, mut widths) = (Vec::new(), Vec::new());
+        let broken = run((acts, 1, Place::Empty), &mut choices, &mut widths, draw);
+        assert!(broken.is_empty(), "{acts:?}, choices {choices:?}: {broken:?}");
+    }
+}
+
+#[test]
+fn processes_that_create_a_database_at_once_find_one_namespace() {
+    sample(&[Act::Create("one"), Act::Create("two")], 20_000);
+    sample(&[Act::Create("one"), Act::Create("two"), Act::Read], 20_000);
 }
 
 #[test]

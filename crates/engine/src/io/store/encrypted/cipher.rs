@@ -126,6 +126,15 @@ pub(super) fn seal_whole(key: &ObjectKey, random: &dyn Random, plain: &[u8]) -> 
     Ok(sealed.freeze())
 }
 
+/// Seals a whole table in pieces.
+pub(super) fn seal_table(key: &ObjectKey, random: &dyn Random, plain: &[u8]) -> Result<Bytes> {
+    let mut sealed = BytesMut::with_capacity(plain.len() + 64);
+    for (index, piece) in (0..).zip(plain.chunks(PIECE as usize)) {
+        key.seal(random, index, piece, &mut sealed)?;
+    }
+    Ok(sealed.freeze())
+}
+
 /// Hexadecimal digits, for ids of keys.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

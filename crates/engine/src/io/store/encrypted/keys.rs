@@ -1,7 +1,8 @@
 //! The data keys of a database, wrapped by a key of the user.
 //!
 //! ```text
-//! encryption/<20 digits>.key   "SLTKEY1\n" | id of the wrapping key 16 | nonce 12 | data key 32 | tag 16
+//! encryption/<20 digits>.key   "SLTKEY1\n" | id of the wrapping key 16 | nonce 12 |
+//!                              data key 32 | tag 16
 //! id of the wrapping key       the first 16 bytes of SHA-256("siltstone key id" | key)
 //! ```
 //! The newest data key encrypts; all of them decrypt. A database that is opened for writing with

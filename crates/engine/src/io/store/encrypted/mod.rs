@@ -183,7 +183,8 @@ impl EncryptedShared {
         let sealed = async {
             let keyring = self.keys_for_writing().await?;
             let key = ObjectKey::new(keyring.newest(), name)?;
-            cipher::seal_whole(&key, &*self.effects.random, &bytes)
+            let seal = if is_table(name) { cipher::seal_table } else { cipher::seal_whole };
+            seal(&key, &*self.effects.random, &bytes)
         };
         match sealed.await {
             Ok(sealed) => self.store.put_if_absent(name, sealed).await,

@@ -63,17 +63,23 @@ impl Shared {
 
     async fn find_namespace(&self) -> Result<u128> {
         match self.store.get(NAME, None).await? {
-            Some(bytes) => {
-                let namespace = decode(&bytes)?;
-                self.check_location(namespace).await?;
-                Ok(namespace)
-            }
+            Some(bytes) => self.found_namespace(&bytes).await,
             None => self.new_namespace().await,
         }
     }
 
+    async fn found_namespace(&self, bytes: &Bytes) -> Result<u128> {
+        let namespace = decode(bytes)?;
+        self.check_location(namespace).await?;
+        Ok(namespace)
+    }
+
     async fn new_namespace(&self) -> Result<u128> {
         if !self.store.names(prefix::MANIFEST, None).await?.is_empty() {
+            // Another process may have created the database since the first look.
+            if let Some(bytes) = self.store.get(NAME, None).await? {
+                return self.found_namespace(&bytes).await;
+            }
             return Err(Error::unsupported(
                 "this database was created without a transactional store, and the two kinds of \
                  creates must not be mixed: open it without the store option \
