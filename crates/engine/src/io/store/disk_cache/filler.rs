@@ -1,0 +1,275 @@
+//! The cache of one folder: the queue of fetched parts, the one task that writes them, and the
+//! bound on what the folder takes.
+//!
+//! A process knows what it has written since it last counted the folder. It counts, and removes the
+//! least recently used files, each time it has written a 64th of the capacity. So one process never
+//! exceeds the capacity, and each other process adds a 64th at most. No lock and no index is shared,
+//! so a killed process leaves nothing that another one waits for.
+
+use super::entry::EntryKey;
+use super::folder::{CacheFolder, disk_bytes};
+use super::parts::PART_BYTES;
+use crate::io::env::Effects;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use siltstone_base::UnixMillis;
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+/// Log target of lines about the cache.
+const TARGET: &str = "siltstone.store";
+/// Bytes of parts that wait to be written. A disk that is slower than the store loses parts, not
+/// memory.
+const QUEUE_BYTES: usize = 32 << 20;
+/// Time without writes after one has failed.
+const REST_MS: u64 = 30_000;
+/// A process counts the folder each time that it has written this share of the capacity.
+const STEPS: u64 = 64;
+
+/// A part that was fetched from the store.
+#[derive(Debug)]
+pub(super) struct FetchedPart {
+    pub(super) key: EntryKey,
+    pub(super) payload: Bytes,
+}
+
+/// The cache in one folder, which handles of this process share.
+#[derive(Debug)]
+pub(super) struct DiskCache {
+    pub(super) folder: CacheFolder,
+    pub(super) capacity: u64,
+    process: u32,
+    queue: Mutex<FillQueue>,
+    state: Mutex<FillState>,
+    /// What the folder takes, as far as this process knows.
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    /// Whether something failed and no write has succeeded since.
+    fails: AtomicBool,
+    /// How often that began, for log lines with back-off.
+    begun: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct FillQueue {
+    parts: VecDeque<FetchedPart>,
+    bytes: usize,
+    /// Whether a task writes them.
+    is_served: bool,
+}
+
+/// What only the task that writes needs.
+#[derive(Debug, Default)]
+struct FillState {
+    /// Bytes written since the folder was counted; `None` before the first time.
+    since: Option<u64>,
+    /// When something failed.
+    failed_at: Option<UnixMillis>,
+}
+
+/// The caches that handles of this process use.
+static CACHES: Mutex<Vec<Weak<DiskCache>>> = Mutex::new(Vec::new());
+
+impl DiskCache {
+    /// The cache in `root`. Handles that name the same folder and the same capacity share it. A
+    /// child of a fork does not share that of its parent, whose task does not run in it.
+    pub(super) fn at(root: PathBuf, capacity: u64) -> Arc<DiskCache> {
+        let process = std::process::id();
+        let mut caches = CACHES.lock();
+        caches.retain(|cache| cache.strong_count() > 0);
+        let is_it = |cache: &Arc<DiskCache>| {
+            cache.folder.root() == root && cache.capacity == capacity && cache.process == process
+        };
+        if let Some(found) = caches.iter().filter_map(Weak::upgrade).find(is_it) {
+            return found;
+        }
+        let cache = Arc::new(DiskCache {
+            folder: CacheFolder::new(root),
+            capacity,
+            process,
+            queue: Mutex::default(),
+            state: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            fails: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+        });
+        caches.push(Arc::downgrade(&cache));
+        cache
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(super) fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    /// Counts an entry that was damaged.
+    pub(super) fn damaged(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a failure, and logs the first one of several.
+    pub(super) fn failed(&self, error: &io::Error) {
+        self.errors.fetch_add(1, Relaxed);
+        if self.fails.swap(true, Relaxed) {
+            return;
+        }
+        if (self.begun.fetch_add(1, Relaxed) + 1).is_power_of_two() {
+            log::warn!(
+                target: TARGET,
+                "event=disk_cache_fails folder={:?} error={:?} advice=\"reads go to the store; \
+                 look at the space and the permissions of the folder\"",
+                self.folder.root(),
+                error.to_string(),
+            );
+        }
+    }
+
+    /// Hands parts over to be written. Those for which the queue has no room are dropped.
+    pub(super) fn fill(self: &Arc<Self>, parts: Vec<FetchedPart>, effects: &Effects) {
+        let mut queue = self.queue.lock();
+        for part in parts {
+            if queue.bytes + part.payload.len() > QUEUE_BYTES {
+                break;
+            }
+            queue.bytes += part.payload.len();
+            queue.parts.push_back(part);
+        }
+        let begins = !std::mem::replace(&mut queue.is_served, true);
+        drop(queue);
+        if begins {
+            let (serving, run_in) = (Serving(Some(Arc::clone(self))), effects.clone());
+            effects.spawn.spawn_blocking("disk cache", Box::new(move || serving.run(&run_in)));
+        }
+    }
+
+    /// The next part to write; `None` ends the task.
+    fn next(&self) -> Option<FetchedPart> {
+        let mut queue = self.queue.lock();
+        let Some(part) = queue.parts.pop_front() else {
+            queue.is_served = false;
+            return None;
+        };
+        queue.bytes -= part.payload.len();
+        Some(part)
+    }
+
+    /// Counts the folder if this process has not done so.
+    fn begin(&self, now: UnixMillis) {
+        let mut state = self.state.lock();
+        if state.since.is_none() {
+            let counted = self.make_room(now);
+            state.since = counted.is_ok().then_some(0);
+            self.settle(&mut state, counted, now);
+        }
+    }
+
+    /// Writes a part, unless something failed a moment ago.
+    fn write(&self, part: &FetchedPart, now: UnixMillis, unique: u64) {
+        let mut state = self.state.lock();
+        if state.failed_at.is_some_and(|at| at.0.abs_diff(now.0) < REST_MS) {
+            return;
+        }
+        let written = self.try_write(part, &mut state, now, unique);
+        self.settle(&mut state, written, now);
+    }
+
+    fn try_write(
+        &self,
+        part: &FetchedPart,
+        state: &mut FillState,
+        now: UnixMillis,
+        unique: u64,
+    ) -> io::Result<()> {
+        let needed = disk_bytes(part.key.file_bytes() as u64);
+        let since = match state.since {
+            Some(since) if since + needed <= self.step() => since,
+            _ => {
+                state.since = None;
+                self.make_room(now)?;
+                0
+            }
+        };
+        let bytes = self.folder.write(&part.key, &part.payload, now, unique)?;
+        state.since = Some(since + bytes);
+        self.bytes.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    fn settle(&self, state: &mut FillState, done: io::Result<()>, now: UnixMillis) {
+        match done {
+            Ok(()) => {
+                state.failed_at = None;
+                let failed = self.fails.swap(false, Relaxed);
+                if failed && self.begun.load(Relaxed).is_power_of_two() {
+                    let folder = self.folder.root();
+                    log::info!(target: TARGET, "event=disk_cache_recovers folder={folder:?}");
+                }
+            }
+            Err(error) => {
+                state.failed_at = Some(now);
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// Bytes that this process writes between two counts.
+    fn step(&self) -> u64 {
+        (self.capacity / STEPS).max(2 * disk_bytes(PART_BYTES + 1))
+    }
+
+    /// Counts the folder, and removes the files that were used longest ago until one more step has
+    /// room.
+    fn make_room(&self, now: UnixMillis) -> io::Result<()> {
+        self.folder.prepare()?;
+        let most = self.capacity.saturating_sub(self.step());
+        loop {
+            let census = self.folder.census(now)?;
+            let mut bytes = census.bytes;
+            for file in census.oldest.into_order() {
+                if bytes <= most {
+                    break;
+                }
+                self.folder.evict(&file)?;
+                bytes = bytes.saturating_sub(file.bytes);
+            }
+            self.bytes.store(bytes, Relaxed);
+            if bytes <= most {
+                return Ok(());
+            }
+            if bytes == census.bytes {
+                return Err(io::Error::other("the folder holds more than the cache may take"));
+            }
+        }
+    }
+}
+
+/// The task that writes the queue of a cache.
+struct Serving(Option<Arc<DiskCache>>);
+
+impl Serving {
+    fn run(mut self, effects: &Effects) {
+        let Some(cache) = self.0.clone() else { return };
+        cache.begin(effects.clock.now());
+        while let Some(part) = cache.next() {
+            cache.write(&part, effects.clock.now(), effects.random.next_u64());
+        }
+        self.0 = None;
+    }
+}
+
+impl Drop for Serving {
+    /// A task that a runtime dropped, or that panicked, leaves the queue to the next one.
+    fn drop(&mut self) {
+        if let Some(cache) = self.0.take() {
+            let mut queue = cache.queue.lock();
+            *queue = FillQueue::default();
+        }
+    }
+}
