@@ -1,6 +1,6 @@
 //! The size of the folder, and which parts leave it.
 
-use crate::{MIB, World, disk_bytes, entries, key, pause, tell, until};
+use crate::{MIB, World, disk_bytes, entries, key, pause, tell, until, written};
 use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
 
@@ -59,8 +59,8 @@ fn handles_share_a_folder_and_its_size() {
             async move { world.gets(reader, (first..first + 3000).step_by(25)).await }
         });
         futures::future::join_all(reads).await;
-        until("the queue is written", || disk_bytes(&world.folder()) > 2 * MIB).await;
-        pause().await;
+        written(&world.folder()).await;
+        assert!(disk_bytes(&world.folder()) > 2 * MIB);
         assert!(disk_bytes(&world.folder()) <= 4 * MIB);
         let shown: Vec<u64> = readers.iter().map(|one| one.stats().disk_cache_bytes).collect();
         assert!(shown.iter().all(|bytes| *bytes == shown[0] && *bytes <= 4 * MIB), "{shown:?}");
@@ -100,8 +100,8 @@ fn databases_share_a_folder() {
         other.filled(6000).await;
         let second = other.reader(world.options(4 * MIB)).await;
         other.gets(&second, (0..6000).step_by(10)).await;
-        until("the queue is written", || disk_bytes(&world.folder()) > 2 * MIB).await;
-        pause().await;
+        written(&world.folder()).await;
+        assert!(disk_bytes(&world.folder()) > 2 * MIB);
         assert!(disk_bytes(&world.folder()) <= 4 * MIB);
         world.gets(&first, 0..2000).await;
     });

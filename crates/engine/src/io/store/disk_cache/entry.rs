@@ -17,7 +17,7 @@ const ENDING: &str = ".part";
 const PREFIX_BYTES: usize = 12;
 
 /// The identity of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct EntryKey {
     /// See [`place_of`].
     pub(super) place: u64,

@@ -1,10 +1,10 @@
 //! The cache of one folder: the queue of fetched parts, the one task that writes them, and the
 //! bound on what the folder takes.
 //!
-//! A process knows what it has written since it last counted the folder. It counts, and removes the
-//! least recently used files, each time it has written a 64th of the capacity. So one process never
-//! exceeds the capacity, and each other process adds a 64th at most. No lock and no index is shared,
-//! so a killed process leaves nothing that another one waits for.
+//! A process knows the bytes that it has written since it last counted the folder. Each time it has
+//! written a 64th of the capacity, it counts the folder and removes the least recently used files.
+//! So one process never exceeds the capacity, and each other process adds a 64th at most. Processes
+//! share no lock and no index, so none waits for a killed one.
 
 use super::entry::EntryKey;
 use super::folder::{CacheFolder, disk_bytes};
@@ -13,7 +13,8 @@ use crate::io::env::Effects;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::UnixMillis;
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -55,10 +56,20 @@ pub(super) struct DiskCache {
 
 #[derive(Debug, Default)]
 struct FillQueue {
-    parts: VecDeque<FetchedPart>,
+    order: VecDeque<EntryKey>,
+    /// The parts that wait, with the one that is being written. Reads find them here.
+    parts: HashMap<EntryKey, Bytes>,
     bytes: usize,
     /// Whether a task writes them.
     is_served: bool,
+}
+
+impl FillQueue {
+    fn drop_part(&mut self, key: &EntryKey) {
+        if let Some(payload) = self.parts.remove(key) {
+            self.bytes -= payload.len();
+        }
+    }
 }
 
 /// What only the task that writes needs.
@@ -134,12 +145,16 @@ impl DiskCache {
     /// Hands parts over to be written. Those for which the queue has no room are dropped.
     pub(super) fn fill(self: &Arc<Self>, parts: Vec<FetchedPart>, effects: &Effects) {
         let mut queue = self.queue.lock();
-        for part in parts {
-            if queue.bytes + part.payload.len() > QUEUE_BYTES {
+        for FetchedPart { key, payload } in parts {
+            if queue.bytes + payload.len() > QUEUE_BYTES {
                 break;
             }
-            queue.bytes += part.payload.len();
-            queue.parts.push_back(part);
+            if let Entry::Vacant(free) = queue.parts.entry(key) {
+                let bytes = payload.len();
+                free.insert(payload);
+                queue.bytes += bytes;
+                queue.order.push_back(key);
+            }
         }
         let begins = !std::mem::replace(&mut queue.is_served, true);
         drop(queue);
@@ -149,24 +164,40 @@ impl DiskCache {
         }
     }
 
-    /// The next part to write; `None` ends the task.
-    fn next(&self) -> Option<FetchedPart> {
-        let mut queue = self.queue.lock();
-        let Some(part) = queue.parts.pop_front() else {
-            queue.is_served = false;
-            return None;
-        };
-        queue.bytes -= part.payload.len();
-        Some(part)
+    /// A part that waits to be written.
+    pub(super) fn waiting(&self, key: &EntryKey) -> Option<Bytes> {
+        self.queue.lock().parts.get(key).cloned()
     }
 
-    /// Counts the folder if this process has not done so.
+    /// Removes a part whose bytes were found to be damaged.
+    pub(super) fn remove(&self, key: &EntryKey) -> io::Result<()> {
+        self.queue.lock().drop_part(key);
+        self.folder.remove(key)
+    }
+
+    /// Ends with `written`, the part before, and takes the next one; `None` ends the task.
+    fn next(&self, written: Option<&EntryKey>) -> Option<FetchedPart> {
+        let mut queue = self.queue.lock();
+        if let Some(written) = written {
+            queue.drop_part(written);
+        }
+        while let Some(key) = queue.order.pop_front() {
+            if let Some(payload) = queue.parts.get(&key).cloned() {
+                return Some(FetchedPart { key, payload });
+            }
+        }
+        queue.is_served = false;
+        None
+    }
+
+    /// Counts the folder if this process has not done so. Only a write ends a failure.
     fn begin(&self, now: UnixMillis) {
         let mut state = self.state.lock();
-        if state.since.is_none() {
-            let counted = self.make_room(now);
-            state.since = counted.is_ok().then_some(0);
-            self.settle(&mut state, counted, now);
+        if state.since.is_none() && state.failed_at.is_none() {
+            match self.make_room(now) {
+                Ok(()) => state.since = Some(0),
+                failed => self.settle(&mut state, failed, now),
+            }
         }
     }
 
@@ -191,7 +222,6 @@ impl DiskCache {
         let since = match state.since {
             Some(since) if since + needed <= self.step() => since,
             _ => {
-                state.since = None;
                 self.make_room(now)?;
                 0
             }
@@ -212,7 +242,13 @@ impl DiskCache {
                     log::info!(target: TARGET, "event=disk_cache_recovers folder={folder:?}");
                 }
             }
+            // The folder is deleted at this moment; the next write creates it again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                state.since = None;
+                self.errors.fetch_add(1, Relaxed);
+            }
             Err(error) => {
+                state.since = None;
                 state.failed_at = Some(now);
                 self.failed(&error);
             }
@@ -257,8 +293,10 @@ impl Serving {
     fn run(mut self, effects: &Effects) {
         let Some(cache) = self.0.clone() else { return };
         cache.begin(effects.clock.now());
-        while let Some(part) = cache.next() {
+        let mut written = None;
+        while let Some(part) = cache.next(written.as_ref()) {
             cache.write(&part, effects.clock.now(), effects.random.next_u64());
+            written = Some(part.key);
         }
         self.0 = None;
     }

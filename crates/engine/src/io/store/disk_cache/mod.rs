@@ -20,7 +20,7 @@ use crate::io::env::{Effects, Env};
 use bytes::Bytes;
 use entry::{EntryKey, is_cached, place_of};
 use filler::{DiskCache, FetchedPart};
-use folder::Lookup;
+use folder::EntryLookup;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, ErrorKind, JobId, ObjectName, Result, UnixMillis};
@@ -134,17 +134,21 @@ impl HandleCache {
         let length = (range.end - range.start) as usize;
         for key in keys {
             let at = parts::bytes_of(key.part, key.object_bytes).start;
-            let take = |payload: &[u8]| {
+            let mut take = |payload: &[u8]| {
                 if found.bytes.is_empty() {
                     found.bytes = vec![0; length];
                 }
                 parts::copy(&mut found.bytes, range.start, payload, at);
             };
-            let looked = self.cache.folder.read(&key, used, &mut file, take);
+            if let Some(payload) = self.cache.waiting(&key) {
+                take(&payload);
+                continue;
+            }
+            let looked = self.cache.folder.read(&key, used, &mut file, &mut take);
             match &looked {
-                Ok(Lookup::Found) => continue,
-                Ok(Lookup::Missing) => {}
-                Ok(Lookup::Damaged) => self.cache.damaged(),
+                Ok(EntryLookup::Found) => continue,
+                Ok(EntryLookup::Missing) => {}
+                Ok(EntryLookup::Damaged) => self.cache.damaged(),
                 Err(error) => self.cache.failed(error),
             }
             found.missing.push(key.part);
@@ -223,7 +227,7 @@ impl CachedStore {
         let (keys, handle) = (self.keys(&read), Arc::clone(&self.handle));
         let removes = move || {
             for key in keys {
-                if let Err(error) = handle.cache.folder.remove(&key) {
+                if let Err(error) = handle.cache.remove(&key) {
                     handle.cache.failed(&error);
                 }
             }
