@@ -16,6 +16,7 @@ mod damage;
 mod far;
 
 use far::{FarStore, far};
+use siltstone::admin::{self, CloneParent};
 use siltstone::store::counting::{CountingStore, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::task::tokio_env;
@@ -228,6 +229,22 @@ fn a_read_takes_no_more_requests_than_without_a_cache() {
                 (world.gets(&with, n..=n).await, world.gets(&without, n..=n).await);
             assert!(with <= without, "row {n}: {with} requests, {without} without a cache");
         }
+    });
+}
+
+/// Tables of a clone lie at the place of its parent, which has entries of its own.
+#[test]
+fn tables_of_ancestors_are_cached() {
+    tell("clone", async |world| {
+        let parent = world.beside("clone-parent");
+        parent.filled(1000).await;
+        let env = parent.env.clone();
+        let from = CloneParent { env, checkpoint: None, start: None, end: None };
+        admin::clone(&world.env, &[from], &plain()).await.unwrap();
+        let reader = world.reader(world.options(64 * MIB)).await;
+        world.warm(&reader, (0..1000).step_by(7)).await;
+        assert!(!entries(&world.folder()).is_empty());
+        assert_eq!(world.gets(&reader, 0..1000).await, 0);
     });
 }
 

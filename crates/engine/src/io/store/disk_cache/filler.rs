@@ -311,3 +311,138 @@ impl Drop for Serving {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::env::{Clock, Random, Spawn};
+    use futures::FutureExt;
+    use futures::future::{BoxFuture, pending};
+    use siltstone_base::{ObjectName, SstId};
+    use std::time::Duration;
+
+    type Work = Box<dyn FnOnce() + Send>;
+
+    /// A clock that a test sets, and work that runs when the test says.
+    #[derive(Default)]
+    struct Held {
+        now: AtomicU64,
+        numbers: AtomicU64,
+        work: Mutex<Vec<Work>>,
+    }
+
+    impl Clock for Held {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(self.now.load(Relaxed))
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            pending().boxed()
+        }
+    }
+
+    impl Random for Held {
+        fn next_u64(&self) -> u64 {
+            self.numbers.fetch_add(1, Relaxed)
+        }
+    }
+
+    impl Spawn for Held {
+        fn spawn(&self, _: &'static str, _: BoxFuture<'static, ()>) {}
+
+        fn spawn_blocking(&self, _: &'static str, work: Work) {
+            self.work.lock().push(work);
+        }
+    }
+
+    impl Held {
+        fn run(&self) {
+            let work = std::mem::take(&mut *self.work.lock());
+            work.into_iter().for_each(|work| work());
+        }
+    }
+
+    fn effects() -> (Arc<Held>, Effects) {
+        let held = Arc::new(Held { now: AtomicU64::new(1 << 40), ..Held::default() });
+        let (clock, random) = (Arc::<Held>::clone(&held), Arc::<Held>::clone(&held));
+        let effects = Effects { clock, random, spawn: Arc::<Held>::clone(&held) };
+        (held, effects)
+    }
+
+    fn part(part: u64) -> FetchedPart {
+        let name = ObjectName::Compacted(SstId(5));
+        let key = EntryKey { place: 1, name, object_bytes: PART_BYTES * 1000, part };
+        FetchedPart { key, payload: Bytes::from(vec![part as u8; PART_BYTES as usize]) }
+    }
+
+    fn is_stored(cache: &DiskCache, key: &EntryKey) -> bool {
+        let found = cache.folder.read(key, None, &mut Vec::new(), |_| {});
+        found.unwrap() == super::super::folder::PartLookup::Found
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_read_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DiskCache::at(folder.path().join("c"), 1 << 30);
+        let (held, effects) = effects();
+        for n in 0..400 {
+            cache.fill(vec![part(n), part(n)], &effects);
+        }
+        let most = QUEUE_BYTES as u64 / PART_BYTES;
+        assert_eq!(cache.queue.lock().bytes, QUEUE_BYTES);
+        assert_eq!(cache.waiting(&part(most - 1).key), Some(part(most - 1).payload));
+        assert_eq!(cache.waiting(&part(most).key), None);
+        assert_eq!(held.work.lock().len(), 1, "one task serves the queue");
+        cache.remove(&part(7).key).unwrap();
+        held.run();
+        assert!(is_stored(&cache, &part(0).key) && is_stored(&cache, &part(most - 1).key));
+        assert!(!is_stored(&cache, &part(7).key), "a part that was removed is not written");
+        assert_eq!(cache.queue.lock().bytes, 0);
+        assert_eq!(cache.bytes(), (most - 1) * disk_bytes(part(0).key.file_bytes() as u64));
+    }
+
+    #[test]
+    fn a_task_that_never_runs_leaves_the_queue_to_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DiskCache::at(folder.path().join("c"), 1 << 30);
+        let (held, effects) = effects();
+        cache.fill(vec![part(0)], &effects);
+        held.work.lock().clear();
+        assert_eq!(cache.waiting(&part(0).key), None);
+        cache.fill(vec![part(1)], &effects);
+        held.run();
+        assert!(is_stored(&cache, &part(1).key));
+    }
+
+    #[test]
+    fn writes_rest_after_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("c");
+        std::fs::write(&root, b"in the way").unwrap();
+        let cache = DiskCache::at(root.clone(), 1 << 30);
+        let (held, effects) = effects();
+        let fill = |n, later| {
+            held.now.fetch_add(later, Relaxed);
+            cache.fill(vec![part(n)], &effects);
+            held.run();
+            cache.errors()
+        };
+        assert_eq!([fill(0, 0), fill(1, 1000), fill(2, REST_MS - 1001)], [1, 1, 1]);
+        assert_eq!(fill(3, 1), 2);
+        std::fs::remove_file(root).unwrap();
+        assert_eq!([fill(4, 1000), fill(5, REST_MS)], [2, 2]);
+        assert!(!is_stored(&cache, &part(4).key) && is_stored(&cache, &part(5).key));
+    }
+
+    #[test]
+    fn handles_of_one_folder_and_size_share_a_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |bytes| DiskCache::at(folder.path().to_owned(), bytes);
+        let (one, same, other) = (at(1 << 23), at(1 << 23), at(1 << 24));
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
+    }
+}

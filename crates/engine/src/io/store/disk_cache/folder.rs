@@ -24,7 +24,7 @@ const DISK_BLOCK_BYTES: u64 = 4096;
 
 /// The result of looking for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EntryLookup {
+pub(super) enum PartLookup {
     Found,
     Missing,
     /// It was damaged or of another identity, and is removed.
@@ -70,16 +70,16 @@ impl CacheFolder {
         used: Option<UnixMillis>,
         file: &mut Vec<u8>,
         take: impl FnOnce(&[u8]),
-    ) -> io::Result<EntryLookup> {
+    ) -> io::Result<PartLookup> {
         let opened = match File::open(self.path(key)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(EntryLookup::Missing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(PartLookup::Missing),
             opened => opened?,
         };
         file.clear();
         (&opened).take(key.file_bytes() as u64 + 1).read_to_end(file)?;
         let Some(payload) = key.payload(file) else {
             self.remove(key)?;
-            return Ok(EntryLookup::Damaged);
+            return Ok(PartLookup::Damaged);
         };
         take(payload);
         if let Some(used) = used
@@ -89,7 +89,7 @@ impl CacheFolder {
             // A use that is not noted lets the entry go earlier, no more.
             let _ = opened.set_times(times(used));
         }
-        Ok(EntryLookup::Found)
+        Ok(PartLookup::Found)
     }
 
     /// Writes an entry, through a temporary file with a `unique` number, so that no reader sees a

@@ -20,7 +20,7 @@ use crate::io::env::{Effects, Env};
 use bytes::Bytes;
 use entry::{EntryKey, is_cached, place_of};
 use filler::{DiskCache, FetchedPart};
-use folder::EntryLookup;
+use folder::PartLookup;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, ErrorKind, JobId, ObjectName, Result, UnixMillis};
@@ -146,9 +146,9 @@ impl HandleCache {
             }
             let looked = self.cache.folder.read(&key, used, &mut file, &mut take);
             match &looked {
-                Ok(EntryLookup::Found) => continue,
-                Ok(EntryLookup::Missing) => {}
-                Ok(EntryLookup::Damaged) => self.cache.damaged(),
+                Ok(PartLookup::Found) => continue,
+                Ok(PartLookup::Missing) => {}
+                Ok(PartLookup::Damaged) => self.cache.damaged(),
                 Err(error) => self.cache.failed(error),
             }
             found.missing.push(key.part);
