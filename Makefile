@@ -278,6 +278,7 @@ soak: tools java $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, ev
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/python/test_kill_all.py
 	SILTSTONE_KILLS=2000 $(BIN)/python -m pytest -s tests/python/test_kill_jobs.py
+	SILTSTONE_KILLS=2000 $(BIN)/python -m pytest -s tests/python/test_two_phase.py
 	SILTSTONE_KILLS=200 $(BIN)/python -m pytest tests/python/test_kill.py \
 		tests/python/test_kill_compactor.py tests/python/test_kill_clones.py \
 		tests/python/test_gc.py

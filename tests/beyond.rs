@@ -1,5 +1,5 @@
 //! Reads of more rows than the block cache holds, from a store that lends its tables: they are read
-//! where they lie, and nothing of that is kept once the tables are gone (RFC 0006, "Beyond the
+//! in place, and none of that memory is kept once the tables are gone (RFC 0006, "Beyond the
 //! cache").
 
 #![allow(
@@ -14,7 +14,8 @@
 use siltstone::store::Store;
 use siltstone::store::local::LocalStore;
 use siltstone::{
-    Accept, Answer, Batch, Codec, Database, Fill, OpenOptions, Options, Rows, ScanRange, task,
+    Accept, Answer, Batch, Codec, Database, FillOutcome, OpenOptions, Options, Rows, ScanRange,
+    task,
 };
 use siltstone_tests::lending::LendingStore;
 use siltstone_tests::sim::Rng;
@@ -24,11 +25,11 @@ use tokio::runtime::Runtime;
 
 const ROWS: u64 = 4000;
 const VALUE_BYTES: usize = 100;
-/// Blocks that the cache has room for: a tenth of all, some.
+/// Capacity of the cache: about a tenth of all blocks.
 const CACHE: usize = 64 << 10;
 
 fn key(n: u64) -> [u8; 16] {
-    // Neighbours in number are no neighbours in the order of keys.
+    // Consecutive numbers are not neighbours in the order of keys.
     (u128::from(n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)).to_be_bytes()
 }
 
@@ -61,7 +62,7 @@ fn filled(runtime: &Runtime, store: Arc<dyn Store>, options: Options) -> Databas
             assert!(matches!(db.write(&batch), Ok(Accept::Accepted(_))));
             db.flush_memtable().await.unwrap();
         }
-        // So many reads that the cache has no room left.
+        // Enough reads to fill the cache.
         for n in 0..ROWS / 2 {
             assert!(db.get(&key(n)).unwrap().wait().await.unwrap().is_some());
         }
@@ -85,14 +86,14 @@ fn scanned(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
         all.extend(given.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::Full => {}
-            Fill::NeedsBlocks => panic!("a scan fetched"),
-            Fill::End => return all,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => panic!("a scan fetched"),
+            FillOutcome::End => return all,
         }
     }
 }
 
-/// The tasks of a handle that was closed and dropped let go of it when they next run.
+/// The tasks of a handle that was closed and dropped release it when they next run.
 async fn none_is_lent(store: &LendingStore) {
     let all_gone = async {
         while store.lent() > 0 {
@@ -103,7 +104,7 @@ async fn none_is_lent(store: &LendingStore) {
     assert!(waited.is_ok(), "{} are still lent", store.lent());
 }
 
-/// Every way of reading finds every row, at once and without a request.
+/// Every kind of read finds every row, immediately and without a request.
 fn expect_all_in_place(db: &Database) {
     let before = db.stats();
     assert_eq!(before.mapped_bytes, before.table_bytes);
@@ -132,7 +133,7 @@ fn what_outgrows_the_cache_is_read_where_it_lies() {
     let db = filled(&runtime, Arc::clone(&store) as _, options());
     assert_eq!(store.lent(), 3);
     expect_all_in_place(&db);
-    // Where there is no cache at all, too.
+    // Also without any cache.
     runtime.block_on(db.close()).unwrap();
     drop(db);
     runtime.block_on(none_is_lent(&store));
@@ -177,8 +178,8 @@ fn compressed_blocks_are_copied_as_ever() {
     assert!(db.stats().block_cache_bytes <= db.stats().block_cache_capacity);
 }
 
-/// Blocks in the cache keep what they lie in: of tables that are gone none may stay there, or a
-/// deleted file would keep its place on the disk for as long as nothing pushes them out.
+/// Blocks in the cache keep their buffers alive: none of a deleted table may stay there, or a
+/// deleted file would keep its disk space until it is evicted.
 #[test]
 fn of_tables_that_are_gone_nothing_is_kept() {
     let runtime = Runtime::new().unwrap();
@@ -190,7 +191,7 @@ fn of_tables_that_are_gone_nothing_is_kept() {
     for n in 0..ROWS {
         runtime.block_on(db.get(&key(n)).unwrap().wait()).unwrap();
     }
-    // The new tables, and the old ones that somebody has values of.
+    // The new tables, and the old ones whose values are still in use.
     assert_eq!(store.lent() as u64, db.stats().tables + 3);
     for (n, held) in held.into_iter().enumerate() {
         let Answer::Ready(Some(held)) = held else { panic!("row {n} was in place") };
@@ -200,7 +201,7 @@ fn of_tables_that_are_gone_nothing_is_kept() {
     expect_all_in_place(&db);
 }
 
-/// What is lent is damaged, what is read is not: reads go the way of all stores.
+/// Lent bytes are damaged, read ones are not: reads use the path of all stores.
 #[test]
 fn what_is_damaged_where_it_lies_is_read_again() {
     let runtime = Runtime::new().unwrap();
@@ -215,8 +216,8 @@ fn what_is_damaged_where_it_lies_is_read_again() {
     assert!(db.stats().get_requests > requests);
 }
 
-/// A folder: damage is told with its place by every read that meets it, and by no other; and a
-/// folder that was removed goes on answering from what is open.
+/// A folder: every read that meets damage reports it with its location, and no other read does; and
+/// a removed folder still serves reads from open files.
 #[test]
 fn a_damaged_table_of_a_folder_is_told() {
     let runtime = Runtime::new().unwrap();
@@ -232,7 +233,7 @@ fn a_damaged_table_of_a_folder_is_told() {
     let bytes = std::fs::read(&path).unwrap();
     let place = |n| bytes.windows(VALUE_BYTES).position(|at| at == value(n));
     let (damaged, at) = (0..3).find_map(|n| Some((n, place(n)?))).unwrap();
-    // Over the same file: what replaced it would be another one.
+    // Over the same file: a replacement would be a different file.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[bytes[at] ^ 1], at as u64).unwrap();
 

@@ -1,8 +1,8 @@
-//! What a store far away costs: requests counted, waits read off a virtual clock.
+//! The cost of a distant store: requests are counted, and waits measured by a virtual clock.
 //!
-//! Every number here is one that RFC 0011 promises: one GET for a cold get whose table's metadata
-//! is in memory and two for one that is not, two for a short cold scan, one PUT for a durable put,
-//! shared PUTs for many waiters, and nothing at all while nothing happens.
+//! Every number here is guaranteed by RFC 0011: one GET for a cold get whose table's metadata is in
+//! memory and two otherwise, two for a short cold scan, one PUT for a durable put, shared PUTs for
+//! many waiters, and no request at all while nothing happens.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,8 +18,8 @@ use siltstone::store::Store;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Rows, ScanRange, Writes,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, FillOutcome, OpenOptions,
+    Options, Rows, ScanRange, Writes,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Tables whose sizes can be told from their rows.
+/// Tables whose sizes follow from their rows.
 fn plain() -> Options {
     Options { compression: Some(Codec::None), ..Options::default() }
 }
@@ -62,12 +62,13 @@ impl World {
             bytes_written: after.bytes_written - before.bytes_written,
             failed: after.failed - before.failed,
             transient: after.transient - before.transient,
+            hedged: after.hedged - before.hedged,
         };
         (done, requests, ended - began)
     }
 }
 
-/// Runs `story` in a world of its own.
+/// Runs `story` in a separate world.
 fn tell<F: Future<Output = ()> + Send + 'static>(
     latencies: Latencies,
     story: impl FnOnce(Arc<World>, SimHandle) -> F,
@@ -94,7 +95,7 @@ fn accepted(accept: siltstone::Result<Accept>) -> Commit {
     }
 }
 
-/// Rows `n` of `rows` that `layer` of `layers` holds, in a table of their own.
+/// Writes the rows `n` of `rows` that belong to `layer` of `layers`, in a separate table.
 async fn flush_layer(db: &Database, rows: u64, layer: u64, layers: u64) {
     let mut batch = Batch::new();
     for n in (0..rows).filter(|n| n % layers == layer) {
@@ -123,7 +124,7 @@ async fn scan(db: &Database, range: ScanRange) -> usize {
 async fn scan_rows(db: &Database, range: ScanRange, most: usize) -> usize {
     let mut scan = db.scan(range).unwrap();
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, most, usize::MAX).unwrap() == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, most, usize::MAX).unwrap() == FillOutcome::NeedsBlocks {
         scan.fetch().await.unwrap();
     }
     rows.len()
@@ -149,13 +150,14 @@ fn a_cold_get_is_two_requests_and_one_once_metadata_is_there() {
     });
 }
 
-/// However many layers may hold the key: what is lacking of all of them is asked for at once.
+/// For any number of layers that may contain the key: all missing blocks are requested at once.
 #[test]
 fn a_cold_get_over_many_layers_is_two_waves() {
     tell(Latencies::fixed(), async |world, _| {
         loaded(&world, 5000, 6).await;
         let db = world.open(Options::default()).await;
-        // The oldest layer has it; the filters of the others say no, but for a false answer.
+        // The oldest layer has it; the filters of the others exclude it, except for a false
+        // positive.
         let (found, cold, took) = world.measured(get(&db, 6)).await;
         assert_eq!((found, took), (Some(100), Duration::from_millis(50)));
         assert!((7..=8).contains(&cold.gets), "{cold:?}");
@@ -171,7 +173,7 @@ fn a_cold_get_over_many_layers_is_two_waves() {
 fn a_short_cold_scan_is_two_requests_wherever_it_starts() {
     tell(Latencies::fixed(), async |world, _| {
         loaded(&world, 1000, 1).await;
-        // Every place in a block, its end above all.
+        // Every position in a block, in particular its end.
         for start in (0..950).step_by(7) {
             let db = world.open(Options::default()).await;
             let (rows, cold, took) = world.measured(scan(&db, ten_from(start))).await;
@@ -191,8 +193,8 @@ fn a_short_cold_scan_is_two_requests_wherever_it_starts() {
     });
 }
 
-/// The defaults, of a writer that looks for no ingest jobs of others: what is asked then is asked
-/// for another reason (`tests/gc/rest.rs` counts the looks).
+/// The defaults, for a writer that does not look for ingest jobs: remaining requests have another
+/// reason (`tests/gc/rest.rs` counts the looks).
 fn nobody_asks() -> Options {
     let writes = Writes { ingest_poll_interval: None, ..Writes::default() };
     Options { writes, ..Options::default() }
@@ -212,8 +214,8 @@ fn a_short_scan_with_metadata_in_memory_is_one_request() {
     });
 }
 
-/// What a long scan read stays where there is room for it, so that the next one asks for nothing.
-/// Where there is not, it pushes nothing out that others had read before.
+/// Blocks of a long scan stay in the cache if there is room, so that the next one makes no request.
+/// Otherwise they evict nothing that others had read before.
 #[test]
 fn a_long_scan_fills_what_room_the_cache_has() {
     tell(Latencies::fixed(), async |world, _| {
@@ -241,7 +243,7 @@ fn a_long_scan_fills_what_room_the_cache_has() {
     });
 }
 
-/// However many tables a run has: those that a scan does not come to are not opened.
+/// For any number of tables in a run: tables that a scan does not reach are not opened.
 #[test]
 fn a_short_cold_scan_of_a_long_run_opens_one_table() {
     tell(Latencies::fixed(), async |world, _| {
@@ -262,7 +264,7 @@ fn a_short_cold_scan_of_a_long_run_opens_one_table() {
             let db = world.open(Options::default()).await;
             let (rows, cold, took) = world.measured(scan(&db, ten_from(start))).await;
             assert_eq!(rows, 10);
-            // Where ten rows lie in two tables, the second one is opened as well.
+            // If ten rows are in two tables, the second one is opened as well.
             assert!((2..=4).contains(&cold.gets), "from {start}: {cold:?}");
             assert!(took <= Duration::from_millis(100), "from {start}: {took:?}");
             for reverse in [true, false] {
@@ -273,7 +275,7 @@ fn a_short_cold_scan_of_a_long_run_opens_one_table() {
                     keys.push(key.to_vec());
                     Ok(true)
                 };
-                while whole.each(&mut take).unwrap() == Fill::NeedsBlocks {
+                while whole.each(&mut take).unwrap() == FillOutcome::NeedsBlocks {
                     whole.fetch().await.unwrap();
                 }
                 if reverse {
@@ -287,7 +289,7 @@ fn a_short_cold_scan_of_a_long_run_opens_one_table() {
     });
 }
 
-/// One PUT and nothing else: no tick, whatever `flush_interval` says, and no second round trip.
+/// One PUT and nothing else: no tick, for any `flush_interval`, and no second round trip.
 #[test]
 fn a_durable_put_is_one_put() {
     tell(Latencies::fixed(), async |world, _| {
@@ -365,7 +367,7 @@ fn an_idle_database_asks_nothing() {
     });
 }
 
-/// Rule F7 under load: mostly one GET a look, and one look in sixteen a listing.
+/// Rule F7 under load: mostly one GET per look, and one look in sixteen a listing.
 #[test]
 fn a_writer_under_load_looks_up_cheaply() {
     tell(Latencies::standard(), async |world, _| {
@@ -402,7 +404,7 @@ async fn compacted_in(world: &World, compaction: CompactionOptions) -> (f64, Req
     (took.as_secs_f64(), requests)
 }
 
-/// All ranges of a job together keep to the rate, counting what is read and what is written.
+/// All ranges of a job together stay within the rate, counting bytes read and written.
 #[test]
 fn a_compaction_keeps_to_its_rate() {
     for ranges in [1, 3] {
@@ -420,8 +422,8 @@ fn a_compaction_keeps_to_its_rate() {
     }
 }
 
-/// Of finished tables at most one is not in the record (whoever resumes makes it again), and its
-/// record is not waited for: the next table is on its way by then.
+/// At most one finished table is not in the record (a resumed job makes it again), and its record
+/// is not awaited: the next table is in progress by then.
 #[test]
 fn a_table_is_recorded_before_the_next_one_is_completed() {
     tell(Latencies::fixed(), async |world, _| {

@@ -1,6 +1,6 @@
 //! Crash enumeration: fixed workloads, and for every store operation n of each the process dies
-//! before it, after it with the answer lost, and after it. Whatever n, the next opener must find
-//! everything that was acknowledged, as a prefix of what was accepted, and nothing else.
+//! before it, after it with the answer lost, and after it. For every n, the next opener must find
+//! everything that was acknowledged, as a prefix of the accepted writes, and nothing else.
 
 #![allow(
     clippy::disallowed_methods,
@@ -14,8 +14,8 @@
 
 use parking_lot::Mutex;
 use siltstone::{
-    Accept, Batch, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Result, Rows,
-    Scan, ScanRange, Seq,
+    Accept, Batch, CompactionOptions, Database, Env, FillOutcome, OpenOptions, Options, Result,
+    Rows, Scan, ScanRange, Seq,
 };
 use siltstone_base::SstId;
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
@@ -25,7 +25,7 @@ use siltstone_tests::sim::{Sim, Stopped};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the dying process did, as far as it got.
+/// The work of the dying process, as far as it got.
 #[derive(Default)]
 struct Done {
     accepted: Vec<(Seq, Vec<u8>)>,
@@ -88,7 +88,7 @@ async fn waiting(env: Env, books: Books) -> Result<()> {
     db.close().await
 }
 
-/// Many writes in flight, flushes on the way, no waits but at the end.
+/// Many writes in flight, flushes in between, waits only at the end.
 async fn streaming(env: Env, books: Books) -> Result<()> {
     let db = open(&env).await?;
     for round in 0..60 {
@@ -116,8 +116,8 @@ async fn reopening(env: Env, books: Books) -> Result<()> {
     Ok(())
 }
 
-/// Layers that share keys, merged into tables of a few rows, twice; the second time with what moves
-/// as it is.
+/// Layers with common keys, merged into tables of a few rows, twice; the second time some tables
+/// are moved unchanged.
 async fn compacting(env: Env, books: Books) -> Result<()> {
     let db = open(&env).await?;
     for round in 0..12 {
@@ -145,15 +145,15 @@ async fn rows_of(mut scan: Scan) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         );
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }
 
-/// Runs `workload`, dying as told; then another process opens and looks. Answers how many store
-/// operations the first process made.
+/// Runs `workload`, which dies as specified; then another process opens and checks. Returns the
+/// number of store operations of the first process.
 fn run<F: Future<Output = Result<()>> + Send + 'static>(
     workload: fn(Env, Books) -> F,
     crash: Option<(u64, CrashPoint)>,
@@ -180,11 +180,11 @@ fn run<F: Future<Output = Result<()>> + Send + 'static>(
         let db = open(&env).await?;
         let snapshot = db.snapshot()?;
         let rows = rows_of(snapshot.scan(ScanRange::all())).await?;
-        // What a compaction had begun is ended, and nothing shows of it.
+        // A started compaction is ended, and nothing of it is visible.
         db.compact().await?;
         assert_eq!(rows_of(db.scan(ScanRange::all())?).await?, rows);
         assert!(!db.compact().await?, "a compaction leaves something to compact");
-        // It must also be able to go on.
+        // It must also be able to continue.
         let books = Books::default();
         write(&db, &books, 99, true).await?;
         db.close().await?;
@@ -223,7 +223,7 @@ fn enumerate<F: Future<Output = Result<()>> + Send + 'static>(
     println!("{name}: {operations} store operations, {points} crashes, 0 lost");
 }
 
-/// The tables that unfinished jobs have recorded, and those of the newest manifest.
+/// Tables recorded by unfinished jobs, and those of the newest manifest.
 async fn recorded_and_named(env: &Env) -> Result<(Vec<SstId>, Vec<SstId>)> {
     let Some(state) = gc::newest(env).await? else { return Ok((vec![], vec![])) };
     let record = gc::newest_record(env, state.database).await?;
@@ -234,7 +234,7 @@ async fn recorded_and_named(env: &Env) -> Result<(Vec<SstId>, Vec<SstId>)> {
     Ok((recorded, state.tables().map(|table| table.id).collect()))
 }
 
-/// Layers that share keys, merged once; no close.
+/// Layers with common keys, merged once; no close.
 async fn merging(env: Env) -> Result<()> {
     let db = open(&env).await?;
     for round in 0..12 {
@@ -246,7 +246,7 @@ async fn merging(env: Env) -> Result<()> {
     db.compact().await.map(|_| ())
 }
 
-/// Dies at every store operation of a compaction: what was recorded is not merged again.
+/// Dies at every store operation of a compaction: recorded tables are not merged again.
 #[test]
 fn a_compaction_is_resumed_behind_what_is_recorded() {
     let mut most = 0;

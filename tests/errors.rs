@@ -1,5 +1,5 @@
-//! Bad stores and bad bytes, through the whole engine: each a typed error that names the cause and
-//! the way out, at once, and nothing is lost.
+//! Bad stores and bad bytes, through the whole engine: each gives a typed error that names the
+//! cause and the remedy, immediately, and nothing is lost.
 
 #![allow(
     clippy::expect_used,
@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use siltstone::{
-    Accept, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    Accept, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, ScanRange,
 };
 use siltstone_base::ObjectName;
@@ -46,7 +46,7 @@ impl Place {
         self.sim.block_on(self.process, work).expect("it ends")
     }
 
-    /// Two keys in a table, one in the WAL, not closed: every kind of object is there.
+    /// Two keys in a table, one in the WAL, not closed: every kind of object exists.
     fn filled() -> Place {
         let place = Place::new();
         let env = place.env();
@@ -69,7 +69,7 @@ impl Place {
             let db = open(env).await?;
             let mut scan = db.scan(ScanRange::all())?;
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             Ok(rows.len())
@@ -116,7 +116,7 @@ fn damaged_objects_are_corruption_by_name() {
         let truncated = bytes.slice(..bytes.len() - 5);
         for damaged in [Bytes::from(flipped), truncated, Bytes::new()] {
             let place = Place::filled();
-            // Names of tables differ from run to run by nothing: one seed, one trace.
+            // Names of tables are equal in all runs: one trace per seed.
             place.bucket.insert(name, damaged);
             let error = place.read_all().expect_err("damage is found");
             assert_eq!(error.kind(), ErrorKind::Corruption, "{name}: {error}");
@@ -154,7 +154,7 @@ fn a_table_that_is_gone_is_corruption_for_the_writer() {
     assert!(error.to_string().contains(&table.to_string()), "{error}");
 }
 
-/// The manifest knows of a WAL object that no table holds, and somebody deletes it: neither a
+/// The manifest knows a WAL object that no table contains, and an outsider deletes it: neither a
 /// writer nor a reader takes the hole for the end of the log.
 #[test]
 fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
@@ -164,7 +164,7 @@ fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
         .run(async move {
             let db = open(env).await?;
             put(&db, "table").await?;
-            // The memtable is frozen by the first; the second lands before the manifest is written.
+            // The first freezes the memtable; the second lands before the manifest is written.
             let flushing = db.clone();
             let flush = async move { flushing.flush_memtable().await };
             let log = async {
@@ -190,14 +190,14 @@ fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
             assert!(error.to_string().contains(told), "{told}: {error}");
         }
     }
-    // The way out.
+    // The remedy.
     place.bucket.insert(name, bytes);
     assert_eq!(read().expect("reads").get(), 3);
     assert_eq!(place.read_all().expect("reads"), 3);
 }
 
-/// Each of three puts is waited for, with room for four objects at a time: the last object says
-/// that the one before it was there, which no count of objects under way would tell.
+/// Each of three puts is awaited, with room for four objects at a time: the last object proves that
+/// the one before it existed, which the number of objects in flight would not show.
 #[test]
 fn what_was_acknowledged_before_a_later_object_was_cut_is_missed() {
     let place = Place::new();
@@ -230,17 +230,18 @@ fn what_was_acknowledged_before_a_later_object_was_cut_is_missed() {
     assert!(report.problems.iter().any(|problem| problem.object == missing), "{report:?}");
 }
 
-/// Where a WAL object with one record has its first and last sequence number, and its record's.
+/// Offsets of the first and last sequence number in a WAL object with one record, and of the
+/// record's.
 const SEQS: [usize; 3] = [96, 104, 172];
 
-/// WAL objects that are sound each by itself, under right checksums: sequence numbers that repeat,
-/// or leave some out, are found from one object to the next.
+/// WAL objects that are intact individually, with correct checksums: repeated or missing sequence
+/// numbers are detected from one object to the next.
 #[test]
 fn wal_objects_that_do_not_follow_each_other_are_corruption() {
     for shift in [-1, 1] {
         let place = Place::filled();
         let env = place.env();
-        // The log holds c of the first writer, d and e of the second.
+        // The log contains c of the first writer, d and e of the second.
         let filled = async move {
             let db = open(env).await?;
             put(&db, "d").await?;
@@ -276,7 +277,7 @@ fn refused_credentials_are_told_at_once_and_nothing_is_lost() {
     assert_eq!(place.bucket.operations(place.process), 1, "no retries");
     assert!(place.sim.elapsed() - began < Duration::from_secs(1));
 
-    // Revoked in the middle: the waiter hears of it, the write stays and goes through later.
+    // Revoked in between: the waiter gets an error, the write stays and succeeds later.
     place.bucket.set_denied(false);
     let env = place.env();
     let db = place.run(open(env)).expect("opens");

@@ -1,5 +1,5 @@
-//! The two promises about the hot paths, checked rather than believed: a put needs no task and no
-//! channel, and a warm get allocates nothing, however many layers it passes.
+//! Checks of two guarantees for the hot paths: a put needs no task and no channel, and a warm get
+//! allocates nothing, for any number of layers.
 
 #![allow(
     clippy::disallowed_methods,
@@ -29,18 +29,18 @@ fn options() -> Options {
     Options { flush_interval: Duration::from_secs(3600), ..Options::default() }
 }
 
-/// One test, since the profiler counts the whole process.
+/// One test, because the profiler counts the whole process.
 #[test]
 fn puts_need_no_task_and_warm_gets_allocate_nothing() {
-    // A current-thread runtime runs tasks only inside `block_on`: outside of it nothing but the
-    // caller's own thread can have done the work.
+    // A current-thread runtime runs tasks only inside `block_on`: outside of it only the caller's
+    // own thread can have done the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = task::tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
     let how = OpenOptions { options: options(), ..OpenOptions::default() };
     let db = runtime.block_on(Database::open(env, how)).unwrap();
     for layer in 0..LAYERS {
         for k in 0..KEYS {
-            // Every layer covers all keys' range, few of the keys.
+            // Every layer covers the range of all keys, with few of the keys.
             if k % LAYERS == layer || k == 0 || k == KEYS - 1 {
                 assert!(matches!(
                     db.put(&key(k), &[layer as u8; 100], None),
@@ -74,8 +74,7 @@ fn puts_need_no_task_and_warm_gets_allocate_nothing() {
         assert!(matches!(db.get(&key(k)), Ok(Answer::Ready(Some(value))) if value[0] == 9));
     }
     let for_puts = dhat::HeapStats::get().total_blocks - before;
-    // The encoded batch and the shared buffer; now and then a chunk of nodes, or a larger WAL
-    // buffer.
+    // The encoded batch and the shared buffer; sometimes a chunk of nodes, or a larger WAL buffer.
     assert!(for_puts <= u64::from(KEYS) * 5 / 2, "{for_puts} blocks for {KEYS} puts");
     drop(profiler);
 

@@ -1,5 +1,5 @@
-//! The gate (RFC 0024): a manifest that asks for what this version lacks is known and refused by
-//! every process before it claims, fences, collects or writes anything.
+//! The gate (RFC 0024): every process detects a manifest that requires a missing feature, and
+//! refuses it before it claims, fences, collects or writes anything.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
@@ -120,7 +120,7 @@ async fn verify(env: Env) -> Result<()> {
     siltstone::verify::verify(&env, Duration::from_secs(5), &Progress::default()).await.map(drop)
 }
 
-/// Who may be refused, and whether it changes the database.
+/// The processes that may be refused, and whether they change the database.
 const PROCESSES: [(&str, bool); 7] = [
     ("writer", true),
     ("reader with a checkpoint", true),
@@ -143,7 +143,7 @@ fn process(place: &Place, name: &str) -> Result<()> {
     }
 }
 
-/// Every object, less the scratch of probes.
+/// Every object except the scratch of probes.
 fn objects(place: &Place) -> Vec<(ObjectName, Bytes)> {
     place.bucket.objects()
 }
@@ -224,7 +224,7 @@ fn who_only_reads_goes_on_beside_a_feature_of_committers() {
     }
 }
 
-/// A newer version comes under a live writer: it ends at its next commit, and says why.
+/// A newer version appears under a live writer: it ends at its next commit, and reports the reason.
 #[test]
 fn a_live_writer_ends_when_it_may_not_go_on() {
     let place = Place::filled();
@@ -241,12 +241,12 @@ fn a_live_writer_ends_when_it_may_not_go_on() {
         .expect_err("it may not commit");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("tides"), "{error}");
-    // Its log grew, and perhaps there is a table that nobody names.
+    // Its log grew, and there may be an unreferenced table.
     assert!(bucket.objects().len() > before);
     assert_eq!(place.newest().id, upgraded, "no manifest came after");
 }
 
-/// What an older program does not know, and need not, is there after it has written.
+/// Data that an older program does not know, and need not know, exists after it has written.
 #[test]
 fn hints_of_a_newer_version_outlive_an_older_program() {
     let place = Place::filled();

@@ -1,5 +1,4 @@
-//! What `get_many` takes of memory: the caches and 32 MiB, besides the answers, whatever the number
-//! of keys.
+//! The memory of `get_many`: the caches and 32 MiB, besides the results, for any number of keys.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,15 +22,15 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const ROWS: u64 = 210_000;
 const VALUE_BYTES: usize = 1000;
 const MIB: usize = 1 << 20;
-/// RFC 0006: blocks and reads of a wave, tables between waves, what answers pin.
+/// RFC 0006: blocks and reads of a wave, tables between waves, memory pinned by results.
 const WORKING: usize = 32 * MIB;
 const BLOCK_CACHE: usize = 16 * MIB;
 const METADATA_CACHE: usize = 8 * MIB;
-/// A key's own place in the lists of a call: the key, its positions, its answer.
+/// A key's share of the lists in a call: the key, its positions, its result.
 const BYTES_A_KEY: usize = 200;
 
 fn key(n: u64) -> [u8; 16] {
-    // Neighbours in number are no neighbours in the order of keys.
+    // Consecutive numbers are not neighbours in the order of keys.
     (u128::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)).to_be_bytes()
 }
 
@@ -76,7 +75,7 @@ async fn filled(env: Env) -> Database {
     db
 }
 
-/// Looks so many random keys up; what that took at its peak, besides the answers' own bytes.
+/// Looks up this many random keys; returns the peak memory, besides the results' own bytes.
 fn peak_of(runtime: &Runtime, db: &Database, count: usize, rng: &mut Rng) -> usize {
     let numbers: Vec<u64> = (0..count).map(|_| rng.next_u64() % ROWS).collect();
     let keys: Vec<[u8; 16]> = numbers.iter().map(|n| key(*n)).collect();
@@ -93,7 +92,7 @@ fn peak_of(runtime: &Runtime, db: &Database, count: usize, rng: &mut Rng) -> usi
     peak.saturating_sub(count * (VALUE_BYTES + BYTES_A_KEY))
 }
 
-/// One test, since the allocator counts the whole process.
+/// One test, because the allocator counts the whole process.
 #[test]
 fn many_keys_take_the_caches_and_32_mib() {
     let runtime = Runtime::new().unwrap();
@@ -102,7 +101,7 @@ fn many_keys_take_the_caches_and_32_mib() {
     let store = LocalStore::new(folder.path(), effects).unwrap();
     let db = runtime.block_on(filled(task::tokio_env(runtime.handle().clone(), store)));
     let mut rng = Rng::new(5);
-    // The caches come to what they may be.
+    // The caches grow to their limits.
     let cold = peak_of(&runtime, &db, 10_000, &mut rng);
     assert!(cold <= WORKING + BLOCK_CACHE + METADATA_CACHE, "{} MiB cold", cold / MIB);
     for count in [10_000, 100_000] {

@@ -1,4 +1,4 @@
-//! The engine against an ordered map: random operations, random small options, every answer
+//! The engine compared with an ordered map: random operations, random small options, every result
 //! compared, in the writer, in snapshots, after reopening, and in a reader.
 
 #![allow(
@@ -19,8 +19,8 @@ use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Progress, Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, FillOutcome, OpenOptions,
+    Options, Progress, Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis,
     built_in_operator, task,
 };
 use siltstone_tests::lending::LendingStore;
@@ -50,9 +50,9 @@ enum Op {
     Reopen,
     TakeOver,
     Reader,
-    /// Two parts of every table, cut at a key, stand side by side from now on (RFC 0031).
+    /// From now on two parts of every table, cut at a key, are side by side (RFC 0031).
     Halve(u8),
-    /// What lies outside of a range is out of sight from now on.
+    /// From now on keys outside of a range are hidden.
     Cut(Option<u8>, Option<u8>),
 }
 
@@ -64,9 +64,9 @@ enum Write {
     /// From one key to another, if they are in order.
     DeleteRange(u8, u8),
     Merge(u8, u8),
-    /// A value whose time was over before it was written: as good as a tombstone.
+    /// A value that expired before it was written: equivalent to a tombstone.
     Expired(u8, u8),
-    /// One that outlives the test.
+    /// A value that outlives the test.
     Expiring(u8, u8),
 }
 
@@ -103,7 +103,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Reader),
         1 => any::<u8>().prop_map(|k| Op::Halve(k % 44)),
         1 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(a, b, both)| {
-            // Little is cut off, or little would be left of most histories.
+            // Little is cut off, otherwise little of most histories would be left.
             Op::Cut((a % 3 == 0).then_some(a % 8), both.then_some(30 + b % 14))
         }),
     ];
@@ -112,7 +112,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn options() -> impl Strategy<Value = Options> {
     let codec = prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd)];
-    // Caches that hold next to nothing, and caches that hold everything.
+    // Caches that hold almost nothing, and caches that hold everything.
     let cache = prop_oneof![0usize..4096, Just(1 << 20)];
     let scheduler = prop_oneof![Just(SchedulerName::Tiered), Just(SchedulerName::LazyLeveled)];
     let shape = (500u64..3000, 0u64..2000, 1u64..9, scheduler, any::<bool>(), 1u64..5);
@@ -177,9 +177,9 @@ async fn rows_of(mut scan: Scan) -> Vec<(Vec<u8>, Vec<u8>)> {
         }
         rows.clear();
         match filled {
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await.unwrap(),
-            Fill::End => return all,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await.unwrap(),
+            FillOutcome::End => return all,
         }
     }
 }
@@ -242,7 +242,7 @@ impl World {
                         batch.delete_range(&start, &end).unwrap();
                         self.map.retain(|key, _| *key < start || *key >= end);
                     } else {
-                        // Out of order, the first alone: to the last key.
+                        // Out of order, only the first: to the last key.
                         batch.delete_from(&start).unwrap();
                         self.map.retain(|key, _| *key < start);
                     }
@@ -282,13 +282,13 @@ impl World {
                 };
                 let got = rows_of(self.db.scan(range.clone()).unwrap()).await;
                 assert_eq!(got, expected(&self.map, &range));
-                // The tests' blocks are small, so that a part is a few of them.
+                // The tests' blocks are small, so that a part has a few of them.
                 let mut in_parts = Vec::new();
                 let parts = self.db.scan(range).unwrap().partition(100).await.unwrap();
                 for part in parts {
                     in_parts.extend(rows_of(part).await);
                 }
-                // Parts have no limit of their own: who takes their rows stops there.
+                // Parts have no separate limit: the caller that collects their rows stops there.
                 in_parts.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
                 assert_eq!(in_parts, got);
             }
@@ -300,7 +300,8 @@ impl World {
             Op::FlushMemtable => self.db.flush_memtable().await.unwrap(),
             Op::Compact => {
                 self.db.compact().await.unwrap();
-                // One run, without tombstones unless a snapshot needs them: nothing is to gain.
+                // One run, without tombstones unless a snapshot needs them: there is nothing to
+                // gain.
                 let gained = self.db.compact().await.unwrap();
                 assert!(!gained || !self.snapshots.is_empty());
             }
@@ -350,7 +351,7 @@ impl World {
                 let got = snapshot.get(&key(k)).unwrap().wait().await.unwrap();
                 assert_eq!(got.as_deref(), map.get(&key(k)).map(Vec::as_slice));
             }
-            // Twice: the second time blocks are in memory, where the cache is large enough.
+            // Twice: the second time blocks are in memory, if the cache is large enough.
             for _ in 0..2 {
                 let keys: Vec<_> = (0..44).map(key).collect();
                 let got = snapshot.get_many(keys.clone()).unwrap().wait().await.unwrap();
@@ -371,7 +372,7 @@ impl World {
     }
 }
 
-/// A workload on `env`, every answer compared.
+/// A workload on `env`, with every result compared.
 async fn check(env: Env, ops: &[Op], options: Options) {
     let db = Database::open(env.clone(), World::how(&options)).await.unwrap();
     let mut world = World { env, options, db, map: Map::new(), snapshots: vec![] };
@@ -420,7 +421,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Blocks beyond the cache are read where they lie (RFC 0006).
+    /// Blocks beyond the cache are read in place (RFC 0006).
     #[test]
     fn so_it_does_over_a_store_that_lends(ops in ops(), options in options()) {
         let runtime = runtime();
@@ -429,7 +430,7 @@ proptest! {
     }
 }
 
-/// The same over S3's protocol: a few histories, each in a path of its own.
+/// The same over S3's protocol: a few histories, each in a separate path.
 #[test]
 fn so_it_does_over_s3() {
     let Some(moto) = Moto::start_or_skip("model") else { return };

@@ -1,15 +1,15 @@
 #!/bin/sh
 # Plants one mistake at a time into the engine, or into the codec of tables and WAL objects, and
-# shows that the tests find it: the named test, and, where SEEDS is given, for the engine's the
-# simulation within so many seeds.
+# checks that the named test finds it. If SEEDS is given, the simulation also runs with each mistake
+# in the engine, for at most this number of seeds.
 #
 #   tests/mutations.sh                 every mistake
-#   tests/mutations.sh two_writers     one of them
-#   SEEDS=500 tests/mutations.sh       and how many seeds the simulation took
+#   tests/mutations.sh two_writers     one mistake
+#   SEEDS=500 tests/mutations.sh       also prints the number of seeds that the simulation needed
 set -u
 cd "$(dirname "$0")/.."
 PROFILE="${PROFILE:---release}"
-# What a planted mistake fails with is no case for those without.
+# A proptest case that fails with a mistake must not be saved for runs without it.
 export PROPTEST_DISABLE_FAILURE_PERSISTENCE=1
 
 # mistake                  tests    named test
@@ -102,6 +102,8 @@ validated_before_lock      transactions no_update_is_lost
 registered_late            transactions serializable_histories
 sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read
+copied_before_record       store    of_two_creates
+source_unrevoked           store    a_sweep_takes_no_source
 wal_gap_unseen             hostile  decoders::damage_behind_a_checksum'
 
 unfound=0

@@ -1,6 +1,6 @@
-//! What a database takes of a disk (RFC 0020): garbage has a bound in bytes as well as in time,
-//! work that ends leaves what is alive, and a full store is freed by deletes that write nothing
-//! first.
+//! The disk space of a database (RFC 0020): garbage is limited in bytes as well as in time,
+//! finished work leaves only live data, and a full store is freed by deletes that first write
+//! nothing.
 
 #![allow(
     clippy::disallowed_methods,
@@ -32,12 +32,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Defaults are for disks; a thousandth of them is for tests.
+/// The defaults are for disks; tests use a thousandth of them.
 const SCALE: usize = 1024;
 const MIB: u64 = 1 << 20;
 const VALUE: usize = 1000;
 
-/// The default options, with sizes scaled down and times as they are, and a tree of a bounded size.
+/// The default options, with sizes scaled down and times unchanged, and a tree of a limited size.
 fn scaled() -> Options {
     let defaults = Options::default();
     let mut options = Options {
@@ -50,7 +50,7 @@ fn scaled() -> Options {
     };
     options.gc.max_garbage_bytes = Some((256 << 20) / SCALE as u64);
     options.compaction.target_sst_bytes = 65_536;
-    // By default tiered runs may hold a row many times: that is the tree, and no garbage.
+    // By default tiered runs may contain a row many times: that is the tree, not garbage.
     options.compaction.max_space_amplification = Some(1.5);
     options
 }
@@ -62,16 +62,16 @@ fn by_age() -> Options {
     options
 }
 
-/// What lies in a store: every object, and what uploads that are not finished have sent.
+/// The content of a store: every object, and the sent parts of unfinished uploads.
 #[derive(Debug, Default)]
 struct Weight {
     objects: BTreeMap<ObjectName, u64>,
-    /// Also what is on its way.
+    /// Including parts in flight.
     staged: u64,
     most: u64,
-    /// Objects and bytes of each class, when there was the most.
+    /// Objects and bytes of each class, at their maximum.
     at_most: BTreeMap<GcClass, (usize, u64)>,
-    /// Bytes there is room for; none: any number.
+    /// Maximum number of bytes; none: no limit.
     room: Option<u64>,
     refused: u64,
 }
@@ -97,7 +97,7 @@ impl Weight {
         classes
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Checks that there is room for this many more bytes.
     fn takes(&mut self, bytes: u64) -> Result<()> {
         if self.room.is_some_and(|room| self.now() + bytes > room) {
             self.refused += 1;
@@ -113,7 +113,7 @@ impl Weight {
     }
 }
 
-/// A store that weighs what is in it, and has only so much room.
+/// A store that measures its content, and has limited room.
 #[derive(Debug)]
 struct Weighed {
     store: Arc<dyn Store>,
@@ -217,7 +217,7 @@ impl World {
         World { sim, bucket, weight: Arc::default() }
     }
 
-    /// Runs `work` in a process of its own, over the store that is weighed, to its end.
+    /// Runs `work` in a separate process, over the measured store, to its end.
     fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         work: impl FnOnce(Env) -> F,
@@ -227,7 +227,7 @@ impl World {
         self.sim.block_on(process, work(env)).expect("it ends")
     }
 
-    /// One round with no grace.
+    /// One round without a grace period.
     fn collect(&self) -> Result<GcReport> {
         self.run(|env| async move { siltstone::gc::once(&env, &AT_ONCE, false).await })
     }
@@ -253,7 +253,7 @@ fn key(n: u64) -> Vec<u8> {
     format!("key{n:09}").into_bytes()
 }
 
-/// What round `round` writes under key `n`: no codec and no filter makes it smaller.
+/// The value of round `round` under key `n`: incompressible.
 fn value(round: u64, n: u64) -> Vec<u8> {
     let mut state = round << 32 | n | 1 << 63;
     let step = || {
@@ -265,7 +265,7 @@ fn value(round: u64, n: u64) -> Vec<u8> {
     std::iter::repeat_with(step).take(VALUE).collect()
 }
 
-/// Writes all of `rows`, as fast as the database takes them.
+/// Writes all of `rows`, as fast as the database accepts them.
 async fn overwrite(db: &Database, env: &Env, round: u64, rows: u64) -> Result<()> {
     let mut last = None;
     for n in 0..rows {
@@ -281,7 +281,7 @@ async fn overwrite(db: &Database, env: &Env, round: u64, rows: u64) -> Result<()
             }
         }
         if n % 16 == 0 {
-            // 320 KB/s, scaled: requests take some milliseconds however small the objects.
+            // 320 KB/s, scaled: requests take some milliseconds even for small objects.
             env.clock.sleep(Duration::from_millis(50)).await;
         }
     }
@@ -291,7 +291,7 @@ async fn overwrite(db: &Database, env: &Env, round: u64, rows: u64) -> Result<()
     }
 }
 
-/// Bytes of tables and of the WAL that nobody needs.
+/// Unneeded bytes of tables and of the WAL.
 fn garbage(bucket: &Bucket) -> u64 {
     let objects = bucket.objects();
     let garbage = difference(&objects).expect("sound objects").garbage;
@@ -302,20 +302,20 @@ fn garbage(bucket: &Bucket) -> u64 {
     garbage.sum::<usize>() as u64
 }
 
-/// How often garbage is looked at.
+/// The interval at which garbage is sampled.
 const SAMPLE: Duration = Duration::from_millis(50);
 
-/// What was seen of garbage.
+/// The samples of garbage.
 #[derive(Clone, Copy, Debug, Default)]
 struct Garbage {
-    /// The most there was.
+    /// The maximum.
     most: u64,
-    /// For how many samples there has been more than half a MiB, and were at most.
+    /// Number of consecutive samples with more than half a MiB, and its maximum.
     over: u32,
     longest: u32,
 }
 
-/// The garbage that there was in `rounds` overwrites of `live` bytes.
+/// The garbage during `rounds` overwrites of `live` bytes.
 fn garbage_of(options: Options, live: u64, rounds: u64) -> (World, Garbage) {
     let world = World::new();
     let most: Arc<Mutex<Garbage>> = Arc::default();
@@ -347,15 +347,15 @@ fn garbage_of(options: Options, live: u64, rounds: u64) -> (World, Garbage) {
     (world, most)
 }
 
-/// Twenty overwrites within the grace period. A compaction retires all of its inputs in one moment;
-/// but for that there is never more garbage than may stay and what is written while a round runs,
-/// scaled half a GiB. By age alone nothing of it would have gone.
+/// Twenty overwrites within the grace period. A compaction supersedes all of its inputs at one
+/// moment; apart from that there is never more garbage than permitted plus the bytes written during
+/// a round, scaled half a GiB. By age alone nothing of it would have been deleted.
 #[test]
 fn garbage_is_bounded_by_bytes_at_every_moment() {
     let (live, rounds) = (MIB, 20);
     let (world, seen) = garbage_of(scaled(), live, rounds);
     println!("{seen:?}, of {live} bytes alive");
-    // What is merged into the last run is at most one and a half of it, and what came meanwhile.
+    // A merge into the last run has at most one and a half of its size, plus newer data.
     assert!(seen.most < 2 * live + MIB / 2, "{seen:?}");
     println!("more than half a MiB for {:?} at most", SAMPLE * seen.longest);
     world.check();
@@ -364,7 +364,7 @@ fn garbage_is_bounded_by_bytes_at_every_moment() {
     assert!(unbounded.most > 20 * live, "{unbounded:?}");
 }
 
-/// Options as they are: six overwrites, then what a user does who looks at the folder.
+/// Options unscaled: six overwrites, then a check of the folder as by a user.
 #[test]
 fn compact_and_close_leave_what_is_alive() {
     let live = 8 * MIB;
@@ -389,13 +389,13 @@ fn compact_and_close_leave_what_is_alive() {
     println!("{sizes:?} and {} bytes", world.weight());
     assert!(sizes.0 > 6 * live, "{sizes:?}");
     assert!(sizes.1 < live + live / 2, "{sizes:?}");
-    // Beside the run there is what was written since, in L0.
+    // Besides the run there are later writes, in L0.
     assert!(world.weight() < 2 * live + live / 2, "{} bytes", world.weight());
     world.check();
 }
 
-/// Who opens, writes a little and closes, again and again, leaves no heap: a round comes when so
-/// many manifests have passed, whoever made them.
+/// A program that repeatedly opens, writes a little and closes leaves no pile of objects: a round
+/// runs after a number of new manifests, of any process.
 #[test]
 fn short_lives_leave_no_heap() {
     let world = World::new();
@@ -414,8 +414,8 @@ fn short_lives_leave_no_heap() {
     }
 }
 
-/// An idle database asks nothing, however much garbage it left: what stays for its age is waited
-/// for, once.
+/// An idle database makes no request, for any amount of garbage: garbage that stays for its age is
+/// awaited once.
 #[test]
 fn a_bound_on_bytes_asks_nothing_of_an_idle_store() {
     let world = World::new();
@@ -423,7 +423,7 @@ fn a_bound_on_bytes_asks_nothing_of_an_idle_store() {
     let env = weighed(world.sim.env(process, world.bucket.store(process)), &world.weight);
     let work = async move {
         let mut options = scaled();
-        // Nobody asks for ingest jobs, which it would look for.
+        // There are no requests for ingest jobs, for which it would look.
         options.writes.ingest_poll_interval = None;
         let db = open(&env, options).await?;
         for round in 0..4 {
@@ -443,8 +443,8 @@ fn a_bound_on_bytes_asks_nothing_of_an_idle_store() {
     assert!(asked.iter().skip(2).all(|asked| *asked == 0), "{asked:?}");
 }
 
-/// Not a byte is free: what nobody names goes without a write, and then there is room for the
-/// boundaries that free the rest.
+/// Not a byte is free: unreferenced objects are deleted without a write, and then there is room for
+/// the boundaries that free the rest.
 #[test]
 fn a_round_frees_a_full_store() {
     let world = World::new();
@@ -456,7 +456,7 @@ fn a_round_frees_a_full_store() {
             }
             db.compact().await?;
             db.close().await?;
-            // What a compactor uploaded that was replaced before it could commit.
+            // Uploaded by a compactor that was replaced before it could commit.
             let mut upload = env.store.upload(ObjectName::Compacted(SstId(7))).await?;
             upload.write(Bytes::from(vec![7; 4096])).await?;
             upload.finish().await
@@ -473,8 +473,8 @@ fn a_round_frees_a_full_store() {
     world.check();
 }
 
-/// Where every delete waits for a boundary, and there is no room for one, a round ends at once and
-/// says what the store said.
+/// If every delete waits for a boundary, and there is no room for one, a round ends immediately
+/// with the store's error.
 #[test]
 fn a_round_that_can_free_nothing_says_why() {
     let world = World::new();
@@ -494,11 +494,11 @@ fn a_round_that_can_free_nothing_says_why() {
     world.check();
 }
 
-/// A disk that holds a few times what is alive: with the default grace it is full within a minute,
-/// and then garbage gives way, at any age. Nothing acknowledged is lost, and writing goes on.
+/// A disk of a few times the live data: with the default grace period it is full within a minute,
+/// and then garbage is deleted at any age. Nothing acknowledged is lost, and writing continues.
 #[test]
 fn a_full_store_is_freed_of_what_is_young() {
-    // Not to the last byte: where not even a boundary finds room, only a larger store helps.
+    // Not to the last byte: if there is no room even for a boundary, only a larger store helps.
     for spare in [1_000, 3_333, 50_001] {
         let (live, rounds) = (MIB, 20);
         let world = World::new();

@@ -1,5 +1,5 @@
-//! The schema of a table (RFC 0040) as the engine carries it: it is there from the first manifest
-//! on, evolves by one commit of anybody, and goes with clones, exports and restores.
+//! The schema of a table (RFC 0040) in the engine: it exists from the first manifest on, evolves by
+//! one commit of any process, and is preserved by clones, exports and restores.
 
 #![allow(
     clippy::disallowed_methods,
@@ -14,14 +14,14 @@ use siltstone::admin::{self, CloneParent, ExportPlaces};
 use siltstone::store::memory::MemoryStore;
 use siltstone::task::tokio_env;
 use siltstone::{
-    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, Options, OwnSchema,
+    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, OpenSchema, Options,
     Progress, Reader, ReaderOptions, Result,
 };
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The same columns, whatever comes behind a point.
+/// The same columns, with anything after a point.
 fn agrees(recorded: &[u8], brought: &[u8]) -> Result<()> {
     let columns = |text: &[u8]| text.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
     if columns(recorded) == columns(brought) {
@@ -31,16 +31,16 @@ fn agrees(recorded: &[u8], brought: &[u8]) -> Result<()> {
     }
 }
 
-fn schema(text: &'static str) -> OwnSchema {
+fn schema(text: &'static str) -> OpenSchema {
     let keys = text.lines().next().unwrap().to_owned();
-    OwnSchema { keys, text: Bytes::from_static(text.as_bytes()), agrees }
+    OpenSchema { keys, text: Bytes::from_static(text.as_bytes()), agrees }
 }
 
 fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-async fn open(env: &Env, brought: Option<OwnSchema>) -> Result<Database> {
+async fn open(env: &Env, brought: Option<OpenSchema>) -> Result<Database> {
     let options = Options { flush_interval: Duration::from_millis(1), ..Options::default() };
     let how = OpenOptions { options, schema: brought, ..OpenOptions::default() };
     Database::open(env.clone(), how).await
@@ -83,7 +83,7 @@ fn the_first_manifest_has_it_and_other_columns_are_refused() {
         }
         // Nothing was claimed.
         assert_eq!(admin::manifest(&env, None, LIMIT).await.unwrap().id, before);
-        // What was made of bytes stays so.
+        // A database of bytes stays one.
         let bytes = place("tables/bytes");
         open(&bytes, None).await.unwrap().close().await.unwrap();
         let refused = open(&bytes, Some(schema("k\nv.1"))).await.unwrap_err();
@@ -104,11 +104,11 @@ fn it_evolves_by_anybodys_commit_and_readers_find_it() {
         db.evolve(text("k\nv.1"), text("k\nv.2")).await.unwrap();
         assert_eq!(db.schema().unwrap().unwrap(), "k\nv.2");
         assert_eq!(reader.newest_schema().await.unwrap().unwrap(), "k\nv.2");
-        // The same again is done; what was planned on the first one is not.
+        // The same evolution again succeeds; one planned on the first schema does not.
         admin::evolve_schema(&env, text("k\nv.1"), text("k\nv.2"), LIMIT).await.unwrap();
         let late = admin::evolve_schema(&env, text("k\nv.1"), text("k\nv.2b"), LIMIT).await;
         assert_eq!(late.unwrap_err().kind(), ErrorKind::Conflict);
-        // Somebody else's is found by a look, and the writer goes on.
+        // A look finds another process's schema, and the writer continues.
         admin::evolve_schema(&env, text("k\nv.2"), text("k\nv.3"), LIMIT).await.unwrap();
         assert_eq!(db.schema().unwrap().unwrap(), "k\nv.2");
         assert_eq!(db.newest_schema().await.unwrap().unwrap(), "k\nv.3");
@@ -143,7 +143,7 @@ fn clones_and_exports_have_it_and_a_restore_keeps_the_newest() {
         let places = ExportPlaces { source: &env, target: &copy };
         admin::export(places, None, &options, &Progress::default()).await.unwrap();
         assert_eq!(schema_at(&copy).await.unwrap(), "k\nv.2");
-        // A number means one thing for good: what was undone is rows, not what columns are called.
+        // A number has one permanent meaning: a restore undoes rows, not the names of columns.
         let first = "first".parse().unwrap();
         admin::restore(&env, &first, &options).await.unwrap();
         assert_eq!(schema_at(&env).await.unwrap(), "k\nv.2");

@@ -1,4 +1,4 @@
-//! The filter: building, and asking for what is there and what is not.
+//! The filter: building, and look-ups of present and absent keys.
 
 use criterion::{Criterion, Throughput};
 use siltstone_benches::rows::{absent_key, sorted_key};

@@ -1,6 +1,6 @@
-//! A clone, and a restore, of a database of 10,000 tables in a local folder: bounds are a second
-//! each, and no table is copied, neither of which depends on how large tables are. So these name
-//! objects that are not there: neither call reads one.
+//! A clone and a restore of a database of 10,000 tables in a local folder. The limits are a second
+//! each, and that no table is copied; neither depends on the size of the tables. So the tables name
+//! objects that do not exist: neither call reads one.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -32,7 +32,7 @@ fn options() -> Options {
     Options { embedded_gc: false, embedded_compactor: false, ..Options::default() }
 }
 
-/// A closed database at `path` with so many tables in one run, and one checkpoint.
+/// A closed database at `path` with this many tables in one run, and one checkpoint.
 async fn wide(env: &Env, tables: u64) -> CheckpointName {
     let how = OpenOptions { options: options(), ..OpenOptions::default() };
     let db = Database::open(env.clone(), how).await.unwrap();
@@ -60,12 +60,12 @@ async fn wide(env: &Env, tables: u64) -> CheckpointName {
     CheckpointName::Id(made.id)
 }
 
-/// Tables that the newest manifest of `env` names.
+/// Number of tables that the newest manifest of `env` references.
 async fn named_by(env: &Env) -> u64 {
     admin::manifest(env, None, BOUND).await.unwrap().tables().count() as u64
 }
 
-/// Tables that lie at `env`.
+/// Number of tables stored at `env`.
 async fn tables_in(env: &Env) -> usize {
     env.store.list(prefix::COMPACTED, None).await.unwrap().len()
 }
@@ -76,7 +76,7 @@ fn within_its_bound(what: &str, began: Instant) {
 }
 
 pub(crate) fn bench(criterion: &mut Criterion) {
-    // Under the target folder: the system's folder for temporary files may be in memory.
+    // In the target folder: the system's folder for temporary files may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let tables = scaled(TABLES);

@@ -1,6 +1,6 @@
-//! Major compactions through the whole executor, in a local folder: eight layers of L0 that share
-//! their keys' range, 16 B + 100 B rows, merged as one range and as two at once, uncompressed and
-//! with either codec (half of a value compresses then). Bytes are those of the rows.
+//! Major compactions through the whole executor, in a local folder: eight layers of L0 with the
+//! same key range, 16 B + 100 B rows, merged as one range and as two concurrent ones, uncompressed
+//! and with either codec (half of a value is compressible then). Bytes are those of the rows.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -32,7 +32,7 @@ fn open(runtime: &Runtime, path: &Path, codec: Codec, ranges: u64) -> Database {
     runtime.block_on(Database::open(effects.with_store(store), how)).unwrap()
 }
 
-/// A value of which a codec saves half.
+/// A value that a codec compresses by half.
 fn row_value(n: u64, codec: Codec) -> [u8; VALUE_BYTES] {
     let mut value = value(n);
     if codec != Codec::None {
@@ -61,7 +61,7 @@ fn prepare(runtime: &Runtime, path: &Path, codec: Codec, rows: u64) {
     runtime.block_on(db.close()).unwrap();
 }
 
-/// The same objects in another folder: none of them ever changes, so a second name is a copy.
+/// Links the same objects into another folder: they never change, so a hard link is a copy.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {

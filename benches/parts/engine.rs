@@ -1,9 +1,9 @@
-//! The whole engine on a store in memory, by default options.
+//! The whole engine on a store in memory, with default options.
 
 use criterion::{Criterion, Throughput};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Answer, Batch, Database, Fill, OpenOptions, Options, Rows, ScanRange, task,
+    Accept, Answer, Batch, Database, FillOutcome, OpenOptions, Options, Rows, ScanRange, task,
 };
 use siltstone_benches::rows::{ROW_BYTES, absent_key, mixed, shuffled_key, sorted_key, value};
 use siltstone_benches::scaled;
@@ -16,7 +16,7 @@ fn open(runtime: &Runtime, options: Options) -> Database {
     runtime.block_on(Database::open(env, how)).unwrap()
 }
 
-/// Writes, waiting where there is no room.
+/// Writes, and waits if there is no room.
 fn accepted(runtime: &Runtime, mut write: impl FnMut() -> siltstone::Result<Accept>) {
     loop {
         match write().unwrap() {
@@ -53,9 +53,9 @@ fn scan_all(runtime: &Runtime, db: &Database, expected: u64) {
         let filled = scan.fill(&mut rows, 10_000, 1 << 20).unwrap();
         met += rows.len() as u64;
         match filled {
-            Fill::Full => {}
-            Fill::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
-            Fill::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
+            FillOutcome::End => break,
         }
     }
     assert_eq!(met, expected);
@@ -139,7 +139,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             let range = ScanRange { start, limit: Some(50), ..ScanRange::all() };
             let mut scan = db.scan(range).unwrap();
             batch.clear();
-            while scan.fill(&mut batch, 50, 1 << 20).unwrap() == Fill::NeedsBlocks {
+            while scan.fill(&mut batch, 50, 1 << 20).unwrap() == FillOutcome::NeedsBlocks {
                 runtime.block_on(scan.fetch()).unwrap();
             }
             black_box(batch.len())

@@ -1,5 +1,5 @@
-//! A bulk load of rows in no order (RFC 0039): within memory, and in eight heaps that are moved to
-//! files and merged, which is what a load of more than its memory does.
+//! A bulk load of shuffled rows (RFC 0039): within memory, and in eight heaps that are written to
+//! files and merged, as a load larger than its memory does.
 
 use criterion::{Criterion, Throughput};
 use siltstone::store::local::LocalStore;
@@ -14,12 +14,12 @@ const ROWS: u64 = 1_000_000;
 const BATCH_ROWS: usize = 1 << 13;
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
-/// Bytes of memory that a load counts for a row.
+/// Bytes of memory that a load counts per row.
 const ROW_BYTES: usize = KEY_BYTES + VALUE_BYTES + 32;
-/// A load's memory is that of three heaps.
+/// The memory of a load is that of three heaps.
 const HEAPS: usize = 8;
 
-/// Rows side by side, as an Arrow array has them.
+/// Contiguous rows, as in an Arrow array.
 struct Flat(Vec<u8>);
 
 impl RowBatch for Flat {
@@ -37,7 +37,7 @@ impl RowBatch for Flat {
     }
 }
 
-/// Rows whose keys have no order: products with an odd number do not repeat below 2^64.
+/// Rows with keys in random order: products with an odd number do not repeat below 2^64.
 fn shuffled(rows: u64) -> Vec<Arc<dyn RowBatch>> {
     let numbers: Vec<u64> = (0..rows).collect();
     let batch = |numbers: &[u64]| {
@@ -78,7 +78,7 @@ async fn load(env: &Env, batches: &[Arc<dyn RowBatch>], memory_bytes: usize, scr
 }
 
 pub(crate) fn bench(criterion: &mut Criterion) {
-    // Under the target folder: the system's folder for temporary files may be in memory.
+    // In the target folder: the system's folder for temporary files may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let rows = scaled(ROWS);

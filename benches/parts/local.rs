@@ -1,5 +1,6 @@
-//! A durable put in a local folder beside the least that durability costs there: appending the same
-//! bytes to an open file and syncing its data. Both in one run, since disks change their mind.
+//! A durable put in a local folder, compared with the minimal cost of durability there: appending
+//! the same bytes to an open file and syncing its data. Both in one run, because disks vary over
+//! time.
 
 use criterion::Criterion;
 use siltstone::store::local::LocalStore;
@@ -10,7 +11,7 @@ use std::fs::OpenOptions as FileOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes of a WAL object beside its batch: envelope, heads and checksums.
+/// Bytes of a WAL object besides its batch: envelope, heads and checksums.
 const OBJECT_OVERHEAD_BYTES: usize = 120;
 
 fn bare(path: &Path, criterion: &mut Criterion) {
@@ -27,7 +28,7 @@ fn bare(path: &Path, criterion: &mut Criterion) {
 }
 
 pub(crate) fn bench(criterion: &mut Criterion) {
-    // Under the target folder: the system's folder for temporary files may be in memory.
+    // In the target folder: the system's folder for temporary files may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

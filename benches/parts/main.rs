@@ -1,5 +1,5 @@
 //! One bench per visible part. `make bench` runs them; `cargo bench -p siltstone-benches -- NAME`
-//! runs those whose names hold NAME.
+//! runs those whose names contain NAME.
 
 #![allow(
     clippy::expect_used,
@@ -26,7 +26,7 @@ mod wal;
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::time::Duration;
 
-/// Ten short samples a bench: the whole list in some two minutes.
+/// Ten short samples per bench: the whole list takes about two minutes.
 fn settings() -> Criterion {
     Criterion::default()
         .sample_size(10)

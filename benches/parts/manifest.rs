@@ -1,4 +1,4 @@
-//! The manifest of a database of many tables: one edit, and to bytes and back.
+//! The manifest of a database with many tables: one edit, encoding and decoding.
 
 use criterion::Criterion;
 use siltstone_base::sst::SstLocation;
@@ -31,7 +31,7 @@ fn table(n: u64, seqs: (u64, u64)) -> SstDescriptor {
     }
 }
 
-/// One run of `tables` tables: 1,000 of 64 MiB hold 64 GB.
+/// One run of `tables` tables: 1,000 tables of 64 MiB are 64 GB.
 fn manifest(tables: u64) -> Manifest {
     let mut state = Manifest::new_database(DatabaseId(77), Settings::default());
     state.writer_epoch = Epoch(1);

@@ -1,4 +1,4 @@
-//! The memtable: inserting one by one and by the thousand, looking up, walking.
+//! The memtable: insertion one by one and by the thousand, look-ups, scans.
 
 use criterion::{BatchSize, Criterion, Throughput};
 use siltstone_base::{Batch, Cursor, Seq, Step};
@@ -8,7 +8,7 @@ use siltstone_memtable::Memtable;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Batches of `size` rows, `count` rows in all, with `key(n)` as the n-th key.
+/// Batches of `size` rows, `count` rows in total, with `key(n)` as the n-th key.
 fn batches(count: u64, size: u64, key: impl Fn(u64) -> [u8; 16]) -> Vec<(Seq, Arc<[u8]>)> {
     let mut batches = Vec::new();
     let mut from = 0;

@@ -1,5 +1,5 @@
-//! The merge of eight inputs: alone, as a reader sees it, and as a compaction runs it; and a key
-//! with very many versions.
+//! The merge of eight inputs: alone, for a reader, and for a compaction; and a key with very many
+//! versions.
 
 use criterion::{Criterion, Throughput};
 use siltstone_base::{Cursor, Seq, Step, UnixMillis};
@@ -30,7 +30,7 @@ fn view() -> ReadView {
     ReadView { seq: Seq::MAX, now: UnixMillis(0), operator: None }
 }
 
-/// Merges, drops what is hidden, builds a table: all of a compaction but the store.
+/// Merges, drops hidden entries, builds a table: a compaction without the store.
 fn compact(tables: &[Loaded]) -> u64 {
     let retention = Retention {
         range_deletes: Vec::new(),

@@ -1,5 +1,5 @@
-//! Opening a reader at a checkpoint that it carries, in a local folder: what each task of a job
-//! does first. The bound is 10 ms.
+//! Opening a reader at a checkpoint that it carries, in a local folder: the first step of each task
+//! of a job. The limit is 10 ms.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const BOUND: Duration = Duration::from_millis(10);
 const ROWS: u64 = 100_000;
 
-/// Writes rows into tables, and answers with what a reader of them carries.
+/// Writes rows into tables, and returns the state that a reader of them carries.
 async fn loaded(env: &Env) -> ReadAt {
     let db = Database::open(env.clone(), OpenOptions::default()).await.unwrap();
     let rows = scaled(ROWS);
@@ -45,7 +45,7 @@ async fn open(env: &Env, at: ReadAt) -> Reader {
 }
 
 pub(crate) fn bench(criterion: &mut Criterion) {
-    // Under the target folder: the system's folder for temporary files may be in memory.
+    // In the target folder: the system's folder for temporary files may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let effects = task::tokio_effects(runtime.handle().clone());
@@ -61,7 +61,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             runtime.block_on(reader.close()).unwrap();
         });
     });
-    // Of a name that leaves it out nothing was opened.
+    // If the bench's name excludes this case, no reader was opened.
     took.sort_unstable();
     let median = took.get(took.len() / 2).copied().unwrap_or_default();
     assert!(!is_measured() || median < BOUND, "half of the readers took {median:?} and more");

@@ -1,4 +1,4 @@
-//! Rows of a table to bytes and back: 4 columns in the key, 8 in the value, on one core.
+//! Encoding and decoding of a table's rows: 4 columns in the key, 8 in the value, on one core.
 
 use arrow_array::types::{Date32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
@@ -72,7 +72,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     group.bench_function("encode 4 + 8 columns", |bencher| {
         bencher.iter(|| schema.encode(black_box(&rows)).unwrap());
     });
-    // As a scan hands rows on: slices first, of both.
+    // As in a scan: first slices, of both.
     group.bench_function("decode 4 + 8 columns", |bencher| {
         bencher.iter_batched(
             || (keys.iter().collect::<Vec<_>>(), values.iter().collect::<Vec<_>>()),

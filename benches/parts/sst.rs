@@ -1,4 +1,4 @@
-//! Tables: building, decoding a block, seeking in one, walking a table.
+//! Tables: building, decoding a block, seeking in one, scanning a table.
 
 use criterion::{Criterion, Throughput};
 use siltstone_base::{Cursor, Seq, Step};
@@ -8,7 +8,7 @@ use siltstone_benches::tables::{Loaded, Made, Strided, build};
 use siltstone_sst::{BlockSource, Codec, TableCursor, TableOptions};
 use std::hint::black_box;
 
-/// Walks every entry and answers how many there are.
+/// Reads every entry and returns their number.
 fn walk(table: &Loaded, blocks: impl BlockSource) -> u64 {
     let mut cursor = TableCursor::new(table.table.clone(), blocks);
     let mut step = cursor.seek_first().unwrap();

@@ -1,4 +1,4 @@
-//! WAL objects: what a writer makes of its batches, and what a replay reads.
+//! WAL objects: encoding by a writer, and decoding by a replay.
 
 use criterion::{Criterion, Throughput};
 use siltstone_base::{AttemptId, Batch, DatabaseId, Envelope, Epoch, ObjectId, ObjectKind, Seq};

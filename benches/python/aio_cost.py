@@ -1,10 +1,10 @@
-"""What `siltstone.aio` adds to a call, beside the surface that waits and a thread pool.
+"""The overhead of `siltstone.aio` per call, compared with the blocking interface and a thread pool.
 
     python benches/python/aio_cost.py
 
 Medians in microseconds: of a call that memory answers, of a wait for durability on the memory store
-(so that the hand-over between threads is what is measured), and of that wait while another Python
-thread computes; then how many durable puts a second 64 waiters make.
+(which measures the hand-over between threads), and of that wait while another Python thread
+computes; then the durable puts per second of 64 waiters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def awaited(call: Callable[[], Awaitable[object]], times: int) -> float:
 
 
 class Busy:
-    """Another thread that computes, for a block."""
+    """Another thread that computes during a block."""
 
     def __enter__(self) -> None:
         self.stop = False
@@ -55,7 +55,7 @@ class Busy:
         self.thread.start()
 
     def work(self) -> None:
-        """Holds the interpreter lock for as long as it may."""
+        """Holds the interpreter lock as long as possible."""
         while not self.stop:
             sum(range(1000))
 
@@ -65,12 +65,12 @@ class Busy:
 
 
 def tell(line: str) -> None:
-    """Prints a line."""
+    """Print a line."""
     sys.stdout.write(line + "\n")
 
 
 async def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     with siltstone.open(f"memory://{uuid.uuid4().hex}") as plain:
         db, loop = aio.Database(plain), asyncio.get_running_loop()
         plain[b"key"] = b"value"

@@ -1,4 +1,4 @@
-"""Programs that need a process of their own; each prints one line of JSON.
+"""Programs that need their own process; each prints one line of JSON.
 
 apart.py import MODULE               nanoseconds of the import
 apart.py fill ENGINE FOLDER ROWS     writes rows and closes
@@ -81,7 +81,7 @@ def _memory(folder: str, rows: str) -> object:
         options.max_memtable_bytes + options.block_cache_bytes + options.metadata_cache_bytes
     ) + (64 << 20)
     gc.collect()
-    # From here on the kernel's high-water mark is of the workloads alone.
+    # From here on the kernel's high-water mark covers only the workloads.
     Path("/proc/self/clear_refs").write_text("5")
     before = _resident("VmRSS")
     engine, mapped = work.engines["siltstone"], 0
@@ -90,7 +90,7 @@ def _memory(folder: str, rows: str) -> object:
             work.enter(case.stage)
             run, _ = case.prepare(work, engine, 0, 1)
             run()
-            # Pages of the system's cache, which count as resident where they are mapped.
+            # Pages of the system's cache, which count as resident if they are mapped.
             mapped = max(mapped, engine.mapped())
     work.close()
     return {"growth": _resident("VmHWM") - before, "budget": budget + mapped}

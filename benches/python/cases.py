@@ -1,4 +1,4 @@
-"""The cases: what is done, how often, at which stage, and what must hold."""
+"""The cases: the operation, its count, its stage, and its required bounds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from work import BATCH, ORDERED_ROWS, Work
 
 GROUP = 100
 BEYOND_ROWS = 5_000_000
-"""So many rows are more than any engine's cache holds: 600 MB, and Siltstone's has 512 MiB."""
+"""More rows than any engine's cache holds: 600 MB. Siltstone's cache has 512 MiB."""
 SHORT_SCAN = 50
 
 Round = tuple[Callable[[], object], int]
-"""What is timed, and the operations that it does."""
+"""The timed call, and the number of its operations."""
 Prepare = Callable[[Work, Engine, int, int], Round]
-"""Makes a round of an engine, given the round's number and how many there are."""
+"""Makes a round of an engine from the number of the round and the number of rounds."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """`factor` times as fast as the best of `peers`; or at most `limit` of the case's unit."""
+    """`factor` times as fast as the best of `peers`; or at most `limit` in the case's unit."""
 
     peers: tuple[str, ...] = ()
     factor: float = 0.0
@@ -39,15 +39,15 @@ class Case:
     stage: str
     rounds: int
     prepare: Prepare | None
-    """None: a program of its own, see `apart`."""
+    """None: the case is a separate program, see `apart`."""
     bounds: tuple[Bound, ...] = ()
     beyond: tuple[Bound, ...] = ()
-    """Bounds in place of those where the rows outgrow the cache ([`BEYOND_ROWS`])."""
+    """Bounds that replace `bounds` if the rows exceed the cache ([`BEYOND_ROWS`])."""
     compared_with: str = ""
-    """Case whose times of the peers stand beside this one's."""
+    """The case whose times of the peers are shown next to this one's."""
 
     unit: str = "ns"
-    """What its samples are: nanoseconds, or bytes."""
+    """The unit of its samples: nanoseconds, or bytes."""
 
     @property
     def id(self) -> str:
@@ -172,7 +172,7 @@ CASES = [
     Case("put_many", "put_many of 1,000 rows, a row", "load", 5, _put_many, WRITES),
     *_reads("left"),
     *_reads("tables"),
-    # In this order: the scans of E meet what the updates of A left.
+    # In this order: the scans of E read the updates of A.
     Case("ycsb_c", "YCSB C, a read", "mixed", 7, _ycsb("C", 20_000)),
     Case(
         *("ycsb_b", "YCSB B, an operation", "mixed", 7, _ycsb("B", 20_000)),

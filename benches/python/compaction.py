@@ -1,15 +1,15 @@
-"""Merges the same eight layers with each engine's compactor, on one core and on two.
+"""Merge the same eight layers with each engine's compactor, on one core and on two.
 
 python benches/python/compaction.py [--rows N] [--rounds N] [--engines a,b] [--codec none|lz4]\
     [--folder FOLDER]
 
-Every layer holds an eighth of the rows, drawn at random, 16 B keys and 100 B values; nothing is
-overwritten. A measurement is a process of its own that may use so many cores and no more, with the
-same files each time; engines take turns. Bytes are those of the rows, times medians.
+Every layer contains a random eighth of the rows, 16 B keys and 100 B values; nothing is
+overwritten. A measurement is a separate process that is limited to the given cores, with the same
+files each time; engines take turns. Bytes are those of the rows, times are medians.
 
-What is timed: Siltstone's `compact()`; RocksDB's `compact_range` over all keys; of SlateDB, whose
-compactor takes no calls, the time from opening until its manifest shows no L0 any more, with all of
-its polls every 10 ms.
+The measured time: Siltstone's `compact()`; RocksDB's `compact_range` over all keys; for SlateDB,
+whose compactor cannot be called, the time from opening until its manifest shows no L0 any more,
+with all of its polls every 10 ms.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from work import BATCH, KEY_BYTES, VALUE_BYTES, Work
 
 LAYERS = 8
 ROWS = 4_800_000
-"""Layers of 70 MB, which is what a flush makes by default: what a merge costs once, some 30 ms for
-the last sync and three commits, weighs what it does in use."""
+"""Layers of 70 MB, the size of a default flush, so that the fixed costs of a merge (about 30 ms for
+the last sync and three commits) have the same weight as in use."""
 CORES = (1, 2)
 POLL_SECONDS = 0.01
 VALUE_FILL = 50
-"""Bytes of a value that a codec can save, when there is one."""
+"""Bytes of a value that a codec can save, if there is a codec."""
 
 
 class Merger(ABC):
-    """One engine, as far as its compactor goes."""
+    """One engine, reduced to its compactor."""
 
     def __init__(self, folder: Path, codec: str, cores: int) -> None:
         self.folder, self.codec, self.cores = folder, codec, cores
 
     @abstractmethod
     def make(self, layers: list[list[Rows]]) -> None:
-        """Writes a layer of L0 each, and closes."""
+        """Write each layer as a layer of L0, and close."""
 
     @abstractmethod
     def merge(self) -> float:
-        """Opens, merges all of it, and closes; the seconds of the merge."""
+        """Open, merge everything, and close; return the seconds of the merge."""
 
 
 class Siltstone(Merger):
-    """This package, with as many ranges at once as it takes by itself on so many cores."""
+    """This package, with its default number of concurrent ranges for the cores."""
 
     def _open(self) -> Any:
         import siltstone  # noqa: PLC0415
@@ -69,7 +69,7 @@ class Siltstone(Merger):
         return siltstone.open(self.folder, options=options)
 
     def make(self, layers: list[list[Rows]]) -> None:
-        # Closing makes a layer of what is in memory.
+        # Closing makes a layer of the rows in memory.
         for layer in layers:
             db = self._open()
             for keys, values in layer:
@@ -179,7 +179,7 @@ class Slatedb(Merger):
             begun = time.perf_counter()
             db = await self._open(compactor=True)
             admin = self.api.AdminBuilder(self.place, self.store).build()
-            # Nothing tells when it is done.
+            # There is no notification of its end.
             while (await admin.list_manifests(None, None))[-1].l0:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
             took = time.perf_counter() - begun
@@ -212,7 +212,7 @@ def _merge(name: str, folder: str, codec: str, cores: str) -> None:
 
 
 def measure(name: str, made: Path, folder: Path, codec: str, cores: int) -> float:
-    """The seconds of one merge, in a process of its own, of a copy of what was made."""
+    """The seconds of one merge of a copy of the layers, in a separate process."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(made, folder)
     os.sync()
@@ -224,10 +224,10 @@ def measure(name: str, made: Path, folder: Path, codec: str, cores: int) -> floa
 
 
 def prepare(within: Path, name: str, rows: int, codec: str) -> tuple[Path, Path]:
-    """What an engine has made of the rows, unless it is there, and where it is to be merged."""
+    """An engine's layers, made if they do not exist, and the folder in which they are merged."""
     folder, made = within / name, within / f"{name}-{rows}-{codec}"
     if not made.exists():
-        # A database may have noted its path: it is made where it will be merged.
+        # A database may record its path: it is made where it will be merged.
         shutil.rmtree(folder, ignore_errors=True)
         MERGERS[name](folder, codec, 1).make(layers(rows, codec))
         folder.rename(made)
@@ -265,7 +265,7 @@ def compare(within: Path, names: list[str], rows: int, rounds: int, codec: str) 
 
 
 def main() -> None:
-    """Prints the table, or does one measurement."""
+    """Print the table, or perform one measurement."""
     if sys.argv[1:2] == ["merge"]:
         _merge(*sys.argv[2:])
         return

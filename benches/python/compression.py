@@ -1,12 +1,12 @@
-"""What compression costs and saves: the same rows without and with each codec, in turns.
+"""The cost and the savings of compression: the same rows with and without each codec, in turns.
 
 python benches/python/compression.py [--rows N] [--turns N] [--codecs none,lz4,zstd] [--folder F]
 
-Keys of 16 random bytes; values of about 100 B as a program writes them, JSON of an order: names
+Keys of 16 random bytes; values of about 100 B as programs write them, JSON of an order: names
 repeat, numbers do not. Figures are of the whole process, background threads included: seconds of
-processor, which hardly depend on who else is running, and seconds by the clock. The best turn
-counts. `get, cache small` reads with a block cache of 32 MiB, as a worker of a cluster has it:
-nearly every look-up unpacks a block. `--folder s3://…` measures an object store.
+processor time, which depend little on other processes, and seconds of wall time. The best turn
+counts. `get, cache small` reads with a block cache of 32 MiB, as a worker of a cluster has: nearly
+every look-up decompresses a block. `--folder s3://…` measures an object store.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CITIES = ["Accra", "Bergen", "Cork", "Denver", "Essen", "Faro", "Gdansk", "Hanoi
 STATES = ["ordered", "packed", "sent", "delivered", "returned"]
 
 Figures = dict[str, tuple[float, float]]
-"""Of each step, seconds of processor and by the clock."""
+"""By step: seconds of processor time and of wall time."""
 
 
 def value(source: random.Random) -> bytes:
@@ -50,14 +50,14 @@ def value(source: random.Random) -> bytes:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of processor and by the clock."""
+    """Seconds of processor time and of wall time."""
     processor, clock = time.process_time(), time.perf_counter()
     work()
     return time.process_time() - processor, time.perf_counter() - clock
 
 
 def turn(folder: str, codec: str, rows: list[tuple[bytes, bytes]], gets: list[bytes]) -> Figures:
-    """Loads, compacts and reads one database."""
+    """Load, compact and read one database."""
     figures: Figures = {}
     batches = [
         ([key for key, _ in part], [value for _, value in part])
@@ -90,7 +90,7 @@ def turn(folder: str, codec: str, rows: list[tuple[bytes, bytes]], gets: list[by
 
 
 def table(codecs: list[str], best: dict[str, Figures], sizes: dict[str, int]) -> str:
-    """One row a step: seconds of each codec, and the first codec's divided by them."""
+    """One row per step: seconds of each codec, and the ratio to the first codec."""
     first = codecs[0]
     head = ["step", "of", *codecs, *(f"{first} / {codec}" for codec in codecs[1:])]
     lines = [" | ".join(head), " | ".join("--" for _ in head)]
@@ -108,7 +108,7 @@ def table(codecs: list[str], best: dict[str, Figures], sizes: dict[str, int]) ->
 
 
 def main() -> None:
-    """Runs all turns and prints the table."""
+    """Run all turns and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)

@@ -24,7 +24,7 @@ SAMPLES = pytest.StashKey[Samples]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What can be asked for."""
+    """The options of a run."""
     group = parser.getgroup("bench", "the comparison")
     group.addoption(
         "--rows", type=int, default=int(os.environ.get("ROWS") or 1_000_000), help="rows (ROWS)"
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Room for the samples. No table for each of a thousand turns; no collector in their midst."""
+    """Storage for the samples, without a table per turn and without garbage collection."""
     config.stash[SAMPLES] = Samples()
     config.stash[SAMPLES].rows = config.getoption("rows")
     config.option.benchmark_disable_gc = True
@@ -60,13 +60,13 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session")
 def samples(request: pytest.FixtureRequest) -> Samples:
-    """What this run measures."""
+    """The samples of this run."""
     return request.config.stash[SAMPLES]
 
 
 @pytest.fixture(scope="session")
 def work(request: pytest.FixtureRequest, samples: Samples) -> Iterator[Work]:
-    """The data and the engines, in a folder that goes with the run."""
+    """The data and the engines, in a folder that is deleted after the run."""
     config = request.config
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
         made = Work(Path(folder), config.getoption("rows"), chosen_engines(config))

@@ -1,8 +1,8 @@
-"""What is compared: one class an engine, with the same loop of Python over each.
+"""The compared engines: one class per engine, with the same Python loop over each.
 
-A method runs many operations, so that the clock is read once for all of them. What an engine can
-prepare outside of the loop (bound methods, a held read transaction) it prepares outside. Peers are
-set up at their best, each setting with its reason here; Siltstone has its defaults.
+A method runs many operations, so that the clock is read once for all of them. Work that can be
+prepared (bound methods, a held read transaction) is done outside of the loop. Peers have their best
+settings, each with its reason here; Siltstone has its defaults.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ import pyarrow as pa
 from ycsb import READ, Step
 
 Rows = tuple[Sequence[bytes], Sequence[bytes]]
-"""Keys, and the values beside them."""
+"""Keys, and the value of each key."""
 
 
 class Engine(ABC):
-    """One store, opened on a folder of its own."""
+    """One store, opened in its own folder."""
 
     name: str
     module: str
     db: Any
     """The handle of an engine whose calls are `get(key)` and `put(key, value)`."""
     imported = ""
-    """What a program imports to use it, where that is not `module`."""
+    """The module that a program imports to use it, if that is not `module`."""
     share = 1.0
-    """Part of the operations that it gets: below 1 for what would take too long."""
+    """Share of the operations that it performs: below 1 if all of them would take too long."""
 
     @abstractmethod
     def open(self, path: Path) -> None:
-        """Opens the database at `path`, made when it is not there."""
+        """Open the database at `path`; create it if it does not exist."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the handle; what was written is kept."""
+        """Close the handle; written rows are kept."""
 
     @abstractmethod
     def put(self, rows: Rows) -> None:
-        """One commit a row."""
+        """One commit per row."""
 
     @abstractmethod
     def put_many(self, batches: Sequence[Rows]) -> None:
-        """One atomic commit a batch."""
+        """One atomic commit per batch."""
 
     @abstractmethod
     def get(self, keys: Sequence[bytes]) -> None:
-        """One call a key."""
+        """One call per key."""
 
     @abstractmethod
     def get_many(self, groups: Sequence[Sequence[bytes]]) -> None:
-        """One call a group."""
+        """One call per group."""
 
     @abstractmethod
     def scan(self, starts: Sequence[bytes], count: int) -> None:
         """`count` rows from each start on, as a list of tuples."""
 
     def mixed(self, steps: Sequence[Step]) -> None:
-        """Reads, writes of one row and scans (see `ycsb`), each a call of its own."""
+        """Reads, writes of one row and scans (see `ycsb`), each a separate call."""
         get, put, rows = self.db.get, self.db.put, self.rows
         for key, what in steps:
             if what == READ:
@@ -77,50 +77,50 @@ class Engine(ABC):
 
     @abstractmethod
     def scan_all(self, limit: int) -> int:
-        """Every row as a tuple, up to `limit`; how many there were."""
+        """Read every row as a tuple, up to `limit`; return their number."""
 
     @abstractmethod
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What `get_many` returns, for checks."""
+        """The result of `get_many`, for checks."""
 
     @abstractmethod
     def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """What a scan returns."""
+        """The result of a scan."""
 
     @abstractmethod
     def into_tables(self) -> None:
-        """Brings everything where the engine reads it best: flushed, and compacted if it can."""
+        """Move all rows to where the engine reads them best: flushed, and compacted if possible."""
 
     def log(self) -> None:  # noqa: B027
         """Brings everything into the log, as far as a killed process keeps it."""
 
     def begin_reads(self) -> None:  # noqa: B027
-        """Takes what reads hold on to."""
+        """Acquire the resources of reads."""
 
     def end_reads(self) -> None:  # noqa: B027
-        """Lets go of it."""
+        """Release them."""
 
     def mapped(self) -> int:
-        """Bytes of files that it has mapped, as far as it says."""
+        """Bytes of mapped files, as far as the engine reports them."""
         return 0
 
     def state(self) -> str:
-        """Where the rows are, in words; empty where the engine does not say."""
+        """A description of where the rows are; empty if the engine does not report it."""
         return ""
 
     def write_arrow(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """One atomic commit a record batch: taken apart where an engine knows no Arrow."""
+        """One atomic commit per record batch; converted if an engine does not support Arrow."""
         for batch in batches:
             self.put_many([(batch["key"].to_pylist(), batch["value"].to_pylist())])
 
     def get_many_arrow(self, arrays: Sequence[pa.Array]) -> None:
-        """One call an array of keys, an array of values out."""
+        """One call per array of keys, returning an array of values."""
         values, kind = self.values, pa.binary()
         for array in arrays:
             pa.array(values(array.to_pylist()), kind)
 
     def scan_all_arrow(self, limit: int) -> int:
-        """Every row as Arrow, or as a tuple where an engine knows no Arrow."""
+        """Every row as Arrow, or as a tuple if an engine does not support Arrow."""
         return self.scan_all(limit)
 
     @classmethod
@@ -138,12 +138,12 @@ class Engine(ABC):
 
 
 def consume(iterator: Any) -> None:
-    """Runs an iterator to its end in C."""
+    """Run an iterator to its end in C."""
     deque(iterator, maxlen=0)
 
 
 class Siltstone(Engine):
-    """This package, default options only."""
+    """This package with default options."""
 
     name = module = "siltstone"
 
@@ -231,16 +231,16 @@ class Rocksdict(Engine):
 
         self.module_ = rocksdict
         table = rocksdict.BlockBasedOptions()
-        # Everything fits: no read meets the page cache twice.
+        # Everything fits: no read goes to the page cache twice.
         table.set_block_cache(rocksdict.Cache(1 << 30))
         table.set_bloom_filter(10, block_based=False)
-        # The in-block hash saves the binary search of a get.
+        # The hash index of a block saves a get's binary search.
         table.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
         table.set_format_version(5)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(table)
-        # The values do not compress; not trying is the fastest.
+        # The values are incompressible; not trying is the fastest.
         options.set_compression_type(rocksdict.DBCompressionType.none())
         options.set_write_buffer_size(64 << 20)
         options.set_max_write_buffer_number(4)
@@ -300,7 +300,7 @@ class Rocksdict(Engine):
 
 
 class Lmdb(Engine):
-    """LMDB. No sync, a writable map; a held read transaction, as its manual advises."""
+    """LMDB. No sync, a writable map; a held read transaction, as its manual recommends."""
 
     name = module = "lmdb"
 
@@ -360,7 +360,7 @@ class Lmdb(Engine):
 
     def mixed(self, steps: Sequence[Step]) -> None:
         begin = self.environment.begin
-        # After each write another one is held: the next read is to see what was written.
+        # A new read transaction after each write: the next read must see the written rows.
         del self.cursor
         held = self.transaction
         get = held.get
@@ -394,7 +394,7 @@ class Lmdb(Engine):
         return list(islice(self.cursor.iternext(), count))
 
     def into_tables(self) -> None:
-        """There is one tree, and no other place."""
+        """There is one tree, so nothing to move."""
 
 
 def engines() -> dict[str, Callable[[], Engine]]:

@@ -1,11 +1,11 @@
-"""An export beside a bare copy of the same bytes, in turns.
+"""An export compared with a bare copy of the same bytes, in turns.
 
 python benches/python/exporting.py [--mib N] [--rounds N] [--folder FOLDER]
 
-The bare copy has the system copy the files of the tables, four at a time, and brings each to the
-disk, as an export does; it checks nothing. (By reads and writes of 8 MiB from Python it takes twice
-as long.) What must hold: an export of a gigabyte runs at 80 % of that; an incremental one moves at
-most the changed tables and 1 MB.
+The bare copy lets the system copy the files of the tables, four at a time, and syncs each, as an
+export does; it checks nothing. (With reads and writes of 8 MiB from Python it takes twice as long.)
+Required: an export of a gigabyte runs at 80 % of that speed; an incremental one copies at most the
+changed tables and 1 MB.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ AT_ONCE = 4
 VALUE_BYTES = 4096
 ROWS_A_BATCH = 256
 ALONE = {"embedded_compactor": False, "l0_max_ssts": 64}
-"""Tables stay as they are flushed: the same for each way."""
+"""Without compaction, so that both ways copy the same tables."""
 
 
 def fill(db: siltstone.Database, first: int, rows: int) -> None:
-    """Rows of values that do not compress."""
+    """Rows with incompressible values."""
     for start in range(first, first + rows, ROWS_A_BATCH):
         batch = siltstone.WriteBatch()
         for number in range(start, min(start + ROWS_A_BATCH, first + rows)):
@@ -40,7 +40,7 @@ def fill(db: siltstone.Database, first: int, rows: int) -> None:
 
 
 def copied(source: Path, target: Path) -> None:
-    """One file, brought to the disk."""
+    """Copy one file and sync it."""
     shutil.copyfile(source, target)
     handle = os.open(target, os.O_RDONLY)
     os.fsync(handle)

@@ -1,10 +1,10 @@
-"""How fast a consumer reads the change feed to Arrow.
+"""The speed at which a consumer reads the change feed to Arrow.
 
     python benches/python/feeding.py [--rows N] [--turns N] [--folder PATH]
 
-Rows of 16 B keys and 100 B values are put in batches, and others come by one ingest; a consumer
-holds both. Then one process reads all of it, turn by turn, from the same token: rows a second,
-one thread of Python, the best turn. A million was asked for.
+Rows of 16 B keys and 100 B values are put in batches, and others are added by one ingest; a
+consumer retains both. Then one process reads all of them, turn by turn, from the same token: rows
+per second, one Python thread, the best turn. The target is a million.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VALUE = b"v" * 100
 
 
 def pairs(first: int, rows: int) -> pa.Table:
-    """So many rows in key order."""
+    """This many rows in key order."""
     keys = [b"%016d" % number for number in range(first, first + rows)]
     return pa.table({"key": keys, "value": [VALUE] * rows})
 
 
 def read(url: Path, since: str, until: str, rows: int) -> float:
-    """Rows a second of one reading."""
+    """Rows per second of one read."""
     began = time.perf_counter()
     found = sum(len(batch) for batch in changes.read(url, since, until))
     took = time.perf_counter() - began
@@ -41,7 +41,7 @@ def read(url: Path, since: str, until: str, rows: int) -> float:
 
 
 def main() -> None:
-    """Measures, and prints a line for each kind."""
+    """Measure, and print a line for each kind."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,12 +1,12 @@
-"""Sustained ingest beside the peers, with compaction at work: how fast, how smooth, how much is
-written and how much is left.
+"""Sustained ingest compared with peers, with compaction running: speed, latency, bytes written and
+bytes left.
 
     python benches/python/ingest.py [--rows N] [--batch N] [--distinct N] [--order random|key]
         [--engines siltstone,slatedb,rocksdict] [--scheduler NAME] [--folder PATH] [--json]
 
-Each engine in turn writes the same rows of 16 + 100 random bytes into a folder of its own, a batch
-a call (`--batch 1`: one put a row), and closes. `--distinct` keys are written over and over; none
-given: every row has a key of its own.
+Each engine in turn writes the same rows of 16 + 100 random bytes into its own folder, one batch per
+call (`--batch 1`: one put per row), and closes. `--distinct` keys are overwritten repeatedly; by
+default every row has its own key.
 
 ================  =============================================================================
 rows a second     over the time inside the calls; making the rows is not counted
@@ -35,20 +35,20 @@ from engines import Engine, Siltstone, engines
 
 KEY_BYTES = 16
 PIECE = 1 << 20
-"""Keys that are drawn at a time."""
+"""Number of keys that are drawn at a time."""
 VALUE_BYTES = 100
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
 VALUES = 1 << 14
 LOOK_EVERY = 10
-"""Calls between two looks at the space that is taken."""
+"""Calls between two measurements of the used space."""
 PEERS = ("siltstone", "slatedb", "rocksdict")
-# Of the rows, where an engine is an order of magnitude slower.
+# Share of the rows for an engine that is an order of magnitude slower.
 SHARES = {"slatedb": 0.1}
 
 
 @dataclass(frozen=True)
 class Ingest:
-    """What one engine did."""
+    """The result of one engine."""
 
     engine: str
     rows: int
@@ -64,7 +64,7 @@ class Ingest:
 
 
 class Rows:
-    """The rows, made as they are asked for: the same ones for every engine."""
+    """The rows, generated on demand: the same ones for every engine."""
 
     def __init__(self, rows: int, distinct: int, order: str) -> None:
         source = random.Random(7)
@@ -72,12 +72,12 @@ class Rows:
         self.distinct, self.keys = distinct, b""
         self.in_order = order == "key"
         if not self.in_order:
-            # By pieces: one call gives at most 2^28 bytes.
+            # In pieces: one call returns at most 2^28 bytes.
             sizes = (min(PIECE, distinct - at) for at in range(0, distinct, PIECE))
             self.keys = b"".join(source.randbytes(size * KEY_BYTES) for size in sizes)
 
     def batch(self, start: int, count: int) -> tuple[list[bytes], list[bytes]]:
-        """So many rows from a place on."""
+        """This many rows from a position on."""
         numbers = [number % self.distinct for number in range(start, start + count)]
         if self.in_order:
             keys = [number.to_bytes(KEY_BYTES, "big") for number in numbers]
@@ -88,7 +88,7 @@ class Rows:
 
 
 class WithScheduler(Siltstone):
-    """Siltstone with a scheduler of one's choice."""
+    """Siltstone with a selectable scheduler."""
 
     scheduler = "tiered"
 
@@ -99,9 +99,9 @@ class WithScheduler(Siltstone):
 
 
 def ingest(engine: Engine, folder: Path, rows: Rows, count: int, batch: int) -> Ingest:
-    """Writes `count` rows."""
+    """Write `count` rows."""
     path = folder / engine.name
-    # Some will not make it.
+    # Some engines do not finish.
     path.mkdir()
     before = _written()
     engine.open(path)
@@ -146,7 +146,7 @@ def _at(ordered: list[int], part: float) -> float:
 
 
 def _written() -> int:
-    """Bytes that this process has given to write()."""
+    """Bytes that this process has passed to write()."""
     for line in Path("/proc/self/io").read_text().splitlines():
         name, value = line.split(": ")
         if name == "wchar":
@@ -159,7 +159,7 @@ def _size(folder: Path) -> int:
 
 
 def table(found: list[Ingest]) -> str:
-    """What was found, for people."""
+    """The results as a table."""
     head = "| engine | rows | rows/s | ratio | p50 ms | p99.9 ms | longest ms | written | tables |"
     lines = [head + " left | space |", "| --- |" + " ---: |" * 10]
     for one in found:

@@ -1,13 +1,13 @@
-"""Batches past the memtable (`skip_memtable_bytes`, RFC 0044) beside the same ones through it.
+"""Batches that bypass the memtable (`skip_memtable_bytes`, RFC 0044), and the same ones through it.
 
     python benches/python/large_batches.py [--batches N] [--rows N] [--rounds N] [--folder PATH]
         [--json]
 
-Rows have 16 + 100 bytes, in no order, each batch one Arrow table written as one. Either way in
-turn writes all of them into a folder of its own, round after round, until everything is durable and
-in tables; the best round counts. Between batches a row is put and waited for, as by another user of
-the handle. Told are rows a second, bytes that went to the disk for each byte of the rows, and how
-long the puts took.
+Rows have 16 + 100 bytes, shuffled; each batch is one Arrow table written at once. Both ways
+alternate: each writes all batches into its own folder, round after round, until everything is
+durable and in tables; the best round counts. Between batches a row is put and awaited, as by
+another user of the handle. The output is rows per second, bytes written to the disk per byte of the
+rows, and the latency of the puts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = {"through the memtable": None, "past it": "1MiB"}
 
 @dataclass(frozen=True)
 class Written:
-    """What one way came to."""
+    """The result of one way."""
 
     way: str
     rows: int
@@ -44,7 +44,7 @@ class Written:
 
 
 def tables(batches: int, rows: int) -> list[pa.Table]:
-    """The batches, all with other keys."""
+    """The batches, all with different keys."""
     source = np.random.default_rng(7)
 
     def column(width: int) -> pa.Array:
@@ -57,13 +57,13 @@ def tables(batches: int, rows: int) -> list[pa.Table]:
 
 
 def written_bytes() -> int:
-    """Bytes that this process has had written to the disk."""
+    """Bytes that this process has written to the disk."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
 
 def measure(way: str, batches: list[pa.Table], folder: Path) -> Written:
-    """One round; what a compaction would add is left out of both."""
+    """One round; the additional writes of a compaction are excluded for both."""
     options = {"embedded_compactor": False, "l0_max_ssts": 2000}
     if WAYS[way] is not None:
         options["writes"] = {"skip_memtable_bytes": WAYS[way]}

@@ -1,10 +1,10 @@
-"""What layers cost reads, and what tombstones cost a seek.
+"""The cost of layers for reads, and of tombstones for a seek.
 
     python benches/python/layers.py [--rows N] [--folder PATH]
 
 The same rows of 16 + 100 random bytes, warm, first in ten or more L0 tables over four runs, then in
-one run: microseconds a `get` of keys that are there and of keys that are not. Then a seek over a
-quarter as many tombstones, flushed and not compacted, beside RocksDB's; milliseconds.
+one run: microseconds per `get` of present and of absent keys. Then a seek over a quarter as many
+tombstones, flushed and not compacted, compared with RocksDB; milliseconds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import siltstone
 BATCH = 1000
 ROUNDS = 7
 RUNS = 4
-"""Runs below, of nine layers each."""
+"""Lower runs, of nine layers each."""
 LAYERS = 10
-"""Layers of L0, at least."""
+"""The lowest number of L0 layers."""
 ALONE = {"embedded_compactor": False, "embedded_gc": False}
 
 
 def median(work: Callable[[], object]) -> float:
-    """Seconds of the median of some rounds."""
+    """The median of some rounds, in seconds."""
     taken = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -49,8 +49,8 @@ class Layers:
         self.random = random.Random(7)
         self.value = self.random.randbytes(100)
         self.keys: list[bytes] = []
-        # 46 layers of about 200 bytes a row, memory included.
-        # Each layer is committed alone, so that there are not many more of them than are wanted.
+        # 46 layers of about 200 bytes per row, memory included. Each layer is committed alone, so
+        # that the number of layers is close to the wanted one.
         self.options: dict[str, float] = {
             "l0_sst_size_bytes": max(1024, rows * 200 // 46),
             "l0_manifest_commit_interval": 0.001,
@@ -75,7 +75,7 @@ class Layers:
         db.put_many(keys, [self.value] * BATCH)
 
     def measure(self) -> tuple[str, float, float]:
-        """Where the rows are, and microseconds a get, present and absent."""
+        """The location of the rows, and microseconds per get, present and absent."""
         present = self.random.choices(self.keys, k=50_000)
         absent = [self.random.randbytes(16) for _ in present]
         with self.open(ALONE) as db:
@@ -129,7 +129,7 @@ def seeks(folder: Path, tombstones: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path)

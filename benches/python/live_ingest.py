@@ -1,12 +1,12 @@
-"""What an ingest of many tables does to puts and reads of a live database.
+"""The effect of an ingest of many tables on puts and reads of a live database.
 
     python benches/python/live_ingest.py [--rows N] [--tables N] [--jobs N] [--calm SECONDS]
         [--folder PATH] [--json]
 
-Jobs are staged before. One thread puts a row and reads another, on and on, first with nothing else
-going on, then while the jobs are taken in, one after the other, and installed. What must hold with
-1,000 tables a job: no put takes more than 50 ms longer at the 99th percentile, and a read takes at
-most 1.5 times as long, by the median.
+Jobs are staged before. One thread repeatedly puts a row and reads another, first without other
+work, then while the jobs are adopted, one after the other, and installed. Required with 1,000
+tables per job: no put takes more than 50 ms longer at the 99th percentile, and a read takes at most
+1.5 times as long, by the median.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Live:
-    """What was found."""
+    """The results."""
 
     tables: int
     rows: int
@@ -48,18 +48,18 @@ class Live:
 
 
 def key(number: int) -> bytes:
-    """Of a row that is there from the beginning."""
+    """A key that exists from the beginning."""
     return b"row/%012d" % number
 
 
 class Caller(threading.Thread):
-    """Puts and reads until it is told to end."""
+    """Puts and reads until it is stopped."""
 
     def __init__(self, db: siltstone.Database, rows: int) -> None:
         super().__init__()
         self.db, self.rows, self.over = db, rows, threading.Event()
         self.calls: list[tuple[int, int, int]] = []
-        """When a put began, when it ended, when the read after it did."""
+        """The start of a put, its end, and the end of the read after it."""
 
     def run(self) -> None:
         clock, source = time.perf_counter_ns, random.Random(7)
@@ -72,12 +72,12 @@ class Caller(threading.Thread):
                 ended = clock()
                 get(other)
                 note((began, ended, clock()))
-            # As a service does, and so that the log is not what is measured.
+            # As in a service, and so that the log does not dominate the measurement.
             time.sleep(0.001)
 
 
 def staged(url: Path, number: int, rows: int, tables: int) -> ingest.IngestRequest:
-    """A job of so many tables, beside what is there."""
+    """A job with this many tables, beside the existing data."""
     job = ingest.Job(url)
     row_bytes = len(key(0)) + 1 + len(VALUE)
     with job.writer("all", table_bytes=rows // tables * row_bytes) as writer:
@@ -88,7 +88,7 @@ def staged(url: Path, number: int, rows: int, tables: int) -> ingest.IngestReque
 
 
 def measure(given: argparse.Namespace, folder: Path) -> Live:
-    """Calm, and then not."""
+    """Measure without, and then with the ingest."""
     with siltstone.open(folder) as db:
         there = pa.table(
             {
@@ -112,7 +112,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Live:
             caller.over.set()
             caller.join()
     calm = [call for call in caller.calls if call[2] < began]
-    # One that was under way counts.
+    # A call that was running at that time counts.
     meanwhile = [call for call in caller.calls if call[2] >= began and call[0] <= ended]
     puts = [sorted((end - begin) / 1e6 for begin, end, _ in calls) for calls in (calm, meanwhile)]
     reads = [sorted((end - begin) / 1e3 for _, begin, end in calls) for calls in (calm, meanwhile)]

@@ -1,10 +1,11 @@
-"""Bulk loads beside the peers' best: Arrow in, everything in tables and durable at the end.
+"""Bulk loads compared with the peers' best: Arrow input, everything in tables and durable at the
+end.
 
     python benches/python/loading.py [--rows N] [--orders sorted,shuffled] [--rounds N]
         [--engines siltstone,rocksdict,lmdb] [--memory BYTES] [--folder PATH] [--json]
 
-Rows have 16 + 100 bytes. Each engine in turn loads the same rows into a folder of its own, round
-after round; the best round counts.
+Rows have 16 + 100 bytes. Each engine in turn loads the same rows into its own folder, round after
+round; the best round counts.
 
 ===========  ===================================================================================
 siltstone    `Database.load`: sorted or not, synced to the disk, nothing held back
@@ -12,8 +13,8 @@ rocksdict    a file by `SstFileWriter`, ingested; rows in no order are sorted by
 lmdb         one transaction of `putmulti`, appending, not synced; sorted before likewise
 ===========  ===================================================================================
 
-Above ``--table`` rows the data is not held: batches are made as they are asked for, Siltstone runs
-alone, and the most memory that the process took is told as well.
+Above ``--table`` rows the data is not held in memory: batches are generated on demand, Siltstone
+runs alone, and the peak memory of the process is reported as well.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from engines import Lmdb, Rocksdict
 KEY_BYTES = 16
 VALUE_BYTES = 100
 BATCH_ROWS = 1 << 16
-# Odd, so that products with it do not repeat below 2^64: the order of the keys is no order.
+# Odd, so that products with it do not repeat below 2^64: the keys are shuffled.
 SCATTER = 0x9E3779B97F4A7C15
 TABLE_ROWS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one engine came to with one order of rows."""
+    """The result of one engine with one order of rows."""
 
     engine: str
     order: str
@@ -65,7 +66,7 @@ def _strings(data: memoryview, count: int, width: int) -> pa.Array:
 
 
 def batches(rows: int, order: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """The rows, made as they are asked for, at little cost: the same ones each time."""
+    """The rows, generated on demand at little cost: the same ones each time."""
     source = np.random.default_rng(7)
     values = memoryview(source.bytes(BATCH_ROWS * VALUE_BYTES))
     for at in range(0, rows, BATCH_ROWS):
@@ -78,7 +79,7 @@ def batches(rows: int, order: str) -> Iterator[tuple[pa.Array, pa.Array]]:
 
 
 def table(rows: int, order: str) -> pa.Table:
-    """All of them at once."""
+    """All rows at once."""
     made = [pa.record_batch(list(pair), ["key", "value"]) for pair in batches(rows, order)]
     return pa.Table.from_batches(made)
 
@@ -93,7 +94,7 @@ def _sorted(data: pa.Table, order: str) -> Iterator[tuple[list[bytes], list[byte
 def siltstone_load(
     data: pa.Table | Iterator[tuple[pa.Array, pa.Array]], order: str, folder: Path, memory: int
 ) -> dict[str, float]:
-    """As it is meant; opening and closing count."""
+    """The recommended way; opening and closing are included."""
     import siltstone  # noqa: PLC0415
 
     with siltstone.open(folder / "db") as db:
@@ -135,7 +136,7 @@ def lmdb_load(data: pa.Table, order: str, folder: Path) -> None:
 
 
 def _peak() -> int:
-    """The most memory that this process has taken, in bytes."""
+    """The peak memory of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
@@ -146,7 +147,7 @@ def _peak() -> int:
 def timed(
     load: Callable[[Path], dict[str, float] | None], parent: Path | None
 ) -> tuple[float, dict[str, float]]:
-    """Seconds in all, and by phase where they are told."""
+    """Seconds in total, and by phase if they are reported."""
     folder = Path(tempfile.mkdtemp(prefix="loading", dir=parent))
     try:
         began = time.perf_counter()
@@ -190,7 +191,7 @@ def compare(given: argparse.Namespace) -> list[Loaded]:
 
 
 def shown(found: list[Loaded]) -> str:
-    """What was found, for people."""
+    """The results as a table."""
     lines = ["| order | engine | rows | rows/s | ratio | phases | most memory MiB |"]
     lines.append("| --- | --- | ---: | ---: | ---: | --- | ---: |")
     for one in found:

@@ -1,4 +1,5 @@
-"""Which turns a run has: cases and engines that were asked for, rounds around the engines."""
+"""The turns of a run: the requested cases and engines, in rounds that alternate between the
+engines."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from cases import CASES, Case
 from engines import engines
 
 Turn = tuple[Case, int, str]
-"""Case, number of the round, engine."""
+"""A case, the number of the round, an engine."""
 
 
 def chosen_engines(config: pytest.Config) -> list[str]:
@@ -18,7 +19,7 @@ def chosen_engines(config: pytest.Config) -> list[str]:
 
 
 def turns(config: pytest.Config) -> list[Turn]:
-    """All turns of a run, in their order."""
+    """All turns of a run, in order."""
     wanted = [text for text in str(config.getoption("cases")).split(",") if text]
     return [
         (case, at, name)
@@ -31,11 +32,11 @@ def turns(config: pytest.Config) -> list[Turn]:
 
 
 def rounds(config: pytest.Config, case: Case) -> int:
-    """How many rounds a case has in this run."""
+    """The number of rounds of a case in this run."""
     return min(case.rounds, int(config.getoption("rounds")))
 
 
 def takes_part(case: Case, name: str) -> bool:
-    """Whether an engine has turns of its own in a case."""
+    """Whether an engine has separate turns in a case."""
     alone = case.compared_with or case.unit == "bytes" or (case.name == "replay" and name == "lmdb")
     return name == "siltstone" or not alone

@@ -1,11 +1,11 @@
-"""Two published versions of a large data set through Spark: the first one loaded, what differs in
-the second as puts and deletes, and the change feed compared with that difference.
+"""Two published versions of a large data set through Spark: the first one is loaded, the difference
+to the second is applied as puts and deletes, and the change feed is compared with that difference.
 
 python benches/python/published.py [--from VERSION] [--to VERSION] [--folder F]
 
 The data are the translations and formats of all languages that Unicode publishes as JSON, in
-packages of the npm registry: each leaf is a row, whose key is its path. They are fetched by
-``npm pack`` into the folder, once.
+packages of the npm registry: each leaf is a row, whose key is its path. ``npm pack`` fetches them
+into the folder once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCHEMA = pa.schema({"key": pa.binary(), "value": pa.binary()})
 
 
 def main() -> None:
-    """As the module says; prints a line a step."""
+    """Run all steps of the module's description; print a line per step."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--from", dest="old", default="46.0.0")
     arguments.add_argument("--to", dest="new", default="48.0.0")
@@ -95,7 +95,7 @@ def write(batch: dict[bytes, bytes], place: Path) -> None:
 
 
 def leaves_of(archive: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Every leaf of every file that is about a language; the version itself is none."""
+    """Every leaf of every file of a language; the version itself is not a leaf."""
     package = archive.name.rsplit("-", 1)[0]
     with tarfile.open(archive) as files:
         for member in files:
@@ -136,13 +136,13 @@ def session() -> SparkSession:
 
 
 def run(spark: SparkSession, folder: Path, old: str, new: str, place: Path) -> None:
-    """All steps, against a database that is made here."""
+    """All steps, on a database that is created here."""
     url = str(place)
     siltstone.open(url).close()
     before = spark.read.parquet(str(folder / old / "rows"))
     after = spark.read.parquet(str(folder / new / "rows"))
     step(f"load {old}", lambda: kv.bulk_load(before, url, key="key", txn=("cldr", 1)).rows)
-    # From here on the log is held.
+    # From here on the log is retained.
     token = changes.begin(url, since="latest", consumer="bench").token
     joined = before.withColumnRenamed("value", "was").join(after, "key", "full")
     differs = joined.where("NOT was <=> value")
@@ -162,16 +162,16 @@ def run(spark: SparkSession, folder: Path, old: str, new: str, place: Path) -> N
 
 
 def again(wanted: Any, url: str) -> int:
-    """The version is there."""
+    """The version exists."""
     if not kv.bulk_load(wanted, url, key="key", op="kind", txn=("cldr", 2)).repeated:
         raise AssertionError("a version was loaded twice")
     return 0
 
 
 def same(found: Any, wanted: Any) -> int:
-    """How many rows both have; they have the same, each key once.
+    """The number of rows of two equal frames with distinct keys.
 
-    :raises AssertionError: they do not.
+    :raises AssertionError: if they differ.
     """
     others = [name for name in wanted.columns if name != "key"]
     expected = wanted.select("key", *(sf.col(name).alias(f"its_{name}") for name in others))
@@ -187,9 +187,9 @@ def same(found: Any, wanted: Any) -> int:
 
 
 def looked_up(wanted: Any, url: str) -> int:
-    """Each key that differs has its new value, or none.
+    """Check that each changed key has its new value, or none.
 
-    :raises AssertionError: one has not.
+    :raises AssertionError: if one has not.
     """
     found = kv.lookup(wanted, url, key="key", select={"value": "found"})
     wrong = found.where("NOT found <=> value").count()
@@ -199,7 +199,7 @@ def looked_up(wanted: Any, url: str) -> int:
 
 
 def step(what: str, work: Callable[[], int]) -> None:
-    """Runs a step, and says how many rows it had and what it took."""
+    """Run a step, and print its number of rows and its times."""
     begun, used = time.perf_counter(), processor_seconds()
     rows = work()
     took, cost = time.perf_counter() - begun, processor_seconds() - used
@@ -207,7 +207,7 @@ def step(what: str, work: Callable[[], int]) -> None:
 
 
 def say(text: str) -> None:
-    """A line, at once."""
+    """Print a line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What was measured: numbers by case and engine, and the texts beside them."""
+"""The measurements: numbers by case and engine, and the texts of the report."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections import defaultdict
 
 
 class Samples:
-    """Samples of one run. Times are nanoseconds an operation."""
+    """Samples of one run. Times are nanoseconds per operation."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.rows = 0
-        """Rows of the run."""
+        """The number of rows of the run."""
         self.limits: dict[str, float] = {}
-        """Bounds that only the run knows, by case."""
+        """Bounds that are only known during the run, by case."""
         self.states: dict[str, str] = {}
-        """Where the engines kept the rows, by stage and engine."""
+        """The location of the rows, by stage and engine."""
 
     def add(self, case: str, engine: str, sample: float) -> None:
         """One round of an engine."""
         self._found[case, engine].append(sample)
 
     def median(self, case: str, engine: str) -> float | None:
-        """The median of the rounds; None where there was none."""
+        """The median of the rounds; None without rounds."""
         found = self._found.get((case, engine))
         return statistics.median(found) if found else None
 

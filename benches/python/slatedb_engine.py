@@ -1,6 +1,6 @@
 """SlateDB, whose Python package is asynchronous only: each method runs one coroutine to its end.
 
-The loop of Python is inside of that coroutine, so that a call costs what it costs a service that
+The Python loop is inside of that coroutine, so that a call costs the same as in a service that
 awaits it. Writes are not awaited to be durable: `put` returns once the row is in memory.
 """
 
@@ -15,7 +15,7 @@ from engines import Engine, Rows
 from ycsb import READ, Step
 
 CHUNK = 1000
-"""Rows that a scan fetches with one call: one call a row is ten times slower."""
+"""Rows that a scan fetches with one call. With one call per row it is ten times slower."""
 
 
 class Slatedb(Engine):
@@ -31,13 +31,13 @@ class Slatedb(Engine):
         self.api = slatedb.uniffi
         self.loop = asyncio.new_event_loop()
 
-        # The whole file system is the store, the folder a path in it.
+        # The store is the whole file system, and the folder is a path in it.
         place = path.absolute().as_posix().lstrip("/")
 
         async def build() -> Any:
             store = self.api.ObjectStore.resolve("file:///")
             builder = self.api.DbBuilder(place, store)
-            # Everything fits, as for RocksDB.
+            # The cache holds everything, as for RocksDB.
             cache = self.api.MokaCacheOptions(
                 max_capacity=1 << 30, time_to_live=None, time_to_idle=None
             )

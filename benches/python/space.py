@@ -1,13 +1,13 @@
-"""How much of a disk a database takes while it is overwritten at full speed.
+"""The disk space of a database while it is overwritten at full speed.
 
 python benches/python/space.py [--seconds N] [--live MIB] [--folder FOLDER] [--option NAME=VALUE]
 
-Rows of 16 B keys and 100 B values, as many as the live bytes; each pass overwrites all of them in
-an order of its own. The folder's size is sampled every 100 ms, staged files included, from the
-moment the rows are there for the first time. What must hold with default options: at every moment
-less than twice what is alive and 1 GiB. Alive are the bytes of keys and values.
+Rows of 16 B keys and 100 B values, as many as the live bytes; each pass overwrites all of them in a
+different order. The folder's size is sampled every 100 ms, staged files included, after all rows
+have been written once. Required with default options: at every moment less than twice the live
+bytes plus 1 GiB. Live bytes are those of keys and values.
 
-What the collector costs shows against a run with `--option embedded_gc=false`, in turns.
+The cost of the collector is the difference to a run with `--option embedded_gc=false`, in turns.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SAMPLE_SECONDS = 0.1
 MIB = 1 << 20
 SLACK = 1024 * MIB
 STRIDE = 7_919
-"""A prime: steps of it, from a start of each pass's own, come by every row once."""
+"""A prime: steps of this size, from a different start in each pass, reach every row once."""
 
 
 def size(folder: Path) -> dict[str, int]:
-    """The bytes of all files, by the folder under the root that they are in."""
+    """The bytes of all files, by their folder under the root."""
     sizes: dict[str, int] = {}
     for path, _, names in os.walk(folder):
         part = Path(path).relative_to(folder).parts[:1]
@@ -46,7 +46,7 @@ def size(folder: Path) -> dict[str, int]:
 
 
 class Sampler:
-    """Looks at a folder until it is stopped, and keeps the moment when it was largest."""
+    """Samples a folder until it is stopped, and keeps the largest sample."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.samples = folder, 0
@@ -67,7 +67,7 @@ class Sampler:
 
 
 def overwrite(db: siltstone.Database, rows: int, turn: int, until: float | None) -> int:
-    """Writes every row once, or as many as there is time for; how many that were."""
+    """Write every row once, or as many as there is time for; return their number."""
     value = os.urandom(VALUE_BYTES * 64)
     done = 0
     for first in range(0, rows, BATCH):

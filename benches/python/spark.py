@@ -1,19 +1,19 @@
-"""What Spark's reads and loads cost beside Parquet, in seconds of processor of the whole tree of
-processes.
+"""The cost of Spark's reads and loads compared with Parquet, in seconds of processor time of the
+whole tree of processes.
 
 python benches/python/spark.py [--rows N] [--turns N] [--folder F]
 
-Rows of 16 B random keys and 100 B random values lie in a database, compacted, and in one sorted
-snappy Parquet file a slot. In turns, on two slots: a scan of both columns to nowhere, by Spark's
-own Parquet reader, by `siltstone.spark.scan` and by `format("siltstone")`; and as many keys in
-another order, handed to a function that does nothing, and to `siltstone.spark.lookup`. JVM and
-workers count, so who else is running hardly matters. The best turn counts. A look-up's figure is
-what is above the function that does nothing; `get_many` beside it is the same batches in one
-process. Then the rows, in that other order, are written: as sorted snappy Parquet, and by
-`siltstone.spark.bulk_load` in layouts "range" and "runs", each into a place of its own.
+Rows of 16 B random keys and 100 B random values are in a compacted database, and in one sorted
+snappy Parquet file per slot. In turns, on two slots: a scan of both columns without output, by
+Spark's own Parquet reader, by `siltstone.spark.scan` and by `format("siltstone")`; and as many keys
+in another order, passed to a function without work, and to `siltstone.spark.lookup`. JVM and
+workers are included, so other processes hardly matter. The best turn counts. The figure of a
+look-up is the time above the function without work; `get_many` beside it processes the same batches
+in one process. Then the rows, in that other order, are written: as sorted snappy Parquet, and by
+`siltstone.spark.bulk_load` in layouts "range" and "runs", each into its own place.
 
-The same of a table with columns: two numbers as key (16 B), and as value two numbers, a double and
-a text (100 B as stored), beside the database of the very bytes that these rows are stored as.
+The same for a table with columns: two numbers as key (16 B), and as value two numbers, a double and
+a text (100 B as stored), compared with a database of the same stored bytes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from siltstone import table
 
 SLOTS = 2
 TASKS = 8
-"""Ranges that rows are written in: a task each."""
+"""Key ranges in which rows are written: one task per range."""
 BATCH = 10_000
-"""Keys of a batch: Spark's default."""
+"""Keys per batch: the default of Spark."""
 COLUMNS = [
     pa.field("high", pa.int64(), nullable=False),
     pa.field("low", pa.int64(), nullable=False),
@@ -52,13 +52,13 @@ COLUMNS = [
     pa.field("share", pa.float64()),
     pa.field("text", pa.string()),
 ]
-"""Of the table: the first two are its key."""
+"""Columns of the table: the first two are its key."""
 KEY = ["high", "low"]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds() -> float:
-    """Of this process and all below it, those that ended included."""
+    """Processor time of this process and all its descendants, including ended ones."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -77,26 +77,26 @@ def processor_seconds() -> float:
 
 
 def measured(work: Callable[[], Any]) -> float:
-    """Seconds of processor that it took."""
+    """Seconds of processor time of the call."""
     before = processor_seconds()
     work()
-    # What was handed on ends a moment later.
+    # Delegated work ends a moment later.
     time.sleep(0.3)
     return processor_seconds() - before
 
 
 def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Hands back what comes."""
+    """Return the batches unchanged."""
     yield from batches
 
 
 def to_nowhere(frame: Any) -> None:
-    """Reads all of a frame."""
+    """Read all of a frame."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def prepared(folder: Path, rows: int) -> None:
-    """The database, the Parquet files, and the keys in another order."""
+    """Create the database, the Parquet files, and the keys in another order."""
     source = random.Random(rows)
     keys = sorted({source.randbytes(16) for _ in range(rows)})
     values = [source.randbytes(100) for _ in keys]
@@ -119,8 +119,8 @@ def prepared(folder: Path, rows: int) -> None:
 
 
 def prepared_columns(folder: Path) -> None:
-    """The same numbers as rows with columns: a table of them, and the files in two orders; and
-    beside it the database of the bytes that the table has."""
+    """The same numbers as rows with columns: a table of them, the files in two orders, and a
+    database of the bytes that the table has."""
     for name in ("parquet", "shuffled"):
         (folder / f"{name}-columns").mkdir()
         (folder / f"{name}-bytes").mkdir()
@@ -156,7 +156,7 @@ def as_columns(given: pa.Table) -> pa.Table:
 
 
 def session() -> SparkSession:
-    """On two slots, whose workers are this interpreter."""
+    """A session with two slots, whose workers are this interpreter."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(f"local[{SLOTS}]")
@@ -166,7 +166,7 @@ def session() -> SparkSession:
 
 
 def steps(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
-    """What is measured, by name."""
+    """The measured reads, by name."""
     url = str(folder / "db")
     parquet = spark.read.parquet(str(folder / "parquet"))
     scanned = kv.scan(spark, url, partitions=SLOTS)
@@ -185,7 +185,7 @@ def steps(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
 
 
 def loads(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
-    """What is written, by name."""
+    """The measured writes, by name."""
     shuffled = spark.read.parquet(str(folder / "shuffled"))
 
     def parquet() -> None:
@@ -203,7 +203,7 @@ def loads(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
 
 
 def of_columns(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
-    """What is measured of a table, and beside it of the bytes that it is stored as."""
+    """The measurements of a table, and of the bytes as which it is stored."""
     found: dict[str, Callable[[], None]] = {}
     for kind, key in (("bytes", "key"), ("columns", KEY)):
         url = str(folder / f"db-{kind}")
@@ -229,7 +229,7 @@ def of_columns(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None
 
 
 def loaded(rows: Any, url: Path, key: Any, layout: str) -> None:
-    """Loads rows into a new place."""
+    """Load rows into a new place."""
     shutil.rmtree(url, ignore_errors=True)
     if isinstance(key, str):
         siltstone.open(url).close()
@@ -239,7 +239,7 @@ def loaded(rows: Any, url: Path, key: Any, layout: str) -> None:
 
 
 def beside_bytes(best: dict[str, float], micro: float) -> Iterator[str]:
-    """What columns cost, a line each."""
+    """The cost of columns, one line each."""
     for kind in ("bytes", "columns"):
         best[f"lookup of {kind}"] -= best[f"nothing of {kind}"]
     for name in ("Parquet", "scan", "format", "lookup", "bulk_load range", "bulk_load runs"):
@@ -251,7 +251,7 @@ def beside_bytes(best: dict[str, float], micro: float) -> Iterator[str]:
 
 
 def alone(folder: Path) -> float:
-    """Seconds of processor of the look-ups without Spark."""
+    """Processor seconds of the look-ups without Spark."""
     keys = pq.read_table(folder / "keys").column("key")
     with siltstone.open_reader(folder / "db") as reader:
         for _ in reader.scan():

@@ -1,7 +1,8 @@
-"""One item for each case, round and engine; the rounds of a case go around the engines.
+"""One item for each case, round and engine; the rounds of a case alternate between the engines.
 
-A machine drifts by tens of per cent within minutes: an engine that is measured to its end before
-the next one begins is measured on another machine. Here every engine has its turn within a second.
+The speed of a machine drifts by tens of per cent within minutes: if one engine were measured to its
+end before the next one begins, they would be measured under different conditions. Here every engine
+has its turn within a second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from work import Work
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The turns: in their order, which pytest keeps."""
+    """The turns in their order, which pytest keeps."""
     found = [turn for turn in turns(metafunc.config) if turn[0].prepare]
     ids = [f"{case.name}-{case.stage}-{at}-{name}" for case, at, name in found]
     metafunc.parametrize(("case", "at", "name"), found, ids=ids)

@@ -1,9 +1,9 @@
-"""The parts alone: what each costs a row, from Python.
+"""The parts alone: the cost of each per row, from Python.
 
     python -m pytest -q -p no:asyncio benches/python/test_parts.py [--rows N]
 
-prints a line for each case: nanoseconds a row, and MB/s of keys and values (16 B and 100 B,
-random). A peer's writer of sorted files stands beside ours, on the same rows in the same run.
+prints a line for each case: nanoseconds per row, and MB/s of keys and values (16 B and 100 B,
+random). A peer's writer of sorted files is compared with ours, on the same rows in the same run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in random order, as Python has them and as Arrow has them."""
+    """Rows in random order, as Python objects and as Arrow arrays."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -69,7 +69,7 @@ def table(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Iterator[lsm.
 def measure(
     benchmark: Any, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[int, Callable[[], Any]], None]:
-    """Measures work on so many rows, and prints the median."""
+    """Measure work on this many rows, and print the median."""
 
     def run(count: int, work: Callable[[], Any]) -> None:
         benchmark.pedantic(work, rounds=ROUNDS, iterations=1)
@@ -84,7 +84,7 @@ def measure(
 @pytest.mark.parametrize("order", ["ascending", "sorting", "spilling"])
 @pytest.mark.parametrize("kind", ["sequences", "arrow"])
 def test_write(measure: Any, rows: Rows, tmp_path: Path, order: str, kind: str) -> None:
-    """A table into a file, synced."""
+    """Write a table to a file, synced."""
     given = rows.ascending if order == "ascending" else rows
     columns = (given.keys, given.values) if kind == "sequences" else given.columns
     how: dict[str, Any] = {"sort": order != "ascending"}
@@ -99,7 +99,7 @@ def test_write(measure: Any, rows: Rows, tmp_path: Path, order: str, kind: str) 
 
 
 def test_write_ascending_rocksdict(measure: Any, rows: Rows, tmp_path: Path) -> None:
-    """The peer's sorted file, which takes rows in order one by one. Without the peer, skipped."""
+    """The peer's sorted file, which accepts rows in order one by one; skipped without the peer."""
     peer = pytest.importorskip("rocksdict")
     given = rows.ascending
 
@@ -114,7 +114,7 @@ def test_write_ascending_rocksdict(measure: Any, rows: Rows, tmp_path: Path) -> 
 
 
 def test_write_ascending_one_by_one(measure: Any, rows: Rows, tmp_path: Path) -> None:
-    """As the peer takes them."""
+    """One by one, as the peer accepts them."""
     given = rows.ascending
 
     def work() -> None:
@@ -136,12 +136,12 @@ READS: dict[str, Callable[[lsm.SstReader, Rows], Any]] = {
 
 @pytest.mark.parametrize("how", READS)
 def test_read(measure: Any, rows: Rows, table: lsm.SstReader, how: str) -> None:
-    """Every row of a table once."""
+    """Read every row of a table once."""
     measure(len(rows.keys), lambda: READS[how](table, rows))
 
 
 def test_merge_of_eight(measure: Any, rows: Rows, tmp_path: Path) -> None:
-    """Eight tables as one, into Arrow."""
+    """Merge eight tables into Arrow."""
     keys, values = rows.columns
     for part in range(8):
         with lsm.SstWriter(tmp_path / f"{part}.sst") as writer:
@@ -152,7 +152,7 @@ def test_merge_of_eight(measure: Any, rows: Rows, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["put", "put_many", "arrow"])
 def test_memtable_insert(measure: Any, rows: Rows, how: str) -> None:
-    """Random rows into an empty memtable."""
+    """Insert random rows into an empty memtable."""
     columns = rows.columns if how == "arrow" else (rows.keys, rows.values)
 
     def work() -> None:
@@ -167,13 +167,13 @@ def test_memtable_insert(measure: Any, rows: Rows, how: str) -> None:
 
 
 def test_filter_build(measure: Any, rows: Rows) -> None:
-    """A filter over Arrow keys."""
+    """Build a filter over Arrow keys."""
     keys, _ = rows.columns
     measure(len(rows.keys), lambda: lsm.BloomFilter(keys))
 
 
 def test_filter_ask(measure: Any, rows: Rows) -> None:
-    """Arrow keys, all of them there."""
+    """Look up Arrow keys, all of them present."""
     keys, _ = rows.columns
     bloom = lsm.BloomFilter(keys)
     measure(len(rows.keys), lambda: bloom.may_contain_many(keys))

@@ -1,4 +1,4 @@
-"""What needs a process of its own: replay, open, import, memory."""
+"""Cases that need their own process: replay, open, import, memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HERE = Path(__file__).parent
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The turns: in their order, which pytest keeps."""
+    """The turns in their order, which pytest keeps."""
     found = [turn for turn in turns(metafunc.config) if not turn[0].prepare]
     ids = [f"{case.name}-{at}-{name}" for case, at, name in found]
     metafunc.parametrize(("case", "at", "name"), found, ids=ids)
 
 
 def program(*arguments: object, killed: bool = False) -> Any:
-    """Runs a program of `apart` and returns what it printed last."""
+    """Run a program of `apart` and return the last value that it printed."""
     done = subprocess.run(
         [sys.executable, HERE / "apart.py", *map(str, arguments)],
         capture_output=True,
@@ -60,12 +60,12 @@ def _open(work: Work, _samples: Samples, name: str, at: int) -> float:
 
 def _replay(work: Work, _samples: Samples, name: str, at: int) -> float:
     made = work.folder / f"killed-{name}"
-    # What memtables hold: more would be flushed on its way, and no replay.
+    # The capacity of memtables: more rows would be flushed on the way, and not replayed.
     rows = max(100, min(450_000, work.rows * 45 // 100))
     if at == 0:
         program("kill", name, made, rows, killed=True)
-    # What is opened is no longer what a killed process left: each round gets a copy, on the same
-    # path, which a database may have noted.
+    # Opening changes the state that a killed process left: each round gets a copy, at the same
+    # path, which a database may have recorded.
     kept = made.with_suffix(".kept")
     if at == 0:
         made.rename(kept)

@@ -1,13 +1,14 @@
-"""Commits a second of read-modify-write transactions over few keys, beside slatedb's package.
+"""Commits per second of read-modify-write transactions over few keys, compared with slatedb's
+package.
 
     python benches/python/transactions.py [--seconds 5] [--rounds 5] [--keys 64]
 
-A transaction reads two keys, writes both, and commits; one that is overtaken is run again, and what
-counts is what was committed. Both stores are in memory, so that nothing but the engines is
-measured, and no commit is awaited to be durable. The engines take turns, round by round, and the
-medians are printed with their ratio. By one task after the other, by 16 tasks of one event loop at
-once, and (Siltstone's surface that waits alone) by one and by four threads. Then what a transaction
-costs that only reads, beside a snapshot.
+A transaction reads two keys, writes both, and commits; one that was overtaken is run again, and
+only committed ones count. Both stores are in memory, so that only the engines are measured, and no
+commit is awaited to be durable. The engines take turns, round by round, and the medians are printed
+with their ratio: for sequential tasks, for 16 concurrent tasks of one event loop, and (only for
+Siltstone's blocking interface) for one and for four threads. Then the cost of a read-only
+transaction, compared with a snapshot.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ THREADS = 4
 
 
 def pairs(keys: int) -> Callable[[], list[bytes]]:
-    """Chooses two keys."""
+    """Choose two keys."""
     names = [b"hot%04d" % i for i in range(keys)]
     choose = random.Random(7).sample
     return lambda: choose(names, 2)
 
 
 def changed(value: bytes | None) -> bytes:
-    """What is written for what was read."""
+    """The value to write for the value read."""
     return b"%08d" % (int(value or b"0") + 1)
 
 
@@ -84,7 +85,7 @@ async def awaited(keys: int, seconds: float, tasks: int) -> float:
 
 
 async def _rate(commit: Callable[[], Awaitable[bool]], seconds: float, tasks: int) -> float:
-    """How often `commit` answers True in a second, by so many tasks."""
+    """How often per second `commit` returns True, with this many tasks."""
     until = time.perf_counter() + seconds
 
     async def work() -> int:
@@ -146,7 +147,7 @@ def reads(keys: int, views: int = 20_000) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=5, help="that the engines take in turns")

@@ -1,4 +1,4 @@
-"""The data, and the stages that a run goes through.
+"""The data, and the stages of a run.
 
     puts     an empty database an engine, for the writes of one row
     arrow    an empty one again, for batches that come as Arrow
@@ -9,8 +9,8 @@
     ordered  an empty database an engine, for batches in the order of the keys
     apart    nothing open: programs of their own
 
-A stage is entered by all engines together, when the first case asks for it. Keys are random, values
-are random bytes (which no codec shrinks), both from one seed: every engine sees the same ones.
+All engines enter a stage together, when the first case requests it. Keys are random, values are
+random bytes (incompressible), both from one seed: they are the same for every engine.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ycsb import Step, Zipf, steps
 
 READ_STAGES = ("left", "tables")
 HELD_STAGES = (*READ_STAGES, "mixed")
-"""Stages in which engines hold on to what reads hold."""
+"""Stages during which engines keep the resources of reads."""
 KEY_BYTES = 16
 VALUE_BYTES = 100
 VALUES = 1 << 16
 BATCH = 1000
 ORDERED_ROWS = 1_000_000
-"""Rows of the load in order at most: a batch costs what it costs, however many follow."""
+"""The highest number of rows of the ordered load: the cost of a batch does not depend on it."""
 LOAD_SHARE = 0.05
-"""Part of the rows that an engine with a share below 1 gets loaded: fewer rows help its reads."""
+"""Share of the rows that is loaded into an engine with a share below 1: its reads get faster."""
 QUIET_SECONDS = 0.01
 
 
 class Work:
-    """Rows, engines and the stage they are in."""
+    """Rows, engines and their current stage."""
 
     def __init__(self, folder: Path, rows: int, names: list[str]) -> None:
         source = random.Random(4)
@@ -57,18 +57,18 @@ class Work:
         self._ordered: list[tuple[bytes, bytes]] = []
         self._middles: dict[int, list[tuple[bytes, bytes]]] = {}
 
-    # --- what the cases work on ------------------------------------------------------------------
+    # --- the inputs of the cases ------------------------------------------------------------------
 
     def share(self, engine: Engine, count: int, least: int = 1) -> int:
-        """How many of `count` operations an engine gets."""
+        """The number of operations, of `count`, for an engine."""
         return max(min(least, count), int(count * engine.share))
 
     def target(self, engine: Engine) -> int:
-        """How many rows an engine is loaded with."""
+        """The number of rows with which an engine is loaded."""
         return self.rows if engine.share == 1 else max(1, int(self.rows * LOAD_SHARE))
 
     def slice(self, start: int, count: int) -> Rows:
-        """So many rows from a place on, in the order of the load, which is random."""
+        """This many rows from a position on, in the order of the load, which is random."""
         return self.keys[start : start + count], self.values[start : start + count]
 
     def batches(self, start: int, count: int) -> list[Rows]:
@@ -86,12 +86,12 @@ class Work:
         ]
 
     def present(self, engine: Engine, count: int) -> list[bytes]:
-        """Random keys that the engine holds."""
+        """Random keys that the engine contains."""
         keys = self.keys
         return [keys[at] for at in self.random.choices(range(self.target(engine)), k=count)]
 
     def absent(self, count: int) -> list[bytes]:
-        """Random keys that no engine holds."""
+        """Random keys that no engine contains."""
         return [self.random.randbytes(KEY_BYTES) for _ in range(count)]
 
     def ordered(self, start: int, count: int) -> list[Rows]:
@@ -104,7 +104,7 @@ class Work:
         return [([key for key, _ in batch], [value for _, value in batch]) for batch in batches]
 
     def mixed(self, engine: Engine, workload: str, count: int) -> list[Step]:
-        """So many steps of one of YCSB's workloads over the rows that the engine holds."""
+        """Steps of one of YCSB's workloads over the rows that the engine contains."""
         target = self.target(engine)
         zipf = self._zipfs.setdefault(target, Zipf(target, self.random))
         return steps(workload, self.keys, self.values, zipf, count)
@@ -112,7 +112,7 @@ class Work:
     # --- stages ----------------------------------------------------------------------------------
 
     def enter(self, stage: str) -> None:
-        """Brings all engines into a stage; they go forward only."""
+        """Move all engines to a stage; stages only go forward."""
         if stage == self.stage:
             return
         if stage == "tables":
@@ -153,7 +153,7 @@ class Work:
         self._open()
 
     def close(self) -> None:
-        """Closes and deletes what is open."""
+        """Close and delete everything that is open."""
         if self.stage in ("", "apart"):
             return
         for engine in self.engines.values():
@@ -164,9 +164,9 @@ class Work:
         self.stage = ""
 
     def check(self, engine: Engine) -> None:
-        """That the engine holds what it was given; and notes where it keeps it.
+        """Check that the engine contains its rows, and record where it keeps them.
 
-        :raises ValueError: it does not.
+        :raises ValueError: if it does not.
         """
         target = self.target(engine)
         places = self.random.sample(range(target), min(target, 200))
@@ -182,15 +182,15 @@ class Work:
         self.states[f"{self.stage}/{engine.name}"] = engine.state()
 
     def _middle(self, target: int) -> list[tuple[bytes, bytes]]:
-        """Rows of the middle of the first `target` ones, in the order of their keys."""
+        """Rows from the middle of the first `target` ones, in the order of their keys."""
         if target not in self._middles:
             ordered = sorted(zip(*self.slice(0, target), strict=True))
             self._middles[target] = ordered[target // 2 : target // 2 + 50]
         return self._middles[target]
 
     def settle(self) -> None:
-        """Waits, two seconds at most, until no background thread works: what one engine left to do
-        is not charged to the next one's round."""
+        """Wait, at most two seconds, until no background thread works, so that remaining work of
+        one engine is not charged to the next one's round."""
         until = time.monotonic() + 2
         while time.monotonic() < until:
             before = time.process_time()

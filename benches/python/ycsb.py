@@ -1,12 +1,12 @@
-"""Mixed work, after YCSB's core workloads: A, B, C and E.
+"""Mixed work, following YCSB's core workloads: A, B, C and E.
 
-    A   half reads, half updates of rows that there are
+    A   half reads, half updates of existing rows
     B   19 reads, one update
-    C   reads alone
+    C   only reads
     E   19 scans of 1 to 100 rows, one insert of a new row
 
-Keys are chosen by a Zipf distribution of exponent 0.99, as there: of a million rows the first is
-asked for once in fifteen times. Keys are random, so the popular ones lie all over the key space.
+Keys are chosen by a Zipf distribution of exponent 0.99, as in YCSB: of a million rows the first is
+read once in fifteen times. Keys are random, so the popular ones are spread over the key space.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import math
 import random
 
 Step = tuple[bytes, bytes | int]
-"""A key, and what is done with it: a number of rows to scan from it on (0: a read of that very
-one), or a value to write."""
+"""A key and an operation on it: the number of rows to scan from it on (0: a read of this key), or a
+value to write."""
 
 READ = 0
 MOST_SCANNED = 100
 EXPONENT = 0.99
 SUMMED = 10_000
-"""Terms of the harmonic sum that are added up; the others' sum is their integral, nearly."""
+"""Terms of the harmonic sum that are added up. An integral approximates the sum of the others."""
 
 
 class Zipf:
-    """Ranks of `count` rows, 0 the most popular, as YCSB draws them (Gray and others, 1994)."""
+    """Ranks of `count` rows, 0 the most popular, as in YCSB (Gray and others, 1994)."""
 
     def __init__(self, count: int, source: random.Random) -> None:
         self.count, self.source = count, source
@@ -59,7 +59,7 @@ def _harmonic(count: int) -> float:
 def steps(
     workload: str, keys: list[bytes], values: list[bytes], zipf: Zipf, count: int
 ) -> list[Step]:
-    """So many steps of a workload over the first rows of `keys`."""
+    """Steps of a workload over the first rows of `keys`."""
     source = zipf.source
     writes = {"A": 0.5, "B": 0.05, "C": 0.0, "E": 0.05}[workload]
     made: list[Step] = []

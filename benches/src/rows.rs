@@ -7,8 +7,8 @@ pub const VALUE_BYTES: usize = 100;
 /// Bytes of a row.
 pub const ROW_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 
-/// A mix of `n` that hits every number once (the finaliser of SplitMix64; G. Steele, D. Lea,
-/// C. Flood, *Fast Splittable Pseudorandom Number Generators*, 2014).
+/// A permutation of 64-bit numbers (the finaliser of SplitMix64; G. Steele, D. Lea, C. Flood, *Fast
+/// Splittable Pseudorandom Number Generators*, 2014).
 #[must_use]
 pub fn mixed(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -29,7 +29,7 @@ pub fn sorted_key(n: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The `n`-th of `count` keys in no order: every key of `sorted_key(0..count)` once where `count`
+/// The `n`-th of `count` keys in random order: every key of `sorted_key(0..count)` once, if `count`
 /// is a power of ten or any other number that 7,368,787, a prime, does not divide.
 #[must_use]
 pub fn shuffled_key(n: u64, count: u64) -> [u8; KEY_BYTES] {
@@ -46,7 +46,7 @@ pub fn absent_key(n: u64) -> [u8; KEY_BYTES + 1] {
     key
 }
 
-/// The `n`-th value: bytes that do not compress.
+/// The `n`-th value: incompressible bytes.
 #[must_use]
 pub fn value(n: u64) -> [u8; VALUE_BYTES] {
     let mut value = [0; VALUE_BYTES];

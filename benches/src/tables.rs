@@ -1,4 +1,4 @@
-//! Tables in memory: built whole, and read with every block at hand or decoded on demand.
+//! Tables in memory: built as a whole, and read with every block decoded or decoded on demand.
 
 use crate::rows::{sorted_key, value};
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 pub struct Strided {
     /// Number of the first row.
     pub first: u64,
-    /// From one row's number to the next's.
+    /// The difference between the numbers of two consecutive rows.
     pub step: u64,
-    /// How many.
+    /// Number of rows.
     pub count: u64,
 }
 
-/// Rows with their keys and values made beforehand, so that a bench measures none of that.
+/// Rows with prepared keys and values, so that a bench does not measure their creation.
 #[derive(Debug)]
 pub struct Made {
     rows: Vec<([u8; 16], [u8; 100])>,
@@ -53,11 +53,10 @@ pub fn envelope(table: u128) -> Envelope {
     Envelope::new(ObjectKind::Table, DatabaseId(1), ObjectId(table), AttemptId(table))
 }
 
-/// Builds a table, giving its bytes away in chunks of 1 MiB as an upload does, and answers how many
-/// bytes it has.
+/// Builds a table, taking its bytes in chunks of 1 MiB as an upload does, and returns its length.
 ///
 /// # Errors
-/// What the builder answers.
+/// Errors of the builder.
 pub fn build(rows: &Made, options: TableOptions) -> Result<u64> {
     let mut builder = TableBuilder::new(options, envelope(1));
     let mut bytes = 0;
@@ -83,7 +82,7 @@ impl Loaded {
     /// Builds and opens one.
     ///
     /// # Errors
-    /// What builder and table answer.
+    /// Errors of builder and table.
     pub fn new(number: u128, rows: &Made) -> Result<Loaded> {
         let mut builder = TableBuilder::new(TableOptions::default(), envelope(number));
         for entry in rows.entries() {
@@ -95,7 +94,7 @@ impl Loaded {
         Ok(Loaded { table: Arc::new(Table::open(descriptor, tail)?), object })
     }
 
-    /// Decodes a block from the object's bytes. `None` for one that is not there or damaged.
+    /// Decodes a block from the object's bytes. `None` for a missing or damaged block.
     #[must_use]
     pub fn decode(&self, block: u32) -> Option<Arc<Block>> {
         let range = self.table.block_range(block)?;
@@ -110,7 +109,7 @@ impl Loaded {
     }
 }
 
-/// Blocks are decoded each time they are asked for, as a compaction meets them.
+/// Blocks are decoded on every request, as in a compaction.
 impl BlockSource for Loaded {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         self.decode(addr.block)

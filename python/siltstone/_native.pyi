@@ -123,6 +123,7 @@ __all__ = [
     "pin_shared",
     "plan_compaction",
     "prefix_range",
+    "probe",
     "promote",
     "refresh_checkpoint",
     "release_clone",
@@ -300,8 +301,31 @@ class _Reads(_Lookups):
         limit: int | None,
     ) -> AsyncScan[Any]: ...
 
+class _Warms(_Reads):
+    """The methods that Database, Reader and Snapshot share."""
+
+    def warm(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> int:
+        """Reads the blocks of `[start, end)`, or of the keys with `prefix`, into the block
+        cache ahead of their first use, and returns the bytes of the keys and values that it
+        read. It stops when the cache is three quarters full: point reads have the rest. A
+        table that the system maps from a local folder is left to the page cache.
+
+        :raises Invalid: if `prefix` is given together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
+        """
+    # Called by siltstone.aio.
+    def _begin_warm(
+        self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
+    ) -> Pending[int]: ...
+
 @final
-class Database(_Reads):
+class Database(_Warms):
     """The writer of a database, from `siltstone.open`. A database has one writer.
 
     Its own reads see every accepted write, durable or not. As a context manager it closes at the
@@ -658,7 +682,7 @@ class Database(_Reads):
     def __reduce__(self) -> NoReturn: ...
 
 @final
-class Reader(_Reads):
+class Reader(_Warms):
     """A reader, from `siltstone.open_reader`. It sees whole writes in commit order, as soon as they
     are durable.
 
@@ -720,7 +744,7 @@ class Reader(_Reads):
     def __reduce__(self) -> tuple[Any, tuple[str, dict[str, Any]]]: ...
 
 @final
-class Snapshot(_Reads):
+class Snapshot(_Warms):
     """A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
     after the database is closed."""
     @property
@@ -1864,6 +1888,13 @@ def manifest(
 def verify(
     url: str,
     store_options: dict[str, str | int | bool],
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]: ...
+def probe(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    rounds: int,
+    largest_object: int,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def gc(

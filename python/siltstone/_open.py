@@ -13,7 +13,7 @@ from siltstone._checkpoints import CheckpointLike, read_at
 from siltstone._clone_parents import ParentsLike, given_parents
 from siltstone._importable import called, name_of, resolve
 from siltstone._native import Database, Reader
-from siltstone.exceptions import Invalid, Unsupported
+from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 
@@ -263,11 +263,6 @@ def _reader_arguments(
         place = str(Path(place).absolute())
     provider = name_of(store_options)
     return place, _store(store_options), provider
-
-
-def _not_built(feature: str) -> Unsupported:
-    text = f"{feature} is not built yet in this version of Siltstone"
-    return Unsupported(text, context={"feature": feature})
 
 
 def _text(url: Url) -> str:

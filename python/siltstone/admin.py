@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from siltstone import _display, _native
 from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone._export import ExportReport, export, import_, promote
 from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
-from siltstone._open import StoreOptionsSource, Url, _not_built, _store, _text, hidden
+from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone._probe import StoreProperty, StoreReport, probe
 from siltstone._repair import (
     Damage,
     GiveUpReport,
@@ -44,6 +45,8 @@ __all__ = [
     "RepairReport",
     "Report",
     "Stays",
+    "StoreProperty",
+    "StoreReport",
     "Version",
     "collect_after_repair",
     "compact",
@@ -206,11 +209,6 @@ def list_checkpoints(
         for one in found
         if (processes or one.owner in {"user", "clone"}) and name in {None, one.name}
     ]
-
-
-def probe(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.probe")
 
 
 @dataclass(frozen=True, slots=True)

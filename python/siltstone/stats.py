@@ -302,6 +302,8 @@ class Stats:
     """Requests that failed."""
     transient_failures: int
     """Failed requests of a kind that is tried again."""
+    hedged_requests: int
+    """Requests that were sent a second time because their answer was late."""
     bytes_read: int
     """Bytes read from the store."""
     bytes_written: int

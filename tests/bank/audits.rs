@@ -1,4 +1,4 @@
-//! Who looks at the books, and through what.
+//! The auditors of the books, and their views.
 
 use crate::books::{self, Acknowledged, Books};
 use crate::branch::Teller;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Through each of these the books are looked at, every day.
+/// The views that are audited on every day.
 pub(crate) const VIEWS: [&str; 15] = [
     "live",
     "transaction",
@@ -36,7 +36,7 @@ pub(crate) const VIEWS: [&str; 15] = [
     "restored",
 ];
 
-/// The handle as it is; answers what it shows.
+/// The live handle; returns its rows.
 pub(crate) async fn of_handle(
     books: &Books,
     db: &Database,
@@ -47,7 +47,7 @@ pub(crate) async fn of_handle(
     Ok(rows)
 }
 
-/// Looks through the handle of a writer, in every way there is, until the day ends or the handle.
+/// Audits through the handle of a writer, in every possible way, until the day or the handle ends.
 pub(crate) async fn live(
     bank: Arc<Bank>,
     (db, known): (Database, BTreeSet<u64>),
@@ -57,7 +57,7 @@ pub(crate) async fn live(
     let mut held = None;
     while !bank.stopped() {
         let mut before = bank.books.acknowledged();
-        // One that was taken over goes on showing what it has.
+        // A handle that was taken over continues to show its rows.
         before.retain(|teller, _| known.contains(teller));
         match through_handle(&bank, &db, (&before, &mut held), &mut rng).await {
             Err(error) if !error.kind().is_transient() => return Err(error),
@@ -109,13 +109,13 @@ async fn through_handle(
     }
 }
 
-/// What a checkpoint shows.
+/// The rows of a checkpoint.
 async fn at(env: &Env, id: CheckpointId) -> Result<Pairs> {
     let reader = reader(env, Some(ReadAt::Checkpoint(id.into()))).await?;
     rows_of(reader.scan(ScanRange::all())?).await
 }
 
-/// All who look from outside of the writer, and who compact and collect there.
+/// All auditors outside of the writer, and the compactors and collectors there.
 pub(crate) fn outside(bank: &Arc<Bank>, rng: &mut Rng) -> Vec<BoxFuture<'static, Result<()>>> {
     let mut rngs = || rng.split();
     vec![
@@ -177,8 +177,7 @@ async fn checkpoints(bank: Arc<Bank>, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-/// Makes a checkpoint from outside, or looks at the one that was made before once more, and deletes
-/// it.
+/// Creates a checkpoint from outside, or audits the previous one again, and deletes it.
 async fn through_checkpoint(
     books: &Books,
     env: &Env,
@@ -221,8 +220,8 @@ async fn shown(env: &Env) -> Result<Pairs> {
     rows_of(reader(env, None).await?.scan(ScanRange::all())?).await
 }
 
-/// Makes a clone while the parent goes on, works there, rewrites and collects it, makes a clone of
-/// that, and destroys both.
+/// Creates a clone while the parent continues, works there, rewrites and collects it, clones that
+/// clone, and destroys both.
 async fn through_clone(bank: &Bank, rng: &mut Rng) -> Result<()> {
     let books = &bank.books;
     let env = bank.env("clone", &format!("clone{}", bank.number()));
@@ -252,7 +251,7 @@ async fn through_clone(bank: &Bank, rng: &mut Rng) -> Result<()> {
     siltstone::destroy(&env, false, DEADLINE).await
 }
 
-/// Two clones that share a checkpoint between them, each its part of the keys.
+/// Two clones of one checkpoint, each with its part of the keys.
 async fn through_halves(bank: &Bank, rng: &mut Rng) -> Result<()> {
     let (books, parent) = (&bank.books, bank.parent("clone maker"));
     let before = books.acknowledged();
@@ -282,14 +281,14 @@ async fn through_halves(bank: &Bank, rng: &mut Rng) -> Result<()> {
     admin::delete_checkpoint(&parent, &made.id.into(), DEADLINE).await
 }
 
-/// Merges all there is in a process of its own, and collects.
+/// Merges everything in a separate process, and collects.
 async fn rewritten(env: &Env) -> Result<()> {
     let how = CompactorOptions { options: options(), workers: 0, merge_operator: None };
     CompactorProcess::open(env.clone(), how, |_| {}).await?.compact().await?;
     gc::round(env).await.map(drop)
 }
 
-/// No grace at all.
+/// Collects without a grace period.
 async fn collects(bank: Arc<Bank>, mut rng: Rng) -> Result<()> {
     let env = bank.parent("collector");
     while !bank.stopped() {
@@ -302,13 +301,13 @@ async fn collects(bank: Arc<Bank>, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-/// Takes the compactor's epoch from the writer's own now and then.
+/// Takes the compactor's epoch from the writer's own compactor now and then.
 async fn compacts(bank: Arc<Bank>, mut rng: Rng) -> Result<()> {
     let env = bank.parent("compactor");
     while !bank.stopped() {
         pause(&env, &mut rng, 1000).await;
         match rewritten(&env).await {
-            // The others go on taking it back.
+            // The other compactors take it back.
             Err(error) if !is_excused(&error) && error.kind() != ErrorKind::Conflict => {
                 return Err(error);
             }
@@ -318,8 +317,8 @@ async fn compacts(bank: Arc<Bank>, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-/// With a healthy store every view shows what it must, and a restore goes back to a moment and on
-/// from there.
+/// With a healthy store every view shows the required rows, and a restore returns to a moment and
+/// continues from there.
 pub(crate) async fn at_the_end(bank: &Bank, rng: &mut Rng) -> Result<()> {
     let (books, env) = (&bank.books, bank.parent("last"));
     let before = books.acknowledged();

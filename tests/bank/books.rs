@@ -1,4 +1,4 @@
-//! What must be true of the books, whoever shows them.
+//! The invariants of the books, in every view.
 
 use crate::Pairs;
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 pub(crate) const ACCOUNTS: u64 = 24;
 const OPENED_WITH: u64 = 100;
-/// What all accounts hold together, always.
+/// The constant sum of all accounts.
 pub(crate) const TOTAL: u64 = ACCOUNTS * OPENED_WITH;
 const ACCOUNT: &[u8] = b"account/";
 const LEDGER: &[u8] = b"ledger/";
@@ -15,12 +15,12 @@ pub(crate) fn account(number: u64) -> Vec<u8> {
     [ACCOUNT, format!("{number:02}").as_bytes()].concat()
 }
 
-/// The row that a teller writes with every transfer: how many there were.
+/// The row that a teller writes with every transfer: the number of its transfers.
 pub(crate) fn ledger(teller: u64) -> Vec<u8> {
     [LEDGER, format!("{teller:04}").as_bytes()].concat()
 }
 
-/// A number as it is stored: long enough that tables fill.
+/// A number as stored: long enough to fill tables.
 pub(crate) fn stored(number: u64) -> Vec<u8> {
     format!("{number:<40}").into_bytes()
 }
@@ -29,7 +29,7 @@ pub(crate) fn number_in(value: &[u8]) -> u64 {
     std::str::from_utf8(value).expect("text").trim_end().parse().expect("a number")
 }
 
-/// All accounts as they are opened.
+/// All accounts at their opening.
 pub(crate) fn opening() -> Pairs {
     (0..ACCOUNTS).map(|number| (account(number), stored(OPENED_WITH))).collect()
 }
@@ -40,7 +40,7 @@ pub(crate) type Acknowledged = BTreeMap<u64, u64>;
 #[derive(Default)]
 pub(crate) struct Books {
     acknowledged: Mutex<Acknowledged>,
-    /// How often each view was audited.
+    /// Number of audits of each view.
     audits: Mutex<BTreeMap<&'static str, u64>>,
     troubles: Mutex<Vec<String>>,
 }
@@ -52,18 +52,18 @@ impl Books {
         *last = number.max(*last);
     }
 
-    /// What has been acknowledged by now: whoever asks from now on must see it.
+    /// The transfers acknowledged by now: every later read must see them.
     pub(crate) fn acknowledged(&self) -> Acknowledged {
         self.acknowledged.lock().clone()
     }
 
-    /// A restore has undone what `rows` does not show.
+    /// A restore has undone the transfers that `rows` lacks.
     pub(crate) fn go_back_to(&self, rows: &Pairs) {
         *self.acknowledged.lock() = ledgers(rows);
     }
 
-    /// Holds what a view shows against what must be so: all the money, and at least what had been
-    /// acknowledged before it was asked for.
+    /// Compares a view with the invariants: all the money, and at least the transfers acknowledged
+    /// before the read.
     pub(crate) fn audit(&self, view: &'static str, rows: &Pairs, before: &Acknowledged) {
         *self.audits.lock().entry(view).or_default() += 1;
         let total = sum(rows);
@@ -81,7 +81,7 @@ impl Books {
         }
     }
 
-    /// Two looks at one moment.
+    /// Compares two reads of one moment.
     pub(crate) fn same(&self, view: &'static str, first: &Pairs, later: &Pairs) {
         *self.audits.lock().entry(view).or_default() += 1;
         if first != later {
@@ -97,19 +97,19 @@ impl Books {
         self.troubles.lock().clone()
     }
 
-    /// How often each view was audited; and transfers that were acknowledged.
+    /// Number of audits of each view; and number of acknowledged transfers.
     pub(crate) fn came_to(&self) -> (BTreeMap<&'static str, u64>, u64) {
         (self.audits.lock().clone(), self.acknowledged.lock().values().sum())
     }
 }
 
-/// What the accounts among `rows` hold together.
+/// The sum of the accounts among `rows`.
 pub(crate) fn sum(rows: &Pairs) -> u64 {
     let accounts = rows.iter().filter(|(key, _)| key.starts_with(ACCOUNT));
     accounts.map(|(_, value)| number_in(value)).sum()
 }
 
-/// The transfers of each teller that `rows` show.
+/// The transfers of each teller in `rows`.
 pub(crate) fn ledgers(rows: &Pairs) -> Acknowledged {
     let ledgers = rows.iter().filter_map(|(key, value)| {
         let teller = key.strip_prefix(LEDGER)?;

@@ -1,4 +1,4 @@
-//! Who writes: tellers, and writers that take over from each other.
+//! The writing processes: tellers, and writers that take over from each other.
 
 use crate::books::{self, Acknowledged, Books, account, ledger, number_in, stored};
 use crate::{Bank, as_task, audits, is_excused, open, rows_of};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Tellers of one writer.
 const TELLERS: u64 = 3;
 
-/// Opens the accounts, all at once.
+/// Opens all accounts at once.
 pub(crate) async fn found(bank: &Bank) -> Result<()> {
     loop {
         let db = match open(&bank.parent("founder")).await {
@@ -36,8 +36,8 @@ pub(crate) async fn found(bank: &Bank) -> Result<()> {
     }
 }
 
-/// Writers, one after the other; each takes over while the one before is at work, or after that was
-/// killed. Ends the day.
+/// Consecutive writers; each takes over while the previous one works, or after it was killed. Ends
+/// the day.
 pub(crate) async fn shifts(
     bank: Arc<Bank>,
     writers: u64,
@@ -62,7 +62,7 @@ pub(crate) async fn shifts(
     Ok(())
 }
 
-/// One writer process: its tellers, and who audits its handle.
+/// One writer process: its tellers, and the auditors of its handle.
 async fn writer(bank: Arc<Bank>, env: Env, mut rng: Rng) -> Result<()> {
     let before = bank.books.acknowledged();
     let db = loop {
@@ -85,7 +85,7 @@ async fn writer(bank: Arc<Bank>, env: Env, mut rng: Rng) -> Result<()> {
     }
 }
 
-/// What is done with one handle. It knows of the tellers that it recovered, and of its own.
+/// The work with one handle. It knows the tellers that it recovered, and its own.
 async fn work(
     bank: &Arc<Bank>,
     db: &Database,
@@ -122,7 +122,7 @@ pub(crate) struct Teller {
     db: Database,
     rng: Rng,
     number: u64,
-    /// Transfers that were accepted.
+    /// Number of accepted transfers.
     transfers: u64,
 }
 
@@ -131,10 +131,10 @@ impl Teller {
         Teller { db, rng, number: bank.number(), transfers: 0 }
     }
 
-    /// Tries one transfer; whether it was acknowledged.
+    /// Tries one transfer; returns whether it was acknowledged.
     ///
     /// # Errors
-    /// Those with which the handle ends.
+    /// The errors with which the handle ends.
     pub(crate) async fn works(&mut self, books: &Books) -> Result<bool> {
         let done = match self.transfer().await {
             Ok(None) => Ok(false),
@@ -157,7 +157,7 @@ impl Teller {
         done
     }
 
-    /// Works until so many transfers were acknowledged.
+    /// Works until this many transfers were acknowledged.
     pub(crate) async fn works_on(&mut self, books: &Books, transfers: u64) -> Result<()> {
         let mut left = transfers;
         while left > 0 {
@@ -189,7 +189,7 @@ impl Teller {
         self.rng.below(books::ACCOUNTS)
     }
 
-    /// From one account to another; one that is empty is closed.
+    /// Pays from one account to another; an empty one is closed.
     async fn pay(&mut self, transaction: &Transaction) -> Result<()> {
         let (from, to) = (self.draw(), self.draw());
         let there = held(transaction, from).await?;
@@ -202,8 +202,8 @@ impl Teller {
         Ok(())
     }
 
-    /// What a range of accounts holds goes to the first of them, and the others are closed by one
-    /// range delete.
+    /// Moves the money of a range of accounts to the first of them; one range delete closes the
+    /// others.
     async fn pool(&mut self, transaction: &Transaction) -> Result<()> {
         let (start, end) = self.span();
         let range = ScanRange {
@@ -217,7 +217,7 @@ impl Teller {
         set(transaction, start, all)
     }
 
-    /// What a range of accounts holds is shared among them.
+    /// Distributes the money of a range of accounts among them.
     async fn spread(&mut self, transaction: &Transaction) -> Result<()> {
         let (start, end) = self.span();
         let mut all = 0;

@@ -1,13 +1,13 @@
 //! A bank: transactions move money between accounts, and the total never changes (RFC 0036).
 //!
-//! Several tellers of one writer after the other, each fencing the one before; compactors, and
-//! collectors without any grace. Meanwhile the books are audited through everything that shows a
-//! moment of the database: the live handle, transactions, snapshots old and new, a reader that
-//! follows, checkpoints by hand, clones of the whole and of its halves, clones of clones; in the
-//! end a restore. In every view the total is what it was, nothing acknowledged before it was asked
-//! for is missing, and what stands for a moment stands still.
+//! Several consecutive tellers of one writer, each fencing the previous one; compactors, and
+//! collectors without a grace period. Meanwhile the books are audited through everything that shows
+//! a moment of the database: the live handle, transactions, old and new snapshots, a following
+//! reader, manual checkpoints, clones of the whole and of its halves, clones of clones; at the end
+//! a restore. In every view the total is unchanged, no transfer acknowledged before the read is
+//! missing, and a view of a fixed moment does not change.
 //!
-//! `BANKS` (default 8) says how many seeds are run in the simulation, `FIRST_SEED` from where on.
+//! `BANKS` (default 8) sets the number of seeds in the simulation, `FIRST_SEED` the first seed.
 
 #![allow(
     clippy::disallowed_methods,
@@ -28,7 +28,7 @@ mod simulated;
 use books::Books;
 use futures::FutureExt;
 use siltstone::{
-    CompactionOptions, Database, Env, Error, Fill, OpenOptions, Options, ReadAt, Reader,
+    CompactionOptions, Database, Env, Error, FillOutcome, OpenOptions, Options, ReadAt, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::sim::Rng;
@@ -38,24 +38,25 @@ use std::time::Duration;
 
 pub(crate) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Where the bank does its business.
+/// The environment of the bank.
 pub(crate) trait Town: Send + Sync {
-    /// The database at `place` as a new process sees it, and what [`Town::kill`] knows it by.
+    /// The database at `place` as seen by a new process, and the id of that process for
+    /// [`Town::kill`].
     fn process(&self, role: &'static str, place: &str) -> (Env, u64);
 
-    /// Ends a process, where this can be done from outside.
+    /// Ends a process, if that is possible from outside.
     fn kill(&self, _process: u64) {}
 
     /// No more faults.
     fn heal(&self) {}
 }
 
-/// What all who work for it share.
+/// The state that all processes share.
 pub(crate) struct Bank {
     pub(crate) town: Box<dyn Town>,
     pub(crate) books: Books,
     pub(crate) stop: AtomicBool,
-    /// Numbers tellers, clones and names.
+    /// Numbers for tellers, clones and names.
     next: AtomicU64,
 }
 
@@ -82,11 +83,11 @@ impl Bank {
     }
 }
 
-/// The place of the database that all others are clones of.
+/// The place of the database from which all others are cloned.
 pub(crate) const PARENT: &str = "parent";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Small everything: what is read lies in memtables, in L0 and in runs, and moves.
+/// Small sizes: rows are in memtables, in L0 and in runs, and move.
 pub(crate) fn options() -> Options {
     Options {
         flush_interval: Duration::from_millis(5),
@@ -113,7 +114,7 @@ pub(crate) async fn open(env: &Env) -> Result<Database> {
     Database::open(env.clone(), how).await
 }
 
-/// A reader that writes nothing and follows nobody's lease.
+/// A reader that writes nothing and joins no lease.
 pub(crate) async fn reader(env: &Env, at: Option<ReadAt>) -> Result<Reader> {
     let options = Options { reader_lease: at.is_some(), ..options() };
     Reader::open(env.clone(), ReaderOptions { options, at, ..ReaderOptions::default() }).await
@@ -127,9 +128,9 @@ pub(crate) async fn rows_of(mut scan: Scan) -> Result<Pairs> {
         all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }
@@ -138,13 +139,13 @@ pub(crate) async fn rows_in(db: &Database) -> Result<Pairs> {
     rows_of(db.scan(ScanRange::all())?).await
 }
 
-/// What a store that fails may bring to whoever works: never that something is wrong or gone.
+/// The errors that a failing store may cause: never corruption or missing data.
 pub(crate) fn is_excused(error: &Error) -> bool {
     use siltstone::ErrorKind::{Closed, Fenced, Timeout, Unavailable};
     matches!(error.kind(), Closed | Fenced | Timeout | Unavailable)
 }
 
-/// Starts `work` as a task of `env`'s process; `None` where that was killed.
+/// Starts `work` as a task of `env`'s process; `None` if that was killed.
 pub(crate) fn as_task<T: Send + 'static>(
     env: &Env,
     work: impl Future<Output = T> + Send + 'static,
@@ -154,8 +155,8 @@ pub(crate) fn as_task<T: Send + 'static>(
     async move { ended.await.ok() }
 }
 
-/// A day of business, and what it came to. So many writers follow each other; each works for about
-/// as long as `shift`.
+/// A day of business, and its result. This many writers follow each other; each works for about
+/// `shift`.
 pub(crate) async fn business(bank: Arc<Bank>, writers: u64, shift: Duration, mut rng: Rng) {
     branch::found(&bank).await.expect("an empty place");
     let manager = bank.parent("manager");
@@ -178,12 +179,12 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// What a day came to, for people; and that every view was looked at.
+/// The result of a day as a report; checks that every view was audited.
 pub(crate) fn report(name: &str, bank: &Bank) -> Vec<String> {
     let (audits, transfers) = bank.books.came_to();
     println!("{name}: {transfers} transfers acknowledged; audits: {audits:?}");
     let mut troubles = bank.books.troubles();
     let missing = audits::VIEWS.iter().filter(|view| !audits.contains_key(*view));
-    troubles.extend(missing.map(|view| format!("{view}: nobody audited it")));
+    troubles.extend(missing.map(|view| format!("{view}: it was not audited")));
     troubles
 }

@@ -1,5 +1,5 @@
-//! The bank in the simulation: stores that fail in every way, writers that are killed, one seed one
-//! day.
+//! The bank in the simulation: stores that fail in every way, writers that are killed, one day per
+//! seed.
 
 use crate::{Bank, Town, business, report, setting};
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ impl Town for Simulated {
     }
 }
 
-/// Every fault that the contract allows, so seldom that most of the work gets done.
+/// Every fault that the contract allows, so rarely that most of the work is done.
 fn plan(rng: &mut Rng) -> FaultPlan {
     let mut plan = FaultPlan::none();
     for fault in Fault::REQUESTS.into_iter().filter(|fault| fault.keeps_the_contract()) {
@@ -56,7 +56,7 @@ fn run(seed: u64) -> Vec<String> {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 50_000_000, time: Duration::from_secs(7200) });
     let mut rng = sim.split_rng();
-    // Every fourth day nothing fails, but for those who are killed.
+    // On every fourth day nothing fails; processes are killed nevertheless.
     let plan = if seed.is_multiple_of(4) { FaultPlan::none() } else { plan(&mut rng) };
     let town = Simulated {
         sim: (*sim).clone(),

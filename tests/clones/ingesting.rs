@@ -1,4 +1,4 @@
-//! Parents whose log has an ingest in it that is in no version yet (rule N14, RFC 0029).
+//! Parents with an ingest in their log that is in no version yet (rule N14, RFC 0029).
 
 use super::*;
 use siltstone::admin::CloneParent;
@@ -8,7 +8,7 @@ use siltstone::{CheckpointOptions, ErrorKind, Kind};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A writer that has taken rows 100 to 110 in, and leaves them in its log.
+/// A writer that has adopted rows 100 to 110, and leaves them in its log.
 async fn with_ingest(places: &Places) -> (Env, Database) {
     let env = places.parent("parent").await;
     let slow = Options { l0_manifest_commit_interval: Duration::from_secs(3600), ..options() };
@@ -39,8 +39,8 @@ fn with_ingested() -> Pairs {
     parents_rows().into_iter().chain(ingested).collect()
 }
 
-/// Of what is there now, of a checkpoint, and of a range beside another database: nobody waits, and
-/// the parent's writer installs it, or never does.
+/// Clones of the newest state, of a checkpoint, and of a range combined with another database: no
+/// clone waits, and the parent's writer installs the ingest, or never does.
 #[test]
 fn an_ingest_on_its_way_into_a_version_comes_along() {
     run("ingest on its way", async |places| {
@@ -72,7 +72,7 @@ fn an_ingest_on_its_way_into_a_version_comes_along() {
     });
 }
 
-/// Keys of an ingest meet another parent's: told before anything is begun.
+/// Keys of an ingest overlap another parent's: refused before anything is begun.
 #[test]
 fn an_ingest_that_meets_another_parent_is_refused() {
     run("ingest in the way", async |places| {

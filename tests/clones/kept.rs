@@ -1,4 +1,5 @@
-//! What a clone names stays while it names it, and goes afterwards (rules K4, K5).
+//! Objects that a clone references stay as long as it does, and are deleted afterwards (rules K4,
+//! K5).
 
 use super::*;
 use siltstone::{CheckpointId, CheckpointOptions, ErrorKind, ReadAt};
@@ -63,7 +64,7 @@ fn a_clone_that_names_nothing_of_its_parent_lets_it_go() {
         rewrite(&env).await;
         assert_eq!((manifest(&env).await.ancestors.len(), pins_of(&parent, &env).await), (0, 0));
         assert_eq!(read(&env).await.unwrap(), parents_rows());
-        // It needs the parent no more.
+        // It no longer needs the parent.
         let db = open(&parent).await.unwrap();
         forget(&db, 0..ROWS);
         db.close().await.unwrap();
@@ -72,7 +73,8 @@ fn a_clone_that_names_nothing_of_its_parent_lets_it_go() {
     });
 }
 
-/// K5: asking only the newest manifest would take away what a reader at a checkpoint reads.
+/// K5: with only the newest manifest as a check, tables of a reader at a checkpoint would be
+/// deleted.
 #[test]
 fn a_checkpoint_of_the_clone_keeps_the_parent() {
     run("checkpointed", async |places| {
@@ -98,7 +100,7 @@ fn a_checkpoint_of_the_clone_keeps_the_parent() {
     });
 }
 
-/// K5: a crash between the two commits leaves the entry, and the next round meets it again.
+/// K5: a crash between the two commits leaves the entry, and the next round handles it again.
 #[test]
 fn a_pin_that_is_gone_is_as_good_as_removed() {
     run("half detached", async |places| {
@@ -115,7 +117,7 @@ fn a_pin_that_is_gone_is_as_good_as_removed() {
     });
 }
 
-/// The parent was deleted and made anew: its tables are not the clone's.
+/// The parent was deleted and created again: its tables are not the clone's.
 #[test]
 fn another_database_in_the_place_of_the_parent_is_told() {
     run("made anew", async |places| {
@@ -137,7 +139,7 @@ fn another_database_in_the_place_of_the_parent_is_told() {
     });
 }
 
-/// D3: whoever ends a clone gives back what it pins, and a parent waits for it.
+/// D3: the process that ends a clone releases its pins, and a parent waits for that.
 #[test]
 fn a_clone_that_is_destroyed_lets_its_ancestors_go() {
     run("ended", async |places| {
@@ -172,7 +174,7 @@ fn a_clone_that_is_destroyed_lets_its_ancestors_go() {
     });
 }
 
-/// D4: a clone that is made in an emptied place counts on from what stood there.
+/// D4: a clone that is created in an emptied place counts from the numbers used there.
 #[test]
 fn a_clone_is_made_where_a_database_was_destroyed() {
     run("in its place", async |places| {

@@ -1,4 +1,4 @@
-//! What a clone begins with, and that the two go their own ways.
+//! The initial state of a clone, and its independence from the parent.
 
 use super::*;
 use siltstone::store::counting::count;
@@ -29,7 +29,7 @@ fn a_clone_has_what_is_durable_and_copies_no_table() {
         assert_eq!(pin.owner, CheckpointOwner::Clone(made.database));
         assert!(pin.expires_at.is_none() && !pin.pins_any_wal());
 
-        // Each its own way.
+        // Each is changed independently.
         let (ours, theirs) = (open(&env).await.unwrap(), open(&parent).await.unwrap());
         assert_eq!(all(&ours).await.unwrap(), parents_rows());
         fill(&ours, 0..5, 8).await;
@@ -74,7 +74,8 @@ fn a_checkpoint_of_the_parent_is_where_it_begins() {
     });
 }
 
-/// Resolution is flat: each has an entry, and a pin, for every database that holds a table of it.
+/// Resolution is flat: each clone has an entry, and a pin, for every database that contains one of
+/// its tables.
 #[test]
 fn a_clone_of_a_clone_of_a_clone() {
     run("generations", async |places| {
@@ -93,7 +94,7 @@ fn a_clone_of_a_clone_of_a_clone() {
             assert_eq!(manifest(&env).await.ancestors.len(), usize::from(generation));
             parent = env;
         }
-        // Whatever those between do, the last one has its tables.
+        // The last clone has its tables, independent of changes to those in between.
         for name in ["0", "1", "2"] {
             let env = places.env(name);
             let db = open(&env).await.unwrap();
@@ -108,7 +109,7 @@ fn a_clone_of_a_clone_of_a_clone() {
     });
 }
 
-/// A database whose one run has so many tables, of which nobody reads any.
+/// A database with one run of this many tables, none of which is read.
 async fn wide(places: &Places, name: &str, tables: u32) -> Env {
     let env = places.env(name);
     let db = open(&env).await.unwrap();
@@ -158,7 +159,7 @@ fn requests_do_not_grow_with_the_tables() {
     });
 }
 
-/// Nor do those of a restore, which reads no table either: these are not there.
+/// Nor does a restore depend on them, because it reads no table either: these do not exist.
 #[test]
 fn requests_of_a_restore_do_not_grow_either() {
     run("wide restore", async |places| {
@@ -180,7 +181,7 @@ fn requests_of_a_restore_do_not_grow_either() {
     });
 }
 
-/// K7: two halves of one parent, compacted on their own, are what it was.
+/// K7: two halves of one parent, compacted separately, combine to its rows.
 #[test]
 fn a_clone_of_a_range_has_what_lies_in_it() {
     run("ranges", async |places| {

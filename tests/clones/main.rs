@@ -1,6 +1,6 @@
-//! Clones (RFC 0029, RFC 0031): what one begins with, who reads it, what keeps what it names alive,
-//! several parents, parents elsewhere, places of clones, a crash at every request of its making,
-//! and how it lets go of its parents.
+//! Clones (RFC 0029, RFC 0031): their initial state, their readers, the pins that keep their
+//! tables, several parents, parents elsewhere, places of clones, a crash at every request of their
+//! creation, and the release of their parents.
 
 #![allow(
     clippy::disallowed_methods,
@@ -44,7 +44,7 @@ pub(crate) async fn clone(env: &Env, parent: &Env) -> Result<()> {
     admin::clone(env, &[of(parent)], &options()).await
 }
 
-/// Rewrites everything there and collects with no grace, twice over.
+/// Rewrites everything there and collects without a grace period, twice.
 pub(crate) async fn rewrite(env: &Env) {
     for _ in 0..2 {
         compact(env).await.unwrap();

@@ -1,5 +1,5 @@
-//! Clones and their places (rule K8): a copy of one is refused, and the pin of one that was removed
-//! by hand is released.
+//! Clones and their places (rule K8): a copy of a clone is refused, and the pin of a clone that was
+//! removed by hand is released.
 
 use super::*;
 use siltstone::{CheckpointName, ErrorKind};

@@ -1,4 +1,4 @@
-//! Who is refused, and with which words.
+//! Refusals, and their texts.
 
 use super::*;
 use siltstone::{CheckpointId, CheckpointName, ErrorKind};
@@ -13,7 +13,7 @@ fn a_place_that_is_taken_is_told() {
         let (parent, other) = (places.parent("parent").await, places.parent("other").await);
         let env = places.env("clone");
         clone(&env, &parent).await.unwrap();
-        // The same request is answered by what stands there, until somebody has written to it.
+        // The same request is answered with the existing clone, until it is written to.
         clone(&env, &parent).await.unwrap();
         let another = clone(&env, &other).await.unwrap_err();
         assert_eq!(another.kind(), ErrorKind::Conflict);
@@ -53,7 +53,7 @@ fn what_is_no_parent_is_told() {
     });
 }
 
-/// A clone whose making has stopped: everybody says so, and the collector leaves it alone.
+/// A clone whose creation has stopped: every call reports that, and the collector leaves it alone.
 #[test]
 fn what_is_being_made_is_nobodys_yet() {
     run("being made", async |places| {

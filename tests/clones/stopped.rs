@@ -1,5 +1,5 @@
-//! A maker that stops at any request, before it took effect or after: whoever makes the same
-//! request goes on, and ends with a good clone.
+//! A creator that stops at any request, before or after it takes effect: a repeated request
+//! continues, and ends with an intact clone.
 
 use super::*;
 use siltstone::ErrorKind;
@@ -7,8 +7,7 @@ use siltstone_base::UnixMillis;
 use siltstone_manifest::Edit;
 use siltstone_tests::mortal::Life;
 
-/// Whatever time says of them: checkpoints that have an expiry are revoked, and what nothing names
-/// is collected.
+/// Revokes checkpoints with an expiry, at any time, and collects unreferenced objects.
 async fn expire(env: &Env) {
     let newest = manifest(env).await;
     let ids = newest.checkpoints.iter().map(|one| one.id).collect();
@@ -17,16 +16,16 @@ async fn expire(env: &Env) {
     rewrite(env).await;
 }
 
-/// What a stopped maker makes.
+/// The clone that a stopped creator makes.
 #[derive(Clone, Copy, Debug)]
 enum Made {
     /// A clone of a clone, so that there are two pins.
     OfOne,
-    /// A union of that clone with its own parent, which has a pin as either.
+    /// A union of that clone with its own parent, which has two pins.
     OfBoth,
 }
 
-/// Stops a maker after `at` requests; answers whether it was made all the same.
+/// Stops a creator after `at` requests; returns whether the clone was completed nevertheless.
 async fn stopped(places: &Places, at: u64, lands: bool, expires: bool, made: Made) -> bool {
     let name = format!("{at} {lands} {expires}");
     let (grand, parent) = (places.parent(&format!("grand {name}")).await, places.env(&name));
@@ -70,7 +69,7 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool, made: Mad
         expire(env).await;
     }
     assert_eq!(read(&env).await.unwrap(), expected, "{name}");
-    // And it lets go of all that it ever pinned and recorded.
+    // It also releases everything that it ever pinned and recorded.
     rewrite(&env).await;
     assert_eq!(manifest(&env).await.ancestors, [], "{name}");
     let ours = siltstone::CheckpointOwner::Clone(manifest(&env).await.database);
@@ -103,14 +102,14 @@ fn stopped_after_any_request() {
     each_request("after", true, false, Made::OfOne);
 }
 
-/// So long that the pins that were not held yet have gone.
+/// So late that pins that were not permanent yet have expired.
 #[test]
 fn stopped_until_the_pins_are_gone() {
     each_request("slept before", false, true, Made::OfOne);
     each_request("slept after", true, true, Made::OfOne);
 }
 
-/// The same of several parents, one of which is an ancestor too.
+/// The same for several parents, one of which is an ancestor too.
 #[test]
 fn stopped_at_any_request_of_a_union() {
     for (test, lands) in [("union before", false), ("union after", true)] {

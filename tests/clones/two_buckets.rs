@@ -1,5 +1,5 @@
-//! Parents in other buckets (rule K3, RFC 0029): who reaches them, and what is told to whoever may
-//! not. S3 is a server on this machine.
+//! Parents in other buckets (rule K3, RFC 0029): processes that may reach them, and the errors of
+//! those that may not. S3 is a server on this machine.
 
 use super::*;
 use siltstone::verify::verify;
@@ -51,7 +51,7 @@ async fn collect(env: &Env) -> Result<()> {
     siltstone::gc::once(env, &gc::AT_ONCE, false).await.map(drop)
 }
 
-/// What every process but the maker does with a clone.
+/// Every use of a clone by processes other than its creator.
 async fn each_use(env: &Env) -> Vec<(&'static str, Result<()>)> {
     vec![
         (
@@ -100,14 +100,14 @@ fn a_parent_in_another_bucket_is_followed_where_it_is_allowed() {
                 assert!(told.contains("`clone_parents`") && told.contains(LIVE), "{who}: {told}");
             }
         }
-        assert_eq!(manifest(&allowed).await.id, before, "nobody claimed anything");
+        assert_eq!(manifest(&allowed).await.id, before, "no epoch was claimed");
 
         for (who, used) in each_use(&allowed).await {
             used.unwrap_or_else(|error| panic!("{who}: {error}"));
         }
         rewrite(&allowed).await;
         assert_eq!((manifest(&allowed).await.ancestors.len(), pins_in(&parent).await), (0, 0));
-        // It lies in no other place any more, and needs no leave.
+        // Its tables are in no other place any more, so no permission is required.
         assert_eq!(read(&plain).await.unwrap(), expected);
     });
 }
@@ -127,14 +127,14 @@ fn databases_of_two_buckets_are_united() {
         let expected =
             [rows_of([(0..10, 2), (10..40, 1)]), rows_of([(40..ROWS, 7), (0..0, 0)])].concat();
         assert_eq!(read(&env).await.unwrap(), expected);
-        // A clone of it, in the parent's bucket, has to be allowed the other one.
+        // A clone of it, in the parent's bucket, must be allowed to reach the other one.
         let far = server.env("s3://prod/far", &[]);
         let refused = clone(&far, &env).await.unwrap_err();
         assert!(text(&refused).contains("s3://dev/both"), "{refused}");
         let far = server.env("s3://prod/far", &[("clone_parents", "s3://dev/both, s3://dev/own")]);
         clone(&far, &env).await.unwrap();
         assert_eq!(read(&far).await.unwrap(), expected);
-        // What is destroyed lets go of its pins in both.
+        // A destroyed clone releases its pins in both.
         for env in [&far, &env] {
             siltstone::destroy(env, false, DEADLINE).await.unwrap();
         }
@@ -142,7 +142,7 @@ fn databases_of_two_buckets_are_united() {
     });
 }
 
-/// A folder has no store options of its own: they are the parents'.
+/// A folder has no store options of its own: those of the parents are used.
 #[test]
 fn a_clone_in_a_folder_of_a_parent_in_a_bucket() {
     run("folder", async |_| {

@@ -1,5 +1,5 @@
-//! Several parents (rules K6 and K7, RFC 0031): databases are split and joined as they like, and
-//! hold what a plain map holds.
+//! Several parents (rules K6 and K7, RFC 0031): databases are split and combined in any way, and
+//! must equal a plain map.
 
 use super::*;
 use proptest::collection::vec;
@@ -23,7 +23,7 @@ async fn unite(env: &Env, parents: &[CloneParent]) -> Result<()> {
     admin::clone(env, parents, &options()).await
 }
 
-/// Two halves of [`Places::parent`], each with a writer of its own that has written since.
+/// Two halves of [`Places::parent`], each with its own writer, which has written since.
 async fn halves(places: &Places) -> (Env, Env, Pairs) {
     let parent = places.parent("parent").await;
     let (left, right) = (places.env("left"), places.env("right"));
@@ -52,14 +52,14 @@ fn what_was_split_is_joined() {
         let [left_is, right_is] = futures::future::join_all(theirs).await.try_into().unwrap();
         assert!(made.flushed_seq > left_is.flushed_seq.max(right_is.flushed_seq));
         assert_eq!(made.floor, made.flushed_seq);
-        // An entry a pin: each half, and what each has of the database that was split.
+        // One entry per pin: for each half, and for the tables that each has of the split database.
         let of_parent = |one: &Manifest| one.ancestors[0].database;
         let expected = |one: &Manifest| vec![one.database, of_parent(one)];
         let found: Vec<_> = made.ancestors.iter().map(|entry| entry.database).collect();
         let (one, other) = (expected(&left_is), expected(&right_is));
         assert!(found == [one.clone(), other.clone()].concat() || found == [other, one].concat());
 
-        // It goes its own way, is cloned, and needs nobody any more.
+        // It continues independently, is cloned, and needs no other database any more.
         let db = open(&env).await.unwrap();
         forget(&db, 20..35);
         rows.retain(|(at, _)| !(key(20)..key(35)).contains(at));
@@ -88,7 +88,7 @@ fn what_was_split_is_joined() {
     });
 }
 
-/// A scan stands on the tables of four databases while each of them rewrites and collects.
+/// A scan reads the tables of four databases while each of them rewrites and collects.
 #[test]
 fn a_paused_scan_outlives_all_sides() {
     run("all sides", async |places| {
@@ -117,7 +117,7 @@ fn parents_that_overlap_are_refused_before_anything_is_made() {
         let env = places.env("whole");
         let db = open(&left).await.unwrap();
         for in_tables in [false, true] {
-            // One row beyond the cut: in the log first, then in a table.
+            // One row beyond the cut: first in the log, then in a table.
             fill(&db, 45..46, 70).await;
             if in_tables {
                 db.flush_memtable().await.unwrap();
@@ -141,7 +141,7 @@ fn parents_that_overlap_are_refused_before_anything_is_made() {
     });
 }
 
-/// The request is what is asked, not in which order; every part of it counts.
+/// The order of the parents does not matter in a request; every other part of it does.
 #[test]
 fn the_same_parents_in_any_order_are_the_same_request() {
     run("request", async |places| {
@@ -163,7 +163,7 @@ fn the_same_parents_in_any_order_are_the_same_request() {
     });
 }
 
-/// A parent that is an ancestor of the other one as well: a state of yesterday for some keys.
+/// A parent that is also an ancestor of the other one: yesterday's state for some keys.
 #[test]
 fn a_clone_and_its_parent_are_united() {
     run("both", async |places| {
@@ -192,7 +192,7 @@ fn a_clone_and_its_parent_are_united() {
     });
 }
 
-/// K7: the half that names nothing of its parent's parent pins nothing there.
+/// K7: the half that references nothing of its parent's own parent pins nothing there.
 #[test]
 fn only_what_is_still_named_is_pinned() {
     run("named", async |places| {
@@ -217,7 +217,7 @@ fn only_what_is_still_named_is_pinned() {
     });
 }
 
-/// Merge operands of one parent, and a parent that knows no operator.
+/// Merge operands of one parent, and a parent without an operator.
 #[test]
 fn the_operator_of_one_is_that_of_all() {
     run("operator", async |places| {
@@ -241,7 +241,7 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, Debug)]
 enum Event {
     Put(u8, u8),
-    /// With an end that has passed, or one that never comes.
+    /// With an expiry that has passed, or one that is never reached.
     Expiring(u8, u8, bool),
     Delete(u8),
     Merge(u8, u8),
@@ -267,7 +267,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A database with its writer, which nobody closes: what it has not flushed is in the log.
+/// A database with its writer, which is never closed: unflushed rows are in the log.
 struct Handle {
     env: Env,
     db: Database,
@@ -302,7 +302,7 @@ async fn major(env: &Env) {
     CompactorProcess::open(env.clone(), how, |_| {}).await.unwrap().compact().await.unwrap();
 }
 
-/// Databases side by side: of each the keys that are its own.
+/// Databases with disjoint ranges.
 struct Shelf<'a> {
     places: &'a Places,
     databases: Vec<(Handle, u8, u8)>,
@@ -310,7 +310,7 @@ struct Shelf<'a> {
 }
 
 impl Shelf<'_> {
-    /// A place that no other history has either.
+    /// A place that no other history uses.
     fn place(&self) -> Env {
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.places.env(&MADE.fetch_add(1, Relaxed).to_string())
@@ -355,7 +355,7 @@ impl Shelf<'_> {
             Event::DeleteRange(from, length) => {
                 let to = from.saturating_add(*length).min(KEYS);
                 for (db, first, end) in &self.databases {
-                    // A user who keeps to what is the database's.
+                    // A user who writes only within the range of the database.
                     let (from, to) = ((*from).max(*first), to.min(*end));
                     if from < to {
                         db.accepted(db.db.delete_range(&at(&from), &at(&to)));
@@ -396,7 +396,7 @@ impl Shelf<'_> {
         let (mut parents, mut old) = (Vec::new(), Vec::new());
         for (handle, from, to) in self.databases.drain(at..until) {
             handle.db.flush().await.unwrap();
-            // A range delete up to the next one's first key reaches over it, as far as is known.
+            // A range delete up to the next part's first key extends to it, by the recorded bounds.
             parents.push(part(&handle.env, None, Some(key(u32::from(to)))));
             old.push((handle, from, to));
         }
@@ -441,7 +441,7 @@ async fn split_and_joined(places: Places, events: Vec<Event>) {
     assert_eq!(rows(&last.env).await, shelf.truth);
     let made = manifest(&last.env).await;
     assert!(made.tables().all(|table| !table.is_cut()));
-    // A whole table that lies where it would be written to is moved: its ancestor stays, no other.
+    // A whole table at its destination is moved unchanged: its ancestor stays, no other does.
     let left: Vec<u32> = made.ancestors.iter().map(|entry| entry.number).collect();
     let named: Vec<u32> = named_ancestors(&made).iter().map(|entry| entry.number).collect();
     assert_eq!(left, named);

@@ -1,6 +1,6 @@
-//! Compactors without a writer, and workers, on the simulation (RFC 0021): take-overs, stalls, and
-//! deaths at every store operation. Whatever happens, rows stay, what was recorded is not done
-//! again, and a collector without grace leaves nothing but what is named.
+//! Compactors without a writer, and workers, in the simulation (RFC 0021): take-overs, stalls, and
+//! deaths at every store operation. In every case rows stay, recorded tables are not merged again,
+//! and a collector without a grace period leaves exactly the referenced objects.
 
 #![allow(
     clippy::disallowed_methods,
@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 fn options() -> Options {
     Options {
         flush_interval: Duration::from_millis(20),
-        // Sizes can be told from rows.
+        // Sizes follow from the rows.
         compression: Some(Codec::None),
         block_bytes: 256,
         l0_manifest_commit_interval: Duration::ZERO,
@@ -93,13 +93,13 @@ impl World {
         World { sim, bucket }
     }
 
-    /// A new process and its seam. Its clock is off by an hour one way or the other.
+    /// A new process and its environment. Its clock is off by an hour in either direction.
     fn process(&self, name: &'static str, skewed: i64) -> (ProcessId, Env) {
         let process = self.sim.process(name, skewed * 3_600_000);
         (process, self.sim.env(process, self.bucket.store(process)))
     }
 
-    /// A database of six layers that share keys, and its rows.
+    /// A database of six layers with common keys, and its rows.
     fn filled(&self) -> Pairs {
         let (process, env) = self.process("writer", 0);
         let rows = self.sim.block_on(process, async move {
@@ -112,7 +112,7 @@ impl World {
         rows.unwrap().unwrap()
     }
 
-    /// Starts a compactor or, with `workers` none, a worker; both run until they are stopped.
+    /// Starts a compactor or, without `workers`, a worker; both run until they are stopped.
     fn start(&self, name: &'static str, skewed: i64, workers: Option<usize>) -> Runner {
         self.start_with(name, skewed, workers, options())
     }
@@ -141,12 +141,12 @@ impl World {
         Runner { process, ended, heard }
     }
 
-    /// Waits until L0 is empty; answers the manifest then.
+    /// Waits until L0 is empty; returns the manifest of that time.
     fn until_compacted(&self) -> Arc<Manifest> {
         self.until_left(0)
     }
 
-    /// Waits until L0 has at most so many layers.
+    /// Waits until L0 has at most this many layers.
     fn until_left(&self, layers: usize) -> Arc<Manifest> {
         let (process, env) = self.process("observer", 0);
         let wait = async move {
@@ -158,7 +158,7 @@ impl World {
                 env.clock.sleep(Duration::from_millis(20)).await;
             }
             let state = gc::newest(&env).await?.expect("a database");
-            panic!("nobody compacts: {} layers of L0, {} runs", state.l0.len(), state.runs.len())
+            panic!("no compaction runs: {} layers of L0, {} runs", state.l0.len(), state.runs.len())
         };
         let state: Result<Arc<Manifest>> = self.sim.block_on(process, wait).expect("it ends");
         state.expect("a healthy store")
@@ -178,7 +178,7 @@ impl World {
         self.sim.block_on(process, look).expect("it ends").expect("a healthy store")
     }
 
-    /// Nothing is lost, nothing dangles, and nothing is left that nobody names.
+    /// Checks that nothing is lost, nothing is missing, and nothing unreferenced is left.
     fn check(&self, rows: &Pairs) {
         let (process, env) = self.process("checker", 0);
         let checked = self.sim.block_on(process, async move {
@@ -186,7 +186,7 @@ impl World {
             let reader = Reader::open(env.clone(), how).await?;
             let found = rest(reader.scan(ScanRange::all())?).await?;
             reader.close().await?;
-            // What becomes free in one round goes in the next.
+            // Objects that become unreferenced in one round are deleted in the next.
             for _ in 0..3 {
                 gc::round(&env).await?;
             }
@@ -201,7 +201,7 @@ impl World {
     }
 }
 
-/// A compactor or worker in a process of its own.
+/// A compactor or worker in a separate process.
 struct Runner {
     process: ProcessId,
     ended: Ended,
@@ -225,7 +225,8 @@ async fn compact_once(env: Env) -> Result<bool> {
     CompactorProcess::open(env, how, |_| {}).await?.compact().await
 }
 
-/// What a bar is drawn from: bytes to read from the first moment on, and in the end all were read.
+/// The data for a progress bar: the bytes to read from the first moment on; at the end all were
+/// read.
 #[test]
 fn a_compactor_says_how_far_it_is() {
     let world = World::new();
@@ -287,8 +288,8 @@ fn every_crash_of_a_compactor_without_a_writer() {
     assert!(operation > 20 && most > 3);
 }
 
-/// A coordinator and two workers, one of which dies at a store operation. Answers whether it lived
-/// long enough, and how many tables the record had then.
+/// A coordinator and two workers, one of which dies at a store operation. Returns whether it lived
+/// long enough, and the number of recorded tables at that time.
 fn team(victim: usize, operation: u64, point: CrashPoint) -> (bool, usize) {
     let world = World::new();
     let rows = world.filled();
@@ -353,7 +354,7 @@ fn a_paused_worker_finds_its_claim_gone() {
         let waited = world.sim.elapsed();
         world.sim.resume(worker.process);
         world.sim.run_for(Duration::from_secs(30)).unwrap();
-        // It goes on looking for work, and nothing of what it did shows.
+        // It continues to look for work, and nothing of its earlier work is visible.
         assert!(worker.ended.lock().is_none());
         assert_eq!(worker.merged(), before, "a lost range counts as merged");
         assert_eq!(world.until_compacted().runs, state.runs);
@@ -381,10 +382,10 @@ fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
     world.until_compacted();
     writing(6..12);
     let newer = world.start("newer", -1, Some(0));
-    // The older one had planned with those that were there then: what the two leave may be too few
-    // to begin with.
+    // The older one had planned with the layers of that time: the layers that the two leave may be
+    // too few for a plan.
     world.until_left(2);
-    // The older one finds out with what it does next.
+    // The older one learns of it with its next action.
     for round in 0..10 {
         writing(12 + round * 4..16 + round * 4);
         world.sim.run_for(Duration::from_secs(2)).unwrap();
@@ -408,8 +409,8 @@ fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
     world.check(&rows.unwrap().unwrap());
 }
 
-/// One in a process of its own takes over from the writer's and ends, and the writer hears nothing
-/// of either: a compaction by hand goes on, whether there is something new or not.
+/// A compactor in a separate process takes over from the writer's and ends, unnoticed by the
+/// writer: a manual compaction continues, with or without new data.
 #[test]
 fn a_compaction_by_hand_after_another_one_goes_on() {
     for rounds in [6..6, 6..8] {

@@ -1,6 +1,6 @@
 //! An embedded compactor that another process stopped (RFC 0021): it takes the epoch back from a
-//! stalled one when its writer needs it, never from one that works, and a false judgement harms
-//! nobody.
+//! stalled one when its writer needs it, never from a working one, and a wrong judgement does no
+//! harm.
 
 use super::{Pairs, Runner, TIMEOUT, World, compact_once, options, rest};
 use parking_lot::Mutex;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Keys that are written again and again.
+/// Keys that are overwritten repeatedly.
 const KEYS: u64 = 300;
-/// What `patience` of RFC 0021 comes to here: a timeout and sixteen polls of 20 ms.
+/// The `patience` of RFC 0021 in these tests: a timeout and sixteen polls of 20 ms.
 const PATIENCE: Duration = TIMEOUT.saturating_add(Duration::from_millis(320));
 
-/// A writer that compacts itself, is slowed from four layers on and stopped at six.
+/// A writer with its own compactor, slowed from four layers on and stopped at six.
 fn embedded() -> Options {
     let base = options();
     Options {
@@ -45,11 +45,11 @@ fn crawling() -> Options {
     options
 }
 
-/// A writer that seldom rests.
+/// A writer with few pauses.
 struct Load {
     process: ProcessId,
     db: Database,
-    /// Batches that were accepted.
+    /// Number of accepted batches.
     written: Arc<AtomicU64>,
     errors: Arc<Mutex<Vec<Error>>>,
     rests: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ impl World {
         self.sim.run_for(Duration::from_millis(millis)).unwrap();
     }
 
-    /// Runs until `reached` holds, which it must within `limit`; answers how long that took.
+    /// Runs until `reached` holds, which it must within `limit`; returns the time that this took.
     fn until(&self, limit: Duration, what: &str, mut reached: impl FnMut() -> bool) -> Duration {
         let began = self.sim.elapsed();
         while !reached() {
@@ -124,7 +124,7 @@ impl World {
         newest.unwrap().unwrap().expect("a database")
     }
 
-    /// An external compactor that has taken the epoch, or has it still to take.
+    /// An external compactor that has taken the epoch, or is about to.
     fn takes_over(&self, options: Options) -> Runner {
         let before = self.manifest().compactor_epoch;
         let outside = self.start_with("outside", 1, Some(0), options);
@@ -134,7 +134,7 @@ impl World {
         outside
     }
 
-    /// Stops the writer; everything must be there, and nothing else.
+    /// Stops the writer; everything must exist, and nothing else.
     fn ends(&self, load: Load) {
         load.stop.store(true, Ordering::Relaxed);
         self.run_millis(40_000);
@@ -147,7 +147,7 @@ impl World {
         let rows: Pairs = rows.unwrap().unwrap();
         let expected: BTreeMap<_, _> = (0..written).flat_map(pairs).collect();
         assert_eq!(rows, expected.into_iter().collect::<Pairs>());
-        // What a dead compactor had begun is in its record until another one ends it.
+        // The started job of a dead compactor is in its record until another one ends it.
         let (last, env) = self.process("last", 0);
         self.sim.block_on(last, compact_once(env)).unwrap().unwrap();
         self.check(&rows);
@@ -176,7 +176,8 @@ fn the_epoch_of_a_dead_compactor_comes_back_and_its_work_is_kept() {
         let world = World::new();
         let load = world.load(embedded());
         world.until(Duration::from_secs(20), "it compacts", || load.stats().compactions > 0);
-        // How much of the embedded one's work is recorded by then is chance: at any moment of it.
+        // How much of the embedded one's work is recorded by then is random: this covers any moment
+        // of it.
         world.run_millis(millis / 5);
         let outside = world.takes_over(crawling());
         world.run_millis(millis);
@@ -184,7 +185,7 @@ fn the_epoch_of_a_dead_compactor_comes_back_and_its_work_is_kept() {
         let (dead, recorded) = (world.manifest().compactor_epoch, world.recorded());
         most = most.max(recorded.len());
         world.until(Duration::from_secs(120), "L0 is full", || load.is_full());
-        // By a quarter of the patience late, and a job of its own has first to be seen to end.
+        // Up to a quarter of the patience late, and a job of its own must first be seen to end.
         let limit = PATIENCE * 2 + TIMEOUT;
         let took = world.until(limit, "taken back", || load.stats().compactor_takeovers == 1);
         let named = world.manifest();
@@ -217,7 +218,7 @@ fn one_that_works_keeps_the_epoch_however_long_it_takes() {
         assert!(waited > PATIENCE * 4, "{waited:?} is no long wait");
         assert_eq!(load.stats().compactor_takeovers, 0);
         assert!(outside.ended.lock().is_none(), "{:?}", outside.ended);
-        // A coordinator dies; the worker lives, and what it merges is a sign of life.
+        // A coordinator dies; the worker lives, and its merging is a heartbeat.
         world.sim.kill(outside.process);
         if let Some(worker) = worker {
             assert!(worker.ended.lock().is_none());
@@ -270,7 +271,7 @@ fn one_that_was_paused_is_fenced_and_a_new_one_takes_over_once() {
         assert_eq!(outside.ended(), Some(ErrorKind::Fenced));
         let again = world.recorded();
         assert!(recorded.iter().all(|table| !again.contains(table)), "the old job has not ended");
-        // A supervisor starts it anew: it has the epoch now, and keeps it.
+        // A supervisor restarts it: it has the epoch now, and keeps it.
         let anew = world.takes_over(embedded());
         let epoch = world.manifest().compactor_epoch;
         world.run_millis(30_000);
@@ -316,13 +317,13 @@ fn without_an_embedded_compactor_nothing_is_taken_back_and_writers_are_told() {
     }
 }
 
-/// Whoever is not needed looks at nothing: neither with nothing to compact, nor idle below the
+/// A compactor that is not needed makes no requests: neither without work, nor idle below the
 /// pressure.
 #[test]
 fn a_stopped_compactor_that_is_not_needed_asks_for_nothing() {
     let world = World::new();
     let mut options = embedded();
-    // Nobody asks for ingest jobs, which it would look for.
+    // There are no requests for ingest jobs, for which it would look.
     options.writes.ingest_poll_interval = None;
     let load = world.load(options);
     world.until(Duration::from_secs(20), "it compacts", || load.stats().compactions > 0);

@@ -1,6 +1,6 @@
-//! Units of a compaction in other processes (RFC 0046), on the simulation: drivers and units that
-//! die at every store operation, copies and latecomers, take-overs, collectors meanwhile, and a
-//! writer whose own compactor is stopped for as long.
+//! Units of a compaction in other processes (RFC 0046), in the simulation: drivers and units that
+//! die at every store operation, copies and late results, take-overs, concurrent collectors, and a
+//! writer whose own compactor is stopped meanwhile.
 
 use crate::{World, open, options, write};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use siltstone_tests::sim::Stopped;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A unit of so many bytes: six layers of a dozen rows are some eight of them.
+/// A unit of this many bytes: six layers of a dozen rows make about eight units.
 const UNIT_BYTES: u64 = 600;
 
 async fn process(env: Env) -> Result<CompactorProcess> {
@@ -28,13 +28,13 @@ async fn plan(env: Env) -> Result<CompactionPlan> {
     process(env).await?.plan(UNIT_BYTES).await
 }
 
-/// What a unit made, as it travels.
+/// The result of a unit, in serialised form.
 async fn run(env: Env, unit: &CompactionUnit) -> Result<UnitResult> {
     let bytes = process(env).await?.run_unit(unit).await?.to_bytes()?;
     UnitResult::from_bytes(unit, bytes.as_deref())
 }
 
-/// Everything by one driver, whose units run one after another in processes of their own.
+/// Everything by one driver, whose units run one after another in separate processes.
 async fn all(driver: Env, worker: Env) -> Result<usize> {
     let mut merged = 0;
     loop {
@@ -55,7 +55,7 @@ async fn all(driver: Env, worker: Env) -> Result<usize> {
 }
 
 impl World {
-    /// Runs `work` in a process that nothing happens to.
+    /// Runs `work` in a process without faults.
     fn in_peace<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         name: &'static str,
@@ -65,7 +65,7 @@ impl World {
         self.sim.block_on(process, work(env)).expect("it ends").expect("a healthy store")
     }
 
-    /// Everything is merged, by whoever comes next, and nothing is left over.
+    /// The next compactor merges everything, and nothing is left over.
     fn ends_well(&self, rows: &Pairs) {
         let (_, worker) = self.process("unit", 1);
         self.in_peace("next driver", |env| all(env, worker));
@@ -86,10 +86,10 @@ fn units_merge_everything_in_folders_of_their_own() {
     let state = world.until_compacted();
     assert!(state.tables().all(|table| table.job.is_some_and(|job| job.is_of_units())));
     assert!(state.features.names("compaction-units"));
-    // Nothing is left to gain.
+    // There is nothing left to compact.
     let (_, worker) = world.process("unit", 1);
     assert_eq!(world.in_peace("driver", |env| all(env, worker)), 0);
-    // Tables of units are inputs as others are.
+    // Tables of units are inputs like any others.
     let (writer, env) = world.process("writer", 0);
     let more = world.sim.block_on(writer, async move {
         let db = open(&env).await?;
@@ -102,8 +102,8 @@ fn units_merge_everything_in_folders_of_their_own() {
     drop(rows);
 }
 
-/// U2: copies, results in any order, one that comes when its range or its job is over, and units
-/// that begin then.
+/// U2: copies, results in any order, a result that arrives after the end of its range or its job,
+/// and units that begin then.
 #[test]
 fn copies_and_latecomers_are_harmless() {
     let world = World::new();
@@ -116,7 +116,7 @@ fn copies_and_latecomers_are_harmless() {
         for unit in units.iter().rev().chain(&units) {
             results.push(run(worker.clone(), unit).await?);
         }
-        // Twice in one call; and a collector, whom the record tells what lives.
+        // Twice in one call; and a collector, for which the record shows what is alive.
         let (first, later) = results.split_at(2);
         assert!(!plan.commit(&[first[0].clone(), first[0].clone()]).await?);
         gc::round(&env).await?;
@@ -137,8 +137,8 @@ fn copies_and_latecomers_are_harmless() {
     world.ends_well(&rows);
 }
 
-/// R2, U2: what is recorded is kept by whoever takes over; the older driver is told, and results of
-/// its units are the newer one's.
+/// R2, U2: a new driver keeps recorded results; the older driver gets an error, and the newer one
+/// can record results of its units.
 #[test]
 fn a_driver_that_is_taken_over_loses_nothing() {
     let world = World::new();
@@ -155,7 +155,7 @@ fn a_driver_that_is_taken_over_loses_nothing() {
         }
         older.commit(&results[..2]).await?;
         let newer = plan(newer).await?;
-        // What was uploaded and not recorded is alive while the job is.
+        // Uploaded tables that are not recorded are alive as long as the job is.
         gc::round(&collector).await?;
         let left = newer.units().await?;
         assert_eq!(left, units[2..]);
@@ -169,7 +169,7 @@ fn a_driver_that_is_taken_over_loses_nothing() {
     world.ends_well(&rows);
 }
 
-/// What a driver left is the next one's, and any other compactor's.
+/// The next driver, or any other compactor, adopts the job that a driver left.
 #[test]
 fn every_crash_of_a_driver() {
     let (mut operation, mut most) = (0, 0);
@@ -207,7 +207,7 @@ fn every_crash_of_a_driver() {
     assert!(operation > 20 && most > 3, "{operation} operations, {most} recorded tables at most");
 }
 
-/// A unit that dies is run again, as its driver's cluster does it.
+/// A unit that dies is run again, as by its driver's cluster.
 #[test]
 fn every_crash_of_a_unit() {
     let mut operation = 0;
@@ -255,9 +255,9 @@ fn every_crash_of_a_unit() {
     assert!(operation > 5, "{operation} operations");
 }
 
-/// U3: while the units wait for slots the driver compacts what is flushed; after ten timeouts
-/// without a result it rests, and the writer's own compactor may go on. What the units made is the
-/// next plan's.
+/// U3: while the units wait for slots the driver compacts flushed tables; after ten timeouts
+/// without a result it pauses, and the writer's own compactor may continue. The next plan uses the
+/// results of the units.
 #[test]
 fn a_driver_keeps_l0_small_and_rests_when_nothing_comes() {
     let world = World::new();
@@ -268,7 +268,7 @@ fn a_driver_keeps_l0_small_and_rests_when_nothing_comes() {
         .block_on(writer, async move {
             let how = OpenOptions { options: embedded, ..OpenOptions::default() };
             let db = Database::open(env, how).await?;
-            // Its own compactor has had something to do.
+            // Its own compactor has had work.
             write(&db, 0..6).await?;
             Ok::<_, siltstone::Error>(db)
         })
@@ -288,7 +288,7 @@ fn a_driver_keeps_l0_small_and_rests_when_nothing_comes() {
     planned.unwrap().unwrap();
     let writing = db.clone();
     world.sim.block_on(writer, async move { write(&writing, 6..24).await }).unwrap().unwrap();
-    // The layers of the plan, and two that are too few to begin with.
+    // The layers of the plan, and two that are too few for a plan.
     let state = world.until_left(4);
     let epoch = state.compactor_epoch;
     world.sim.run_for(crate::TIMEOUT * 12).unwrap();
@@ -302,7 +302,7 @@ fn a_driver_keeps_l0_small_and_rests_when_nothing_comes() {
     let rests = rests.unwrap().unwrap_err();
     assert_eq!(rests.kind(), ErrorKind::Timeout, "{rests}");
     let newest = world.in_peace("observer", |env| async move { gc::newest(&env).await });
-    assert_eq!(newest.unwrap().compactor_epoch, epoch, "nobody needed it");
+    assert_eq!(newest.unwrap().compactor_epoch, epoch, "it was not needed");
     let rows = world.sim.block_on(writer, async move {
         let rows = rest(db.scan(ScanRange::all())?).await?;
         db.close().await?;

@@ -1,7 +1,7 @@
 //! Admission: point reads and short scans fill the cache, long scans and compactions only use it.
 
 use crate::{MIB, disk_bytes, key, pause, put, tell, written};
-use siltstone::{Fill, Rows, Scan, ScanRange};
+use siltstone::{FillOutcome, Rows, Scan, ScanRange};
 
 async fn rows_of(mut scan: Scan) -> usize {
     let (mut rows, mut count) = (Rows::new(), 0);
@@ -10,9 +10,9 @@ async fn rows_of(mut scan: Scan) -> usize {
         count += rows.len();
         rows.clear();
         match fill {
-            Fill::NeedsBlocks => scan.fetch().await.unwrap(),
-            Fill::End => return count,
-            Fill::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await.unwrap(),
+            FillOutcome::End => return count,
+            FillOutcome::Full => {}
         }
     }
 }

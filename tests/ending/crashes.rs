@@ -1,4 +1,4 @@
-//! Killed before, after and amid every request of a destroy.
+//! Killed before, after and during every request of a destroy.
 
 use super::{World, destroy, expected, keys, killed, open, says_destroyed};
 use siltstone::ErrorKind;
@@ -8,7 +8,7 @@ use siltstone_tests::gc::AT_ONCE;
 
 const POINTS: [CrashPoint; 3] = [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After];
 
-/// What whoever opens now is told: all rows, that it was destroyed, or that nothing is here.
+/// The result of opening now: all rows, a destroyed database, or none.
 fn found(world: &World) -> &'static str {
     let opened = world.try_run("opener", |env| async move {
         let db = open(&env, false).await?;
@@ -29,8 +29,8 @@ fn found(world: &World) -> &'static str {
     }
 }
 
-/// D1, D3: killed at every request; done again by another, nothing is left, and the place can be
-/// used again. Every place between is met.
+/// D1, D3: killed at every request; after a repetition by another process nothing is left, and the
+/// place can be used again. Every intermediate state occurs.
 #[test]
 fn a_destroy_is_resumed_after_every_crash() {
     let (mut crashes, mut met) = (0, Vec::new());
@@ -46,7 +46,7 @@ fn a_destroy_is_resumed_after_every_crash() {
                 assert!(world.is_empty(), "{:?}", world.names());
                 world.is_used_again();
                 if point != CrashPoint::Before {
-                    // A request that was given up, as one of a read-ahead, has no end to die at.
+                    // A request that was abandoned, as in a read-ahead, has no end at which to die.
                     continue;
                 }
                 met.dedup();
@@ -75,7 +75,7 @@ fn a_destroy_is_resumed_after_every_crash() {
     }
 }
 
-/// D2: the collector that removes what was destroyed softly is killed at every request.
+/// D2: the collector that removes a softly destroyed database is killed at every request.
 #[test]
 fn a_collector_is_resumed_after_every_crash() {
     for operation in 1.. {

@@ -1,4 +1,4 @@
-//! Live handles of a database that is destroyed, and who is refused.
+//! Live handles of a destroyed database, and refusals.
 
 use super::says_destroyed;
 use super::{DEADLINE, World, destroy, expected, fill, keys, named, open, options, put};
@@ -11,8 +11,8 @@ fn reading() -> ReaderOptions {
     ReaderOptions { options: options(), ..ReaderOptions::default() }
 }
 
-/// D1: it ends by a typed error, at its next write or look, and acknowledges nothing more. So it
-/// does after its place was used again.
+/// D1: a handle ends by a typed error, at its next write or look, and acknowledges nothing more,
+/// even after its place was used again.
 #[test]
 fn a_live_writer_ends() {
     for used_again in [false, true] {
@@ -89,7 +89,7 @@ fn everybody_is_told() {
     world.is_used_again();
 }
 
-/// A hard one is refused before anybody is disturbed; a soft one is not.
+/// A hard destroy is refused before it affects any process; a soft one is not.
 #[test]
 fn what_somebody_needs_is_named_and_nobody_is_fenced() {
     let world = World::new(7);
@@ -108,7 +108,7 @@ fn what_somebody_needs_is_named_and_nobody_is_fenced() {
         put(&db, "still").await?;
         db.close().await
     });
-    wrote.expect("it ends").expect("nobody has ended it");
+    wrote.expect("it ends").expect("no process has ended it");
     world.run("tidy", move |env| async move {
         admin::delete_checkpoint(&env, &kept.id.into(), DEADLINE).await
     });
@@ -116,7 +116,7 @@ fn what_somebody_needs_is_named_and_nobody_is_fenced() {
     assert!(world.is_empty(), "{:?}", world.names());
 }
 
-/// Many at once: one fences, the others find it done or are Fenced; all of it is gone.
+/// Many at once: one fences, the others find it done or are Fenced; everything is deleted.
 #[test]
 fn many_destroyers_leave_nothing() {
     for seed in 1..=20 {

@@ -1,5 +1,5 @@
 //! The end of a database (RFC 0030): destroyed by a process that dies at any request, beside live
-//! handles, waited for by a collector; and another one made at the same place.
+//! handles, with a waiting collector; and another one created at the same place.
 
 #![allow(
     clippy::disallowed_methods,
@@ -93,7 +93,7 @@ impl World {
         (process, self.sim.env(process, self.bucket.store(process)))
     }
 
-    /// Runs `work` in a process of its own, to its end.
+    /// Runs `work` in a separate process, to its end.
     fn try_run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         name: &'static str,
@@ -111,7 +111,7 @@ impl World {
         self.try_run(name, work).expect(name)
     }
 
-    /// A database of `ROWS` rows whose writer was killed: some of them stand in the log alone.
+    /// A database of `ROWS` rows whose writer was killed: some of them are only in the log.
     fn lived(&self) {
         let (process, env) = self.process("first");
         let filled = self.sim.block_on(process, async move {
@@ -126,7 +126,7 @@ impl World {
         self.bucket.objects().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Nothing is left but boundaries, and fences: objects of the log without rows.
+    /// Only boundaries and fences are left (objects of the log without rows).
     fn is_empty(&self) -> bool {
         self.bucket.objects().iter().all(|(name, bytes)| match name {
             ObjectName::ManifestBoundary(_)
@@ -137,7 +137,7 @@ impl World {
         })
     }
 
-    /// A database can be made here, and is as good as any.
+    /// A database can be created here, and works like any other.
     fn is_used_again(&self) {
         let found = self.run("next", |env| async move {
             let db = fill(&env, "new").await?;
@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// Whether opening gives `error`'s kind, and words that name the way out.
+/// Whether opening returns `error`'s kind, and a text that names the remedy.
 fn says_destroyed(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound && error.to_string().contains("without soft")
 }

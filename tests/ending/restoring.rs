@@ -1,4 +1,4 @@
-//! A restore killed before, after and amid every request; and several at once (rule S1).
+//! A restore killed before, after and during every request; and several at once (rule S1).
 
 use super::{DEADLINE, World, expected, fill, keys, killed, named, open, options, put};
 use siltstone::{Env, Error, ErrorKind, Options, Reader, ReaderOptions, Readers, Result, admin};
@@ -11,8 +11,7 @@ async fn restore(env: &Env) -> Result<()> {
     admin::restore(env, &"kept".parse().expect("a name"), &options()).await
 }
 
-/// Rows in tables and in the log, a checkpoint of both, and then others in their place; the writer
-/// was killed.
+/// Rows in tables and in the log, a checkpoint of both, and then other rows; the writer was killed.
 fn lived(world: &World) {
     let (process, env) = world.process("first");
     let filled = world.sim.block_on(process, async move {
@@ -51,7 +50,7 @@ fn is_sound(world: &World) {
     assert_eq!(report.problem_count, 0, "{:?}", report.problems);
 }
 
-/// All of it, or nothing; and once more by the next.
+/// All of it, or nothing; the next process repeats it.
 #[test]
 fn every_crash_of_a_restore() {
     let undone: Vec<String> = (0..12).map(|row| format!("undone{row:03}")).collect();
@@ -68,7 +67,7 @@ fn every_crash_of_a_restore() {
                 assert_eq!(rows(&world), expected("old"));
                 is_sound(&world);
                 if point != CrashPoint::Before {
-                    // A request that was given up, as one of a read-ahead, has no end to die at.
+                    // A request that was abandoned, as in a read-ahead, has no end at which to die.
                     continue;
                 }
                 println!("{crashes} crashes of a restore: {} before, {} after", stood[0], stood[1]);
@@ -90,7 +89,7 @@ fn every_crash_of_a_restore() {
     }
 }
 
-/// The earlier claim is Fenced; what is there in the end is the checkpoint's.
+/// The earlier claim is Fenced; the final state is the checkpoint's.
 #[test]
 fn several_restorers_and_a_live_writer() {
     for seed in 1..=20 {
@@ -121,8 +120,8 @@ fn several_restorers_and_a_live_writer() {
     }
 }
 
-/// What was acknowledged before the restore is not what a checkpoint would hold now: the handle is
-/// told so, and ends, instead of answering with a checkpoint of the restored state.
+/// A checkpoint would no longer contain the rows acknowledged before the restore: the handle gets
+/// an error, and ends, instead of returning a checkpoint of the restored state.
 #[test]
 fn a_fenced_handle_makes_no_checkpoint() {
     let world = World::new(7);
@@ -148,7 +147,7 @@ fn a_fenced_handle_makes_no_checkpoint() {
     assert_eq!(rows(&world), expected("old"));
 }
 
-/// S3: a reader that follows ends, unless it was asked to go on; with a lease and without.
+/// S3: a following reader ends, unless it follows restores; with and without a lease.
 #[test]
 fn a_reader_that_follows_is_told() {
     for (follow_restores, reader_lease) in

@@ -31,7 +31,7 @@ fn it_waits_for_the_grace() {
     world.is_used_again();
 }
 
-/// Checkpoints of people and of readers alike, until each has expired or is deleted.
+/// Checkpoints of users and of readers, until each has expired or is deleted.
 #[test]
 fn it_waits_for_every_checkpoint() {
     let world = World::new(7);
@@ -59,7 +59,7 @@ fn it_waits_for_every_checkpoint() {
     assert!(world.is_empty(), "{:?}", world.names());
 }
 
-/// A hard one after it does not wait.
+/// A later hard destroy does not wait.
 #[test]
 fn a_hard_one_does_not_wait() {
     let world = World::new(7);

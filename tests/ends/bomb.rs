@@ -1,4 +1,4 @@
-//! A store that panics where it is told to, and tasks that die of it alone, as tokio's do.
+//! A store that panics on command, and tasks that die of it alone, as in tokio.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -29,7 +29,7 @@ pub(crate) enum Asked {
 /// Whether a request panics.
 type Fuse = Box<dyn FnMut(Asked) -> bool + Send>;
 
-/// What the store does with a request.
+/// The store's behaviour for a request.
 pub(crate) struct Bomb {
     store: Arc<dyn Store>,
     fuse: Arc<Mutex<Option<Fuse>>>,
@@ -40,12 +40,12 @@ impl Bomb {
         Arc::new(Bomb { store, fuse: Arc::default() })
     }
 
-    /// From here on every request panics for which `fuse` says so.
+    /// From now on every request panics for which `fuse` returns true.
     pub(crate) fn arm(&self, fuse: impl FnMut(Asked) -> bool + Send + 'static) {
         *self.fuse.lock() = Some(Box::new(fuse));
     }
 
-    /// No request panics any more.
+    /// Requests no longer panic.
     pub(crate) fn disarm(&self) {
         *self.fuse.lock() = None;
     }
@@ -53,7 +53,7 @@ impl Bomb {
     fn ask<'a, T: 'a>(&self, asked: Asked, work: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
         let fuse = Arc::clone(&self.fuse);
         async move {
-            // As a request does that takes its time: the task was suspended before it dies.
+            // As in a request that takes time: the task was suspended before it dies.
             futures::pending!();
             light(&fuse, asked);
             work.await
@@ -144,7 +144,7 @@ impl Upload for BombUpload {
     }
 }
 
-/// `env`, where a task that panics ends alone and in silence, as on a runtime of tokio's.
+/// `env`, in which a task that panics ends alone and silently, as in a tokio runtime.
 pub(crate) fn as_tokio(env: Env) -> Env {
     Env { spawn: Arc::new(AsTokio(env.spawn)), ..env }
 }

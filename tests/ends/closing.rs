@@ -1,4 +1,4 @@
-//! Closes that are given up, that fail, that come twice.
+//! Closes that are abandoned, that fail, that are repeated.
 
 use crate::bomb::Asked;
 use crate::{World, get, put, quiet, tell};
@@ -6,8 +6,8 @@ use futures::FutureExt;
 use siltstone::{ErrorKind, OpenOptions};
 use siltstone_base::ObjectName;
 
-/// The story: `tokio::time::timeout(…, db.close())`, and then `db.close()`. Before, the second one
-/// waited for ever for a first one that nobody polled.
+/// The case: `tokio::time::timeout(…, db.close())`, and then `db.close()`. Before, the second one
+/// waited for ever for the first one, which was not polled any more.
 #[test]
 fn a_close_that_is_given_up_goes_on_and_the_next_one_sees_its_end() {
     tell(async |world| {
@@ -28,7 +28,7 @@ fn a_close_that_is_given_up_goes_on_and_the_next_one_sees_its_end() {
     });
 }
 
-/// Given up, and the handle dropped with it.
+/// Abandoned, and the handle dropped with it.
 #[test]
 fn a_close_that_is_given_up_ends_without_its_handle() {
     tell(async |world| {
@@ -43,7 +43,7 @@ fn a_close_that_is_given_up_ends_without_its_handle() {
     });
 }
 
-/// That nobody needs to be fenced.
+/// Checks that there is no writer to fence.
 async fn closed_cleanly(world: &World) {
     let how = OpenOptions { take_over: Some(false), options: quiet(), ..OpenOptions::default() };
     let next = siltstone::Database::open(world.env.clone(), how).await.expect("a clean close");
@@ -63,7 +63,7 @@ fn a_close_after_one_that_went_well_is_well() {
     });
 }
 
-/// Before, the second one said that all was well.
+/// Before, the second one returned success.
 #[test]
 fn a_close_after_one_that_failed_tells_the_same() {
     tell(async |world| {
@@ -81,7 +81,7 @@ fn a_close_after_one_that_failed_tells_the_same() {
     });
 }
 
-/// A panic in the closing itself.
+/// A panic during the close.
 #[test]
 fn a_close_that_panics_tells_all_who_wait() {
     tell(async |world| {

@@ -1,5 +1,5 @@
-//! A compaction that panics: its job is active no longer, whoever waits is told, and the next one
-//! does the work.
+//! A compaction that panics: its job is no longer active, waiting callers get an error, and the
+//! next one does the work.
 
 use crate::bomb::Asked;
 use crate::{World, get, put, quiet, tell};
@@ -17,7 +17,7 @@ async fn layers(db: &Database) {
     }
 }
 
-/// That nothing is left of a compaction that panicked, and that the next one succeeds.
+/// Checks that nothing is left of a compaction that panicked, and that the next one succeeds.
 async fn goes_on(world: &World, db: &Database) {
     let error = db.compaction_error().expect("the last one has panicked").to_string();
     assert!(error.contains("planted"), "{error}");
@@ -33,8 +33,8 @@ async fn goes_on(world: &World, db: &Database) {
     db.close().await.expect("nothing stands in its way");
 }
 
-/// In the job's own task, which commits. Before, the job stayed active, so that nobody ever took it
-/// up again, and its inputs were its own for ever.
+/// A panic in the job's own task, which commits. Before, the job stayed active, so that it was
+/// never taken up again, and its inputs stayed reserved.
 #[test]
 fn a_job_that_panics_is_active_no_longer() {
     tell(async |world| {
@@ -70,7 +70,7 @@ fn a_job_that_panics_on_the_schedule_is_tried_again() {
     });
 }
 
-/// Of the parts of a job: a range's task, an upload's.
+/// Panics in the parts of a job: a range's task, an upload's.
 #[test]
 fn a_part_of_a_job_that_panics_says_why() {
     for part in [0, 1] {
@@ -109,7 +109,7 @@ fn a_scheduler_that_panics_is_told_and_tries_again() {
     });
 }
 
-/// A merge operator that panics once it is told to.
+/// A merge operator that panics on command.
 #[derive(Debug, Default)]
 struct Faulty {
     armed: AtomicBool,

@@ -1,5 +1,5 @@
-//! Many short lives of a writer: what little one leaves stays in the log, once L0 has many tables,
-//! and is put into a table with that of others.
+//! Many short lives of a writer: the few rows of each stay in the log once L0 has many tables, and
+//! are put into a table with those of others.
 
 use crate::{World, get, put, quiet, tell};
 use siltstone::Accept;
@@ -11,7 +11,7 @@ const LIVES: usize = 96;
 /// More than a memtable that may stay in the log.
 const MUCH: usize = 2 << 20;
 
-/// One life, which writes a row of its own. How many tables of L0 there are after it.
+/// One life, which writes one row. Returns the number of tables in L0 after it.
 async fn life(world: &World, key: &str) -> usize {
     let db = world.open(quiet()).await;
     put(&db, key);
@@ -26,14 +26,14 @@ fn short_lives_do_not_fill_l0() {
         for n in 0..LIVES {
             seen.push(life(&world, &format!("key {n}")).await);
         }
-        // As ever up to half of what L0 may hold; then one table in twelve lives.
+        // One table per life up to half of the limit of L0; then one table in twelve lives.
         assert_eq!(seen[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!((seen[8], seen[15]), (8, 8));
         assert!(seen[LIVES - 1] < 16, "{seen:?}");
         let state = manifest(&world.env).await;
         assert!(state.closed_cleanly());
         assert!(state.kept_fences.len() <= 1, "a fence for each life: {:?}", state.kept_fences);
-        // Every row is there, for the next writer and for a reader.
+        // Every row exists, for the next writer and for a reader.
         let (db, reader) = (world.open(quiet()).await, world.open_reader(quiet()).await);
         for n in 0..LIVES {
             let key = format!("key {n}");
@@ -47,7 +47,7 @@ fn short_lives_do_not_fill_l0() {
     });
 }
 
-/// Lives that write nothing add nothing either.
+/// Lives without writes add nothing.
 #[test]
 fn idle_lives_do_not_make_the_log_longer_for_ever() {
     tell(async |world| {
@@ -63,7 +63,7 @@ fn idle_lives_do_not_make_the_log_longer_for_ever() {
     });
 }
 
-/// What is asked for, and what is large, is put into tables as ever.
+/// Requested flushes, and large memtables, are put into tables in any case.
 #[test]
 fn a_flush_and_a_large_life_are_in_tables() {
     tell(async |world| {
@@ -90,7 +90,7 @@ fn a_flush_and_a_large_life_are_in_tables() {
 }
 
 /// A slow writer that stays open: its rows are in a table within an hour, so that neither recovery
-/// nor a held log grows with the time that passes.
+/// nor a held log grows with time.
 #[test]
 fn a_row_waits_at_most_an_hour_for_its_table() {
     tell(async |world| {

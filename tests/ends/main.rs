@@ -1,5 +1,6 @@
-//! How handles end: by a close, given up, failed, or repeated; by the death of one of their tasks;
-//! with the runtime that they were opened on. Nobody waits for what will not come.
+//! The end of handles: by a close, abandoned, failed, or repeated; by the death of one of their
+//! tasks; with the runtime on which they were opened. No caller waits for an event that never
+//! happens.
 
 #![allow(
     clippy::expect_used,
@@ -25,7 +26,7 @@ use siltstone_tests::sim::{Limits, Sim};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of every call: far longer than anything here takes that does not hang.
+/// The deadline of every call: far longer than anything here takes that does not hang.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// One process with a store that can be made to panic, in virtual time.
@@ -48,7 +49,7 @@ fn tell<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) 
     sim.block_on(process, test(World { env, bomb })).expect("nothing hangs");
 }
 
-/// Nothing happens by itself.
+/// Options without automatic work.
 fn quiet() -> Options {
     Options {
         deadline: DEADLINE,
@@ -73,8 +74,8 @@ impl World {
         self.env.clock.sleep(pause).await;
     }
 
-    /// That the handle has ended because of a panic in a task of this `name`, for every call, and
-    /// that what was acknowledged is there for the next one.
+    /// Checks that the handle has ended because of a panic in a task of this `name`, for every
+    /// call, and that the next handle finds the acknowledged rows.
     async fn check_dead(&self, db: &Database, name: &str, acknowledged: &[&str]) {
         let ended = [
             db.put(b"late", b"late", None).expect_err("a write"),
@@ -98,7 +99,7 @@ impl World {
     }
 }
 
-/// That the error says what died, of what, and what to do.
+/// Checks that the error names the dead task, the cause, and the remedy.
 fn check_told(error: &Error, name: &str) {
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::Internal, "{text}");

@@ -1,5 +1,5 @@
 //! A runtime that ends before the handles that were opened on it: a program that drops it, an
-//! interpreter that exits. Their tasks are dropped where they stand.
+//! interpreter that exits. Their tasks are dropped at any point.
 
 #![expect(clippy::disallowed_methods, reason = "real threads, and a runtime that really ends")]
 
@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Does not answer creates, once told to; says when one was asked for.
+/// Stops answering creates on command; reports when one was requested.
 struct Mute {
     store: Arc<dyn Store>,
     asked: Mutex<Option<Sender<()>>>,
@@ -43,13 +43,13 @@ impl Store for Mute {
     }
 }
 
-/// Waits on a runtime of its own: the one of the handles is to go.
+/// Waits on a separate runtime: the one of the handles is about to end.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let here = tokio::runtime::Builder::new_current_thread().build().expect("a thread");
     here.block_on(work)
 }
 
-/// Before, the waits went on, for a timer that was gone with the runtime.
+/// Before, the waits continued, for a timer that had ended with the runtime.
 #[test]
 fn a_runtime_that_ends_ends_every_wait() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,5 +1,5 @@
-//! A task that panics: of the writer it ends the handle, of a reader the reader; the collector
-//! tells, and goes on.
+//! A task that panics: a writer's task ends the handle, a reader's the reader; the collector
+//! reports it and continues.
 
 use crate::bomb::Asked;
 use crate::{DEADLINE, check_told, get, put, quiet, tell};
@@ -8,8 +8,8 @@ use siltstone_base::ObjectName;
 use siltstone_tests::compact;
 use std::time::Duration;
 
-/// The story: a request of the WAL task panics. Before, puts went on to be accepted, `wait` ran
-/// into its deadline, and so did `flush` and `close`.
+/// The case: a request of the WAL task panics. Before, puts were still accepted, and `wait`,
+/// `flush` and `close` ran into their deadlines.
 #[test]
 fn a_panic_in_the_wal_task_ends_the_handle_and_every_wait() {
     tell(async |world| {
@@ -39,7 +39,7 @@ fn a_panic_in_the_flush_task_ends_the_handle_and_who_waits_for_the_flush() {
     });
 }
 
-/// Caught at the lock of the checkpoints, so that the flush does not go on from half a change.
+/// Caught at the lock of the checkpoints, so that the flush does not continue after half a change.
 #[test]
 fn a_panic_in_the_commit_of_a_flush_ends_the_handle() {
     tell(async |world| {
@@ -77,7 +77,7 @@ fn a_panic_in_the_flush_task_wakes_writes_that_wait_for_room() {
     });
 }
 
-/// The task takes up what a compaction elsewhere has made, when no flush comes by.
+/// The task takes up the result of a compaction elsewhere when there is no flush.
 #[test]
 fn a_panic_in_the_task_of_the_checkpoints_ends_the_handle() {
     tell(async |world| {
@@ -90,7 +90,7 @@ fn a_panic_in_the_task_of_the_checkpoints_ends_the_handle() {
         assert!(compact::everything(&world.env).await.expect("a healthy store") > 0);
         world.pause(poll * 2).await;
         world.bomb.arm(|asked| matches!(asked, Asked::Put(ObjectName::Manifest(_))));
-        // A writer that writes looks who else has committed.
+        // A writer that writes looks for others' commits.
         put(&db, "c").wait(None).await.expect("the task of the WAL lives");
         world.pause(poll * 3).await;
         world.check_dead(&db, "pins", &["a", "b", "c"]).await;
@@ -131,7 +131,7 @@ fn a_panic_in_the_task_of_the_pressure_ends_the_handle_and_who_waits() {
     });
 }
 
-/// Before, the first panic was the end of all collecting, and nothing told.
+/// Before, the first panic ended all collections without a report.
 #[test]
 fn a_panic_in_a_round_of_the_collector_is_told_and_the_next_round_comes() {
     tell(async |world| {
@@ -161,7 +161,7 @@ fn a_panic_in_a_round_of_the_collector_is_told_and_the_next_round_comes() {
     });
 }
 
-/// Before, the reader answered for ever with what it had seen last.
+/// Before, the reader returned its last state for ever.
 #[test]
 fn a_panic_in_the_following_of_a_reader_is_told_by_its_calls() {
     tell(async |world| {
@@ -176,7 +176,7 @@ fn a_panic_in_the_following_of_a_reader_is_told_by_its_calls() {
         check_told(&reader.scan(ScanRange::all()).expect_err("a scan"), "reader");
         check_told(&reader.refresh().await.expect_err("a look"), "reader");
         reader.close().await.expect("nothing is given back");
-        // Whoever opens anew, here or elsewhere, is not concerned.
+        // Handles that are opened afterwards, here or elsewhere, are not affected.
         let again = world.open_reader(quiet()).await;
         assert!(again.get(b"a").is_ok());
         put(&db, "b").wait(None).await.expect("the writer is another one");
@@ -184,7 +184,7 @@ fn a_panic_in_the_following_of_a_reader_is_told_by_its_calls() {
     });
 }
 
-/// A look that the caller asked for shares the follower with the task.
+/// A refresh by the caller shares the follower with the task.
 #[test]
 fn a_panic_in_a_look_that_was_asked_for_ends_the_reader() {
     tell(async |world| {

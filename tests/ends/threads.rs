@@ -1,5 +1,5 @@
-//! What two threads come to that meet within one step of a task: virtual time interrupts none.
-//! Round after round, since nothing makes them meet.
+//! Two threads that meet within one step of a task, which virtual time never interrupts. It takes
+//! many rounds, because nothing forces them to meet.
 
 use super::*;
 use bytes::Bytes;
@@ -14,10 +14,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::runtime::{Builder, Runtime};
 
-/// Of two threads that are made to begin together.
+/// Number of rounds of two threads that begin together.
 const ROUNDS: u64 = 300;
 
-/// A store that may refuse objects of the log for good.
+/// A store that may refuse objects of the log permanently.
 struct Refusing {
     store: Arc<dyn Store>,
     refuses: AtomicBool,
@@ -54,9 +54,9 @@ fn opened(runtime: &Runtime, store: Arc<dyn Store>) -> Database {
     runtime.block_on(Database::open(env_of(runtime, store), how)).unwrap()
 }
 
-/// The log's task ends the handle, the flush task comes to its end since the handle is dead, and
-/// the close, which waits for that end, takes it for what it waits for: it was Ok, and recorded,
-/// while an accepted row was gone.
+/// The log's task ends the handle, the flush task ends because the handle is dead, and the close,
+/// which waits for that end, took it for a success: it returned Ok, and recorded a clean close,
+/// although an accepted row was lost.
 #[test]
 fn a_close_whose_log_is_refused_is_no_success() {
     let runtime = runtime();
@@ -75,8 +75,8 @@ fn a_close_whose_log_is_refused_is_no_success() {
     }
 }
 
-/// Two clones of one transaction are committed at once: once. Both threads spin, so that they begin
-/// within a few nanoseconds.
+/// Two clones of one transaction are committed at once: one commit. Both threads spin, so that they
+/// begin within a few nanoseconds.
 #[test]
 fn a_transaction_is_committed_once() {
     let runtime = runtime();

@@ -1,10 +1,10 @@
-//! Processes: what they have in common. A process drives the real machines as the engine does:
+//! The common parts of processes. A process drives the real step functions as the engine does:
 //! `action()`, one request, `on_…()`.
 //!
-//! A read or a listing is one step: what it finds is fixed when it takes effect, and nobody can
-//! tell how long the answer was on its way from how long the process slept after it. A create is
-//! one step when it is answered plainly; else the object is read back, in a step of its own, as
-//! the engine's conditional create does.
+//! A read or a listing is one step: its result is fixed when it takes effect, and the time of the
+//! answer cannot be distinguished from a sleep of the process. A create with a plain answer is one
+//! step; otherwise the object is read back, in a separate step, as in the engine's conditional
+//! create.
 
 use crate::collector::Collector;
 use crate::compactor::Compactor;
@@ -32,7 +32,7 @@ pub(crate) enum Actor {
     Worker(Worker),
     Unit(Unit),
     Collector(Box<Collector>),
-    /// Ended, by itself or by a crash.
+    /// Ended by itself or by a crash.
     Gone,
 }
 
@@ -52,26 +52,26 @@ impl Actor {
     }
 }
 
-/// Where a create stands.
+/// The state of a create.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
-    /// To be sent.
+    /// Not sent yet.
     #[default]
     Send,
-    /// Sent; the answer was no plain "created".
+    /// Sent; the answer was not a plain "created".
     ReadBack {
-        /// Whether the request may still be on its way when nothing is found.
+        /// Whether the request may still be in flight if nothing is found.
         unknown: bool,
     },
 }
 
-/// How far a create came by one step.
+/// The result of one step of a create.
 pub(crate) enum Progress {
     Call(Call),
     Outcome(PutOutcome<Object>),
 }
 
-/// The steps of creating `object` by a process that tells its bytes from others' by `owner_of`.
+/// The steps of creating `object` by a process that recognises its own bytes by `owner_of`.
 pub(crate) struct Create {
     pub(crate) me: usize,
     pub(crate) role: &'static str,
@@ -80,7 +80,7 @@ pub(crate) struct Create {
 }
 
 impl Create {
-    /// Appends every way in which the next step of the create may go; `then` is told.
+    /// Appends every possible result of the next step of the create; `then` is called with it.
     pub(crate) fn steps(
         &self,
         world: &World,
@@ -204,7 +204,7 @@ pub(crate) fn without(outcome: PutOutcome<Object>) -> PutOutcome<()> {
     }
 }
 
-/// The process dies; what it had sent and not heard of may still arrive.
+/// The process dies; requests without an answer may still arrive.
 pub(crate) fn crash(
     world: &World,
     (me, role): (usize, &'static str),
@@ -226,7 +226,7 @@ pub(crate) fn crash(
     });
 }
 
-/// A process as the owner of bytes.
+/// The owner of a process's bytes.
 pub(crate) fn owner(me: usize) -> Owner {
     Owner::try_from(me).unwrap_or(Owner::MAX - 1)
 }

@@ -1,6 +1,6 @@
 //! A large batch (RFC 0044, rule N15): every interleaving of a writer that reserves a name, uploads
-//! under it, puts it into the log and installs it, of two that take over, replay and install, and
-//! of a collector; with uploads, records and commits that land late.
+//! under it, puts it into the log and installs it, of two writers that take over, replay and
+//! install, and of a collector; with uploads, records and commits that land late.
 
 use crate::chain::{self, Chain};
 use crate::ingesting::table;
@@ -23,22 +23,22 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 const DATABASE: DatabaseId = DatabaseId(1);
-/// The collector's clock: nothing is too young for it.
+/// The collector's clock: every object is old enough for it.
 const NOW: UnixMillis = UnixMillis(9);
-/// What the batch is made into, and its number.
+/// The table of the batch, and its number.
 const TABLE: SstId = SstId(14);
 const SEQ: Seq = Seq(1);
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 3] = [Rule::KeepLeft, Rule::HonourLeft, Rule::LeftUntilReplayed];
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Batching {
     rules: Rules,
     writers: usize,
     rounds: u8,
     late: u8,
-    /// R1: the name is reserved before anything is uploaded under it.
+    /// R1: the name is reserved before the upload.
     reserves: bool,
 }
 
@@ -55,7 +55,7 @@ enum Writing {
     Upload(Box<Running>),
     Send(Box<Running>),
     Open(Box<OpenWriter>),
-    /// A commit that installs nothing: of its pins, say.
+    /// A commit that installs nothing, for example of its pins.
     Idle(Box<Running>, Commit),
     Install(Box<Running>, Commit),
 }
@@ -68,7 +68,7 @@ struct Running {
     epoch: Epoch,
     fence: KeptFence,
     fences: Vec<KeptFence>,
-    /// Where the batch lies in the log, once it does.
+    /// The position of the batch in the log, once it is there.
     queued: Option<WalId>,
 }
 
@@ -79,7 +79,7 @@ enum Collecting {
     Delete(Vec<ObjectName>),
 }
 
-/// What lands after its sender died.
+/// A request that lands after its sender died.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Late {
     Manifest(Arc<Manifest>),
@@ -91,7 +91,7 @@ enum Late {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Room {
     manifests: Chain,
-    /// Objects of the log, and whether they hold the batch.
+    /// Objects of the log, and whether they contain the batch.
     wal: BTreeMap<WalId, (WalSeen, bool)>,
     uploaded: bool,
     acknowledged: bool,
@@ -144,7 +144,7 @@ impl Room {
         self.broken.get_or_insert(what);
     }
 
-    /// Those who took over bring back what was acknowledged, whole.
+    /// A writer that takes over restores acknowledged data, completely.
     fn replay(&mut self, recovered: &Recovered) -> Running {
         let known = Arc::clone(&recovered.manifest);
         let holds = |id: &WalId| self.wal.get(id).is_some_and(|(_, holds)| *holds);
@@ -252,7 +252,7 @@ impl Batching {
         Actor::Writer(Writing::Idle(Box::new(running), commit))
     }
 
-    /// Installs what is queued, or moves the replay point past the own fence.
+    /// Installs the queued batch, or moves the replay point past the own fence.
     fn install(&self, running: Box<Running>) -> Actor {
         let known = &running.known;
         let nothing = FlushL0::nothing(running.epoch, known);
@@ -309,7 +309,7 @@ fn set(room: &mut Room, me: usize, actor: Actor) {
     }
 }
 
-/// What may land after its sender died.
+/// The request that may land after its sender died.
 fn under_way(actor: &Actor) -> Option<Late> {
     let commit = match actor {
         Actor::Writer(Writing::Upload(_)) => return Some(Late::Upload),
@@ -343,7 +343,7 @@ impl Model for Batching {
             late: self.late,
             broken: None,
         };
-        // The first one has opened before anything else begins.
+        // The first writer has opened before anything else begins.
         let mut open = self.opened(&mut room, 0);
         while !room.step_open(&mut open) {}
         let OpenAction::Done(recovered) = open.action() else { panic!("the writer opens") };
@@ -436,7 +436,7 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Collector { doing: Collecting::Nothing, .. } => "collector lists",
         Actor::Collector { doing: Collecting::Listed(_), .. } => "collector judges",
         Actor::Collector { doing: Collecting::Delete(_), .. } => "collector deletes",
-        Actor::Gone => "nobody",
+        Actor::Gone => "an ended process",
     }
 }
 

@@ -1,4 +1,4 @@
-//! The chain of manifests, as a store serves it that has each that was created once.
+//! The chain of manifests, served by a store that contains every manifest ever created.
 
 use siltstone_base::{AttemptId, ManifestId, PutOutcome};
 use siltstone_manifest::Manifest;
@@ -6,15 +6,15 @@ use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All of them, by their ids.
+/// All manifests, by their ids.
 pub(crate) type Chain = BTreeMap<ManifestId, Arc<Manifest>>;
 
-/// The one that counts.
+/// The newest one.
 pub(crate) fn newest(chain: &Chain) -> Arc<Manifest> {
     chain.values().next_back().expect("a database").clone()
 }
 
-/// What a request comes to, where the boundary says that ids up to `freed` may have been freed.
+/// The answer to a request, if the boundary says that ids up to `freed` may have been freed.
 pub(crate) fn serve(
     chain: &mut Chain,
     freed: ManifestId,

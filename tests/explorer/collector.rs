@@ -1,8 +1,8 @@
-//! A garbage collector: rounds of the real `Collect` machine. As the engine's, it goes by what
-//! earlier rounds of its have proven.
+//! A garbage collector: rounds of the real `Collect` step function. Like the engine's, it reuses
+//! facts that its earlier rounds have proven.
 //!
-//! One that works *piecemeal* does in several steps what others do in one: it lists folder after
-//! folder, and the deletes of a batch take effect in any order. The engine asks for both at once.
+//! A *piecemeal* collector performs in several steps what others do in one: it lists folder after
+//! folder, and the deletes of a batch take effect in any order. The engine sends both concurrently.
 
 use crate::actor::{
     Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, without,
@@ -25,7 +25,7 @@ pub(crate) struct Collector {
     rounds: u8,
     piecemeal: bool,
     round: Option<Round>,
-    /// What the last round has proven.
+    /// Facts proven by the last round.
     known: ProvenManifests,
 }
 
@@ -33,14 +33,15 @@ pub(crate) struct Collector {
 struct Round {
     machine: Collect,
     call: Call,
-    /// Folders that are listed already, and what they held.
+    /// Folders that are already listed, with their objects.
     folders: Vec<Folder>,
     listed: Vec<ListedObject>,
-    /// Of the batch under way: whether each is gone, or could not be deleted; `None`: not yet.
+    /// For each object of the current batch: whether it is deleted, or could not be deleted;
+    /// `None`: not yet.
     gone: Vec<Option<bool>>,
 }
 
-/// What is listed at once.
+/// A unit of one listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Folder {
     Manifests,
@@ -76,7 +77,7 @@ impl Collector {
         Collector::that(rounds, false)
     }
 
-    /// One that lists folder after folder, and deletes a batch in any order.
+    /// A collector that lists folder after folder, and deletes a batch in any order.
     pub(crate) fn piecemeal(rounds: u8) -> Actor {
         Collector::that(rounds, true)
     }
@@ -86,7 +87,7 @@ impl Collector {
         Actor::Collector(Box::new(Collector { rounds, piecemeal, round: None, known }))
     }
 
-    /// Whether a round is under way.
+    /// Whether a round is running.
     pub(crate) fn works(&self) -> bool {
         self.round.is_some()
     }
@@ -115,7 +116,7 @@ impl Collector {
                     });
                 });
             }
-            // No application brings anything in this world.
+            // There are no applications in this world.
             CollectAction::ReadJobs(_) => {}
             CollectAction::ListObjects if self.piecemeal => list(world, me, round, out),
             CollectAction::ListObjects => {
@@ -175,7 +176,7 @@ impl Collector {
     }
 }
 
-/// Lists one of the folders that are left.
+/// Lists one of the remaining folders.
 fn list(world: &World, me: usize, round: &Round, out: &mut Out) {
     for folder in Folder::EVERY.into_iter().filter(|folder| !round.folders.contains(folder)) {
         let mut listed = world.store.listed();
@@ -196,7 +197,7 @@ fn list(world: &World, me: usize, round: &Round, out: &mut Out) {
     }
 }
 
-/// Deletes a name: its place in a batch of so many.
+/// Deletes a name, given its position in a batch and the size of the batch.
 fn delete(world: &World, me: usize, (name, at, batch): (ObjectName, usize, usize), out: &mut Out) {
     let left = world.faults;
     let ends = |next: &mut World, gone: bool| {
@@ -222,7 +223,7 @@ fn delete(world: &World, me: usize, (name, at, batch): (ObjectName, usize, usize
 }
 
 impl Round {
-    /// A delete of the batch ended; with the last one the batch does.
+    /// A delete of the batch ended; the last one ends the batch.
     fn ends(&mut self, at: usize, batch: usize, gone: bool) {
         self.gone.resize(batch, None);
         if let Some(place) = self.gone.get_mut(at) {

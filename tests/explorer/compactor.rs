@@ -1,6 +1,6 @@
-//! A compactor: claims its epoch, takes over what an older one left or merges everything into one
+//! A compactor: claims its epoch, takes over the jobs of an older one or merges everything into one
 //! run, alone or as the coordinator of workers, by the real edits, the real record of jobs, and the
-//! real `Commit` and `Append` machines.
+//! real `Commit` and `Append` step functions.
 //!
 //! ```text
 //! claim ─► look at the record ─► (take over) ─► (start) ─┬► claim ─► upload ─► progress ─┬► finish
@@ -32,13 +32,13 @@ const ROLE: &str = "compactor";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Compactor {
     shape: Shape,
-    /// How many ranges of a job it begins with; the others are for workers.
+    /// Number of ranges of a job that it begins with; the others are for workers.
     own: u8,
-    /// Claims of others that it may still take for stalled.
+    /// Number of claims of others that it may still judge stalled.
     takes: u8,
-    /// Whether units do the work: it claims all ranges, and records what they tell.
+    /// Whether units do the work: it claims all ranges, and records the results of units.
     drives: bool,
-    /// Names that it has given.
+    /// Number of names that it has used.
     names: u8,
     epoch: Epoch,
     phase: Phase,
@@ -49,36 +49,36 @@ enum Phase {
     Waiting,
     Commit(Commit, Call, Committing),
     Append(Append, Call, Doing),
-    /// The newest record that it knows, and what that asks for.
+    /// The newest record that it knows, and the resulting decision.
     Decide(Arc<Compactions>),
 }
 
-/// What it commits.
+/// The purpose of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Committing {
     Claim,
     Finish,
 }
 
-/// What it does about the record.
+/// Its action on the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Looks,
-    /// What its epoch alone allows.
+    /// An action that requires its epoch.
     Changes,
-    /// What any worker may do.
+    /// An action that any worker may perform.
     Works,
-    /// Only where a rule is dropped: changes before the claim, taking over and then forgetting.
+    /// Only if a rule is dropped: changes before the claim, taking over and then forgetting.
     Tidies(bool),
 }
 
 impl Compactor {
-    /// One that does everything itself.
+    /// A compactor that does everything itself.
     pub(crate) fn actor() -> Actor {
         Compactor::of(WHOLE, 1, 0)
     }
 
-    /// One that leaves ranges to workers, and takes so many claims of others for stalled.
+    /// A compactor that leaves ranges to workers, and judges this many claims of others stalled.
     pub(crate) fn of(shape: Shape, own: u8, takes: u8) -> Actor {
         let (epoch, phase) = (Epoch::NONE, Phase::Waiting);
         let drives = false;
@@ -122,7 +122,7 @@ impl Compactor {
     fn start(&self, world: &World, me: usize, out: &mut Out) {
         let tip = world.ghost.tip.clone();
         let left = left(&world.ghost.jobs, &tip);
-        // Nothing to do: one that only claims shows nothing.
+        // There is nothing to do: a compactor that only claims shows nothing.
         if tip.l0.is_empty() && left.is_empty() {
             return;
         }
@@ -142,7 +142,7 @@ impl Compactor {
 
     /// The next step of the engine's compactor, by the newest record that it knows.
     fn decide(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
-        // What it knows of the manifest is learnt by its own commits; newer is what it may learn.
+        // It learns of the manifest by its own commits; it may also learn a newer state.
         let tip = world.ghost.tip.clone();
         let unfinished = left(record, &tip);
         let Some(job) = unfinished.first().and_then(|id| record.job(*id)) else {
@@ -181,8 +181,8 @@ impl Compactor {
         }
     }
 
-    /// Its own ranges first; then those that are open, or whose worker it takes for stalled; and it
-    /// looks what others have recorded.
+    /// Its own ranges first; then unclaimed ones, or ones whose worker it judges stalled; it also
+    /// looks for the records of others.
     fn work(
         &self,
         world: &World,
@@ -211,8 +211,8 @@ impl Compactor {
         }
     }
 
-    /// Records what a unit told: any that fits the record as it is known here or, without the rule,
-    /// any that is not recorded.
+    /// Records the result of a unit: any result that fits the record as known here or, without the
+    /// rule, any that is not recorded.
     fn record(
         &self,
         world: &World,
@@ -353,12 +353,12 @@ impl Compactor {
                 world.break_if(believed);
                 match doing {
                     Doing::Tidies(forgot) => self.tidied(world, me, &record, forgot),
-                    // Another compactor's record.
+                    // The record of another compactor.
                     _ if record.epoch > self.epoch => None,
                     Doing::Looks | Doing::Changes | Doing::Works => self.to(Phase::Decide(record)),
                 }
             }
-            // It looks what became of it.
+            // It looks for the result of the range.
             AppendAction::Failed(ChangeRefusal::Taken { .. }) => {
                 let look = Append::look(world.ghost.tip.database, world.rules);
                 self.to(Phase::Append(look, Call::Send, Doing::Looks))
@@ -370,14 +370,14 @@ impl Compactor {
         }
     }
 
-    /// What is wrong when it changes the record after `before`.
+    /// The violation when it changes the record after `before`.
     pub(crate) fn overtaken(&self, before: &Compactions) -> Option<String> {
         let changes = matches!(self.phase, Phase::Append(_, _, Doing::Changes));
         (changes && before.epoch > self.epoch)
             .then(|| "R2: a compactor that was taken over changes the record of jobs".to_owned())
     }
 
-    /// Forgets what was left before it claims.
+    /// Forgets left-over jobs before it claims.
     fn tidied(
         &mut self,
         world: &World,
@@ -405,13 +405,13 @@ fn claim(world: &World, me: usize) -> Phase {
     Phase::Commit(Commit::new(edit, newest, world.rules), Call::Send, Committing::Claim)
 }
 
-/// Jobs of `record` that `state` does not know as finished.
+/// Jobs of `record` that are not finished according to `state`.
 fn left(record: &Compactions, state: &Manifest) -> Vec<JobId> {
     let finished = record.finished(state);
     record.jobs.iter().map(|job| job.id).filter(|job| !finished.contains(job)).collect()
 }
 
-/// Lets the compactor `me` change together with the world; `None` ends it.
+/// Changes the compactor `me` together with the world; `None` ends it.
 fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Compactor, &mut World) -> Option<()>) {
     let Some(Actor::Compactor(mut compactor)) = world.actors.get(me).map(|actor| (**actor).clone())
     else {

@@ -1,4 +1,4 @@
-//! What is explored, as data.
+//! The explored configurations, as data.
 
 pub(crate) mod crowds;
 
@@ -25,13 +25,13 @@ pub(crate) enum Size {
     Large,
 }
 
-/// Nothing goes wrong.
+/// No faults.
 pub(crate) const NONE: Faults =
     Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0, wiped: 0 };
 /// One request lands late, or never.
 pub(crate) const LATE: Faults = Faults { late: 1, ..NONE };
 
-/// To append `records`, flush when `flush_at` of its own are durable, and close.
+/// A plan: append `records`, flush when `flush_at` of its own are durable, and close.
 pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
     let flush_at = flush_at.to_vec();
     Plan { width, records, flush_at, behind: 0, looks: 0, close, careless: false, scans: false }
@@ -42,7 +42,7 @@ pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool
     Writer::actor(plan(width, records, flush_at, close))
 }
 
-/// A writer whose flush comes at its second durable record and leaves that in the WAL, where the
+/// A writer whose flush comes at its second durable record and leaves that record in the WAL; the
 /// manifest knows of it.
 pub(crate) fn lagging(records: usize, close: bool) -> Actor {
     Writer::actor(Plan { behind: 1, ..plan(2, records, &[2], close) })
@@ -53,7 +53,7 @@ pub(crate) fn looking(records: usize, flush_at: &[usize], looks: u8) -> Actor {
     Writer::actor(Plan { looks, ..plan(1, records, flush_at, false) })
 }
 
-/// A writer, one record at a time, whose scans stay on what it replaces.
+/// A writer, one record at a time, whose scans continue on the tables that it replaces.
 pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
     Writer::actor(Plan { scans: true, ..plan(1, records, flush_at, false) })
 }
@@ -162,7 +162,7 @@ fn small_leases() -> Vec<Config> {
     vec![after(CLOSED, shares), after(CLOSED, since), after(CLOSED, lasting)]
 }
 
-/// Jobs of two coordinators, or of one and a worker; their beginning is explored at large.
+/// Jobs of two coordinators, or of one and a worker; their beginning is explored in large runs.
 fn small_jobs() -> Vec<Config> {
     let plain = || writer(1, 1, &[1], false);
     let two = config(
@@ -183,7 +183,7 @@ fn small_jobs() -> Vec<Config> {
     vec![after(CLAIMED, two), after(STARTED, team), after(STARTED, units)]
 }
 
-/// Longer stories. Some begin with what always happens: the first writer opens, its record is
+/// Longer stories. Some begin with steps that always happen: the first writer opens, its record is
 /// sent, durable, in a table.
 fn large() -> Vec<Config> {
     let mut all = large_writers();
@@ -193,19 +193,19 @@ fn large() -> Vec<Config> {
     all
 }
 
-/// What has happened when the search begins.
+/// The configuration, with these steps before the search begins.
 fn after(prelude: &'static [Go], config: Config) -> Config {
     Config { prelude, ..config }
 }
 
 /// Steps of a writer until it has claimed: it starts, creates its claim, checks the slot.
 pub(crate) const TO_CLAIM: usize = 3;
-/// Until it has opened on an empty log: it reads the first id, lists what is behind, looks, creates
+/// Until it has opened on an empty log: it reads the first id, lists the later ones, looks, creates
 /// its fence, confirms.
 pub(crate) const TO_OPEN: usize = TO_CLAIM + 5;
-/// Until its first record is on its way.
+/// Until its first record is in flight.
 pub(crate) const TO_SEND: usize = TO_OPEN + 1;
-/// Until that is durable.
+/// Until that record is durable.
 pub(crate) const TO_DURABLE: usize = TO_SEND + 1;
 /// Until it is in a table: the table is uploaded, the commit created, its slot checked.
 pub(crate) const TO_FLUSH: usize = TO_DURABLE + 3;
@@ -215,7 +215,7 @@ pub(crate) const TO_LAG: usize = TO_FLUSH + 2;
 /// Until a writer that closes has closed: the commit created, its slot checked.
 pub(crate) const TO_CLOSE: usize = TO_FLUSH + 3;
 
-/// A writer has closed, and keeps nothing alive.
+/// A writer has closed, and retains nothing.
 pub(crate) const CLOSED: &[Go] = &[Go::Steps(0, TO_CLOSE)];
 const OPEN: &[Go] = &[Go::Steps(0, TO_OPEN)];
 const SENT: &[Go] = &[Go::Steps(0, TO_SEND)];
@@ -270,11 +270,11 @@ fn large_writers() -> Vec<Config> {
 /// A compactor has claimed its epoch; it has started a job.
 const CLAIMED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, 3)];
 const STARTED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)];
-/// Two ranges of a table each; one of two tables.
+/// Two ranges of one table each; one range of two tables.
 const CUT: Shape = Shape { ranges: 2, tables: 1 };
 const LONG: Shape = Shape { ranges: 1, tables: 2 };
 
-/// Jobs that several processes work on.
+/// Jobs of several processes.
 fn large_jobs() -> Vec<Config> {
     let two = |records| writer(1, records, &[1, 2], false);
     let gc = || Collector::actor(1);
@@ -308,7 +308,8 @@ fn large_jobs() -> Vec<Config> {
         vec![two(1), Compactor::of(LONG, 0, 1), Worker::actor(1), Worker::actor(1), gc()],
         Faults { late: 1, unanswered: 1, ..NONE },
     );
-    // Progress in flight during a take-over; the older driver is told, and the newer one records.
+    // Progress in flight during a take-over; the older driver receives results, and the newer one
+    // records.
     let driving = || Compactor::driving(CUT);
     let driven = config(
         "writer, 2 drivers, 2 units, collector",

@@ -1,4 +1,4 @@
-//! Each rule left out in turn, with the smallest configuration found that shows what it is for.
+//! Each rule left out in turn, with the smallest known configuration that shows its purpose.
 
 use crate::actor::Actor;
 use crate::collector::Collector;
@@ -19,11 +19,11 @@ use crate::world::Faults;
 use crate::writer::{Plan, Writer};
 use siltstone_manifest::{Rule, Rules};
 
-/// What shows that a rule is needed.
+/// The proof that a rule is needed.
 pub(crate) struct Drop {
     /// The rule.
     pub(crate) rule: Rule,
-    /// Rules behind which this one is a second line: it shows only once they are gone as well.
+    /// Rules for which this one is a second line: its effect shows only if they are dropped too.
     pub(crate) behind: &'static [Rule],
     /// Processes; a reader learns its rules from the set.
     actors: fn(Rules) -> Vec<Actor>,
@@ -53,13 +53,14 @@ impl Drop {
         self.without(std::iter::once(&self.rule).chain(self.behind))
     }
 
-    /// The configuration with the rule, and without those behind which it stands.
+    /// The configuration with the rule, and without the rules that hide its effect.
     pub(crate) fn control(&self) -> Config {
         self.without(self.behind.iter())
     }
 
     fn without<'a>(&self, dropped: impl Iterator<Item = &'a Rule>) -> Config {
-        // A collector that frees the manifest before the newest too shows each a commit earlier.
+        // A collector that also frees the manifest before the newest shows each failure a commit
+        // earlier.
         let all = Rules::ALL.without(Rule::KeepManifestBefore);
         let rules = dropped.fold(all, |rules, rule| rules.without(*rule));
         Config {
@@ -98,8 +99,8 @@ pub(crate) fn all() -> Vec<Drop> {
 
 fn fencing() -> Vec<Drop> {
     let appenders = |_: Rules| vec![plain(2, 2, &[]), plain(2, 1, &[])];
-    // A's first record hangs; B finds its id free. The record lands, C recovers it and puts it
-    // into a table, its id is freed, and B's fence takes it.
+    // A's first record hangs; B finds its id free. The record lands, C recovers it and puts it into
+    // a table, its id is freed, and B's fence takes it.
     let overtaken: fn(Rules) -> Vec<Actor> =
         |_| vec![plain(2, 1, &[]), plain(2, 1, &[]), plain(2, 0, &[0]), Collector::actor(1)];
     const A_SENT: &[Go] = &[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 4)];
@@ -153,8 +154,8 @@ fn kept_fences() -> Vec<Drop> {
 }
 
 fn holes() -> Vec<Drop> {
-    // B has claimed, or the reader begun, where A's second record is in no table; C puts it into
-    // one, and the collector frees its id.
+    // B has claimed, or the reader has begun, while A's second record is in no table; C puts it
+    // into one, and the collector frees its id.
     const FLUSHED: usize = TO_CLAIM + 9;
     vec![
         Drop::new(Rule::HoleIsNoEnd, |_| vec![lagging(2, false), plain(1, 0, &[])]).with(DESTROYED),
@@ -169,7 +170,7 @@ fn holes() -> Vec<Drop> {
             std::iter::once(lagging(2, false)).chain(others).collect()
         })
         .after(&[Go::Steps(0, TO_LAG), Go::Steps(2, 3), Go::Steps(1, FLUSHED)]),
-        // A's first record is acknowledged, and no manifest knows of it.
+        // A's first record is acknowledged, and no manifest records it.
         Drop::new(Rule::LaterProvesHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])])
             .with(DESTROYED),
         Drop::new(Rule::LaterProvesHole, |rules| {
@@ -214,7 +215,7 @@ fn acknowledging() -> Vec<Drop> {
             let closes = writer(1, 1, &[1], true);
             vec![closes, Reader::actor(0, rules), Collector::actor(1)]
         }),
-        // The same of an explicit refresh, which may not leave it to a later poll.
+        // The same for an explicit refresh, which may not defer it to a later poll.
         Drop::new(Rule::ListSometimes, |rules| {
             let closes = writer(1, 1, &[1], true);
             vec![closes, Reader::refreshing(1, rules), Collector::actor(1)]
@@ -239,7 +240,7 @@ fn manifests() -> Vec<Drop> {
     const CLAIMS: &[Go] = &[Go::Steps(0, TO_OPEN), Go::Steps(1, 1), Go::Steps(2, 9)];
     vec![
         Drop::new(Rule::LookAtHits, looks).after(CLAIMS),
-        // A reader, where the claim that it hits is a sleeper's among four writers.
+        // A reader that hits the claim of a sleeper among four writers.
         Drop::new(Rule::LookAtHits, |rules| {
             let mut actors: Vec<Actor> = (0..4).map(|_| plain(1, 0, &[])).collect();
             actors.extend([Reader::actor(1, rules), Collector::actor(1)]);
@@ -273,7 +274,7 @@ fn manifests() -> Vec<Drop> {
 
 fn collecting() -> Vec<Drop> {
     vec![
-        // A writer that closed: no checkpoint of its own keeps what it flushed.
+        // A writer that closed: no checkpoint of its own keeps the tables that it flushed.
         Drop::new(Rule::ManifestsKeepTables, |_| {
             vec![writer(1, 1, &[1], true), Compactor::actor(), Collector::actor(1)]
         }),
@@ -297,7 +298,7 @@ fn collecting() -> Vec<Drop> {
     ]
 }
 
-/// What the record of jobs is for. A's record is in a table when these begin.
+/// The rules of the record of jobs. A's record is in a table when these begin.
 fn jobs() -> Vec<Drop> {
     const FLUSHED: &[Go] = &[Go::Steps(0, TO_FLUSH)];
     let two: fn(Rules) -> Vec<Actor> =
@@ -333,7 +334,7 @@ fn jobs() -> Vec<Drop> {
             vec![plain(1, 1, &[1]), driver, Unit::actor(1), Unit::actor(1)]
         })
         .after(FLUSHED),
-        // What the older driver's unit made is recorded while the newer one goes on.
+        // The result of the older driver's unit is recorded while the newer driver continues.
         Drop::new(Rule::RecordByEpoch, |_| {
             let driver = || Compactor::driving(WHOLE);
             vec![plain(1, 1, &[1]), driver(), Unit::actor(1), driver(), Collector::actor(1)]
@@ -363,11 +364,11 @@ fn reading() -> Vec<Drop> {
     ]
 }
 
-/// Steps of a reader until it has leased what it reads: it starts, looks by three requests, creates
+/// Steps of a reader until it has leased its version: it starts, looks by three requests, creates
 /// its commit, checks the slot.
 const TO_LEASE: usize = 6;
 
-/// What leases are for. The writer has closed when most of these begin: it keeps nothing alive.
+/// The rules of leases. The writer has closed when most of these begin: it retains nothing.
 fn leasing() -> Vec<Drop> {
     const LEASED: &[Go] = &[Go::Steps(0, TO_CLOSE), Go::Steps(1, TO_LEASE)];
     let alone: fn(Rules) -> Vec<Actor> = |rules| {
@@ -380,15 +381,15 @@ fn leasing() -> Vec<Drop> {
         Drop::new(Rule::RenewOnlyPresent, alone).after(LEASED),
         Drop::new(Rule::RenewWhatIsRead, alone).after(LEASED),
         Drop::new(Rule::LookBeforeCorruption, alone).after(LEASED),
-        // The first state is covered, a second table comes, both are compacted away.
+        // The first state is covered, a second table is added, both are compacted.
         Drop::new(Rule::HonourSince, |rules| {
             let reader = Leaser::lasting(rules, 1);
             let others = [reader, Compactor::actor(), Collector::actor(1)];
             std::iter::once(writer(1, 1, &[1], true)).chain(others).collect()
         })
         .after(LEASED),
-        // One has leased the first table, and renewed that; the second comes, the writer closes,
-        // and another reader has looked.
+        // One reader has leased the first table, and renewed that; the second is added, the writer
+        // closes, and another reader has looked.
         Drop::new(Rule::JoinWhatIsRead, |rules| {
             let readers = [Leaser::actor(rules, 0, true), Leaser::actor(rules, 0, false)];
             let mut actors = vec![writer(1, 2, &[1, 2], true)];
@@ -405,7 +406,7 @@ fn leasing() -> Vec<Drop> {
     ]
 }
 
-/// A writer that uploads under a name it never reserved: the commit refuses the table.
+/// A writer that uploads under a name that it never reserved: the commit refuses the table.
 fn careless() -> Actor {
     Writer::actor(Plan { careless: true, ..plan(1, 1, &[1], false) })
 }

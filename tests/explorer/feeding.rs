@@ -1,6 +1,6 @@
-//! Consumers of a change feed (RFC 0041, rules W3 to W5): every interleaving of two of them, of
-//! two names or of one, that look, hold the log, read it on and say how far they are, of a writer
-//! that flushes and installs an ingest, a compactor, and a collector.
+//! Consumers of a change feed (RFC 0041, rules W3 to W5): every interleaving of two of them, with
+//! two names or one, that look, hold the log, read on and report their progress, of a writer that
+//! flushes and installs an ingest, a compactor, and a collector.
 
 use crate::chain::{self, Chain};
 use crate::ingesting::table;
@@ -29,7 +29,7 @@ const LAST: u64 = 3;
 const INGEST: u64 = 2;
 const DIGEST: &[u8] = b"parts";
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 5] = [
     Rule::HoldWhatIsThere,
     Rule::HonourHolds,
@@ -38,7 +38,7 @@ pub(crate) const DROPPED: [Rule; 5] = [
     Rule::HoldByGeneration,
 ];
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Feeding {
     rules: Rules,
     /// Whether both consumers have one name.
@@ -49,7 +49,7 @@ pub(crate) struct Feeding {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Actor {
     Consumer(u64, Consuming),
-    /// What is to be flushed next, and its commit.
+    /// The next object to flush, and its commit.
     Writer(u64, Option<Commit>),
     Compactor,
     Collector(u8, Collecting),
@@ -89,7 +89,7 @@ impl Place {
         chain::serve(&mut self.manifests, ManifestId::NONE, request)
     }
 
-    /// The commit's next step; what it came to, once it has ended.
+    /// Performs the commit's next step; returns its result once it has ended.
     fn advance(&mut self, commit: &mut Commit) -> Option<Option<Arc<Manifest>>> {
         if let CommitAction::Request(request) = commit.action() {
             let answer = self.serve(request);
@@ -108,7 +108,7 @@ impl Feeding {
         if self.one_name { "one".to_owned() } else { me.to_string() }
     }
 
-    /// The hold of this consumer, if it is the newest of its name.
+    /// The position of this consumer's hold, if it is the newest with its name.
     fn place(&self, me: u64, state: &Manifest) -> Option<LogPlace> {
         let hold = state.hold(&self.name(me)).filter(|hold| hold.generation == me);
         hold.map(|hold| hold.place())
@@ -159,7 +159,7 @@ impl Feeding {
         }
     }
 
-    /// What is read is there, as long as the consumer is the newest of its name.
+    /// Everything that is read must exist as long as the consumer is the newest with its name.
     fn read(&self, room: &mut Place, me: u64, place: LogPlace) {
         let newest = room.newest();
         if self.place(me, &newest).is_none() || place.seq.get() >= place.wal.get() {
@@ -175,7 +175,7 @@ impl Feeding {
         }
     }
 
-    /// A row is flushed, or the ingest installed: all of an object at a time.
+    /// Flushes a row, or installs the ingest: one object at a time.
     fn write(&self, room: &mut Place, next: u64, commit: Option<Commit>) -> Actor {
         let Some(mut commit) = commit else {
             if next > LAST {
@@ -268,7 +268,7 @@ fn told(actor: &Actor) -> String {
         Actor::Collector(_, Collecting::Nothing) => "collector lists".to_owned(),
         Actor::Collector(_, Collecting::Listed(_)) => "collector judges".to_owned(),
         Actor::Collector(_, Collecting::Delete(_)) => "collector deletes".to_owned(),
-        Actor::Gone => "nobody".to_owned(),
+        Actor::Gone => "an ended process".to_owned(),
     }
 }
 

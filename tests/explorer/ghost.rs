@@ -1,10 +1,10 @@
-//! The truth, which no process knows: what the invariants are checked against.
+//! The truth, which no process knows: the invariants are checked against it.
 //!
-//! A manifest is real when it was created one past the newest real one; anything else landed in a
-//! freed slot. The history is told by recoveries: when the writer of an epoch opens, what it
-//! recovered must be what its predecessor recovered, then a prefix of what that one sent, with
-//! everything in it that was acknowledged. From then on that prefix is the predecessor's share for
-//! ever: nothing beyond it may be acknowledged, seen by a reader, or recovered.
+//! A manifest is real if it was created one past the newest real one; any other one landed in a
+//! freed slot. Recoveries define the history: when the writer of an epoch opens, it must recover
+//! what its predecessor recovered, then a prefix of what that one sent, with everything in it that
+//! was acknowledged. From then on that prefix is the predecessor's permanent share: nothing beyond
+//! it may be acknowledged, seen by a reader, or recovered.
 
 use crate::shared::fingerprint;
 use crate::world::{Object, Record, Store};
@@ -20,11 +20,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reign {
     epoch: Epoch,
-    /// What it recovered.
+    /// The records that it recovered.
     base: Vec<Record>,
-    /// Records it sent, counted; they follow `base`.
+    /// Number of records sent; they follow `base`.
     sent: usize,
-    /// One past the last of them that it acknowledged.
+    /// One past the last record that it acknowledged.
     acknowledged: usize,
     /// How many of them the next writer recovered.
     kept: Option<usize>,
@@ -37,7 +37,7 @@ impl Reign {
         Record { seq: (self.base.len() + index + 1) as u64, epoch: self.epoch }
     }
 
-    /// The first `count` records of what it recovered and then sent.
+    /// The first `count` records of those that it recovered and then sent.
     fn history(&self, count: usize) -> impl Iterator<Item = Record> {
         let own = (0..self.sent).map(|index| self.record(index));
         self.base.iter().copied().chain(own).take(count)
@@ -76,15 +76,15 @@ pub(crate) struct Ghost {
     finished: Vec<JobId>,
     /// Tables that some real manifest added.
     added: Vec<SstId>,
-    /// What every table ever uploaded holds.
+    /// The content of every table ever uploaded.
     contents: Vec<(SstId, Vec<Record>)>,
-    /// What units have told their drivers; a message may arrive at any time, and twice.
+    /// Results that units have sent to their drivers; a message may arrive at any time, and twice.
     pub(crate) told_by_units: Vec<(JobId, FinishedUnit)>,
     /// WAL objects that an outsider deleted.
     destroyed: Vec<WalId>,
     /// Whether a process ended because one of those is missing.
     pub(crate) told: bool,
-    /// Whether an outsider deleted everything: nothing that is created since is part of anything.
+    /// Whether an outsider deleted everything: objects created since are part of nothing.
     pub(crate) gone: bool,
 }
 
@@ -110,7 +110,7 @@ impl Ghost {
     /// A manifest was created.
     pub(crate) fn committed(&mut self, state: &Arc<Manifest>) -> Option<String> {
         if state.id != self.tip.id.next() || self.gone {
-            // A freed slot, or an emptied place: part of nothing.
+            // A freed slot, or a deleted place: part of nothing.
             return None;
         }
         self.chain.push(fingerprint(state));
@@ -127,7 +127,7 @@ impl Ghost {
     }
 
     /// Jobs that `state`, the next real manifest, ends: each once, by the compactor of the newest
-    /// epoch, with tables that the record has.
+    /// epoch, with tables in the record.
     fn ended_jobs(&mut self, state: &Manifest) -> Option<String> {
         let tip = self.tip.clone();
         let news = state.finished_jobs.iter().filter(|done| !tip.finished_jobs.contains(done));
@@ -162,7 +162,7 @@ impl Ghost {
         }
     }
 
-    /// A process takes `record` for one of the chain.
+    /// A process takes `record` for a part of the chain.
     pub(crate) fn believed_jobs(&self, record: &Compactions) -> Option<String> {
         let at = usize::try_from(record.number).ok()?.checked_sub(1)?;
         let real = self.records.get(at).is_some_and(|real| *real == fingerprint(record));
@@ -170,7 +170,7 @@ impl Ghost {
         (!real).then(|| format!("M3: record {number} landed in a freed slot and is believed"))
     }
 
-    /// A process takes `state` for a manifest that was committed.
+    /// A process takes `state` for a committed manifest.
     pub(crate) fn believed(&self, state: &Manifest) -> Option<String> {
         let at = usize::try_from(state.id.get()).ok()?.checked_sub(1)?;
         let real = self.chain.get(at).is_some_and(|real| *real == fingerprint(state));
@@ -188,18 +188,18 @@ impl Ghost {
         }
     }
 
-    /// A unit says what it made.
+    /// A unit reports its result.
     pub(crate) fn tells(&mut self, job: JobId, unit: FinishedUnit) {
         self.told_by_units.push((job, unit));
         self.told_by_units.sort_by_key(|(_, unit)| unit.tables.first().map(|table| table.id));
     }
 
-    /// What the tables of a state hold, oldest first.
+    /// The rows of a state's tables, oldest first.
     pub(crate) fn rows(&self, state: &Manifest) -> Vec<Record> {
         self.rows_of(state.tables().map(|table| table.id))
     }
 
-    /// What tables hold, oldest first.
+    /// The rows of tables, oldest first.
     pub(crate) fn rows_of(&self, tables: impl Iterator<Item = SstId>) -> Vec<Record> {
         let mut rows: Vec<Record> = Vec::new();
         for table in tables {
@@ -210,7 +210,7 @@ impl Ghost {
         rows
     }
 
-    /// What a state's tables and replayed WAL records give together (rule N4).
+    /// The combination of a state's tables and replayed WAL records (rule N4).
     pub(crate) fn merged(&self, state: &Manifest, replayed: &[Record]) -> Vec<Record> {
         let mut rows = self.rows(state);
         let above = |record: &&Record| Seq(record.seq) > state.flushed_seq;
@@ -227,13 +227,13 @@ impl Ghost {
         let Some(before) = self.reigns.last_mut() else {
             let ghostly = !reign.base.is_empty();
             self.reigns.push(reign);
-            return ghostly.then(|| "I2: what nobody had written was recovered".to_owned());
+            return ghostly.then(|| "I2: a row that was never written was recovered".to_owned());
         };
         let base = &reign.base;
         let same = before.history(base.len()).eq(base.iter().copied());
         let prefix = same && base.len() >= before.base.len();
         if before.epoch > epoch {
-            // Overtaken in the moment of opening: it read a prefix, and may acknowledge nothing.
+            // Overtaken at the moment of opening: it read a prefix, and may acknowledge nothing.
             reign.kept = Some(0);
             self.reigns.insert(0, reign);
             return (!same).then(|| format!("I4: epoch {epoch} recovered what is no prefix"));
@@ -266,7 +266,7 @@ impl Ghost {
     /// The writer of `epoch` acknowledges its record number `index`.
     pub(crate) fn acknowledges(&mut self, epoch: Epoch, index: usize) -> Option<String> {
         if self.gone {
-            // Until its next look tells it, on a store that does not.
+            // Until its next look, on a store that does not report it.
             return None;
         }
         let reign = self.reign(epoch)?;
@@ -274,7 +274,7 @@ impl Ghost {
         reign.problem()
     }
 
-    /// The writer of `epoch` says that its record number `index` is nowhere.
+    /// The writer of `epoch` reports its record number `index` as not written.
     pub(crate) fn disowns(&mut self, epoch: Epoch, index: usize) -> Option<String> {
         if self.gone {
             return None;
@@ -286,7 +286,7 @@ impl Ghost {
         reign.problem().or_else(|| acknowledged.then(both))
     }
 
-    /// Whether `view`, seen by somebody, is a prefix of the history.
+    /// Whether `view`, as seen by a process, is a prefix of the history.
     pub(crate) fn is_history(&self, view: &[Record]) -> bool {
         match self.reigns.last() {
             None => view.is_empty(),
@@ -294,7 +294,7 @@ impl Ghost {
         }
     }
 
-    /// Everything that every later reader must see at least: what was acknowledged.
+    /// The records that every later reader must see at least: the acknowledged ones.
     pub(crate) fn acknowledged(&self) -> usize {
         self.reigns.last().map_or(0, |reign| reign.base.len() + reign.acknowledged)
     }
@@ -326,7 +326,7 @@ impl Ghost {
         }
     }
 
-    /// Somebody who is no part of this deletes a WAL object.
+    /// An outsider deletes a WAL object.
     pub(crate) fn destroys(&mut self, id: WalId) {
         self.destroyed.push(id);
         self.destroyed.sort();
@@ -337,14 +337,14 @@ impl Ghost {
         !self.gone && self.destroyed.is_empty()
     }
 
-    /// What is wrong when a machine ends so.
+    /// The violation when a step function ends with this failure.
     pub(crate) fn failed(&mut self, failure: Failure) -> Option<String> {
         match failure {
             Failure::Refused(Refusal::Conflict(Conflict::OtherDatabase)) if !self.gone => {
                 Some("E1: a database that is there is called gone".to_owned())
             }
             Failure::Fenced { .. } => None,
-            // What is left of a deleted log has holes.
+            // A remaining part of a deleted log has holes.
             Failure::Hole(_) if self.gone => None,
             Failure::Refused(refusal) => bug(refusal),
             Failure::Hole(Hole { id, .. }) if self.destroyed.contains(&id) => {
@@ -358,8 +358,8 @@ impl Ghost {
         }
     }
 
-    /// A table that a manifest above the boundary, or one that a present checkpoint pins, names and
-    /// that is not there (rule M5).
+    /// A table that a manifest above the boundary, or one that a present checkpoint pins,
+    /// references and that is missing (rule M5).
     pub(crate) fn missing(&self, store: &Store) -> Option<String> {
         let boundary = store.manifest_boundary();
         let pinned = |id: ManifestId| self.tip.checkpoints.iter().any(|one| one.manifest_id == id);
@@ -387,7 +387,7 @@ impl Ghost {
     }
 }
 
-/// A table's name, short.
+/// The short name of a table.
 pub(crate) fn name(id: SstId) -> String {
     format!("t{:x}", id.get())
 }

@@ -1,7 +1,7 @@
-//! An ingest job (RFC 0035, rules N8 to N13): every interleaving of two drivers that close and ask
-//! for one job, an abort, two writers that adopt, install and replay, a compactor, and a collector
-//! whose clock has passed the job's deadline; with creates that land late. And a checkpoint that is
-//! made, and becomes the current state again; and a later version of the job's application.
+//! An ingest job (RFC 0035, rules N8 to N13): every interleaving of two drivers that close and
+//! request one job, an abort, two writers that adopt, install and replay, a compactor, and a
+//! collector whose clock has passed the job's deadline; with creates that land late. Also a
+//! checkpoint that becomes the current state again, and a later version of the job's application.
 
 mod carrying;
 mod collecting;
@@ -32,13 +32,13 @@ const DATABASE: DatabaseId = DatabaseId(1);
 /// Its deadline is moment 1; the collector's clock shows 9.
 const JOB: JobId = JobId(1 << 80);
 const NOW: UnixMillis = UnixMillis(9);
-/// What the job staged, and what a compaction makes of it.
+/// The table that the job staged, and the table that a compaction makes of it.
 const STAGED: SstId = SstId(14);
 const MERGED: SstId = SstId(15);
-/// What deletes the range that the job replaces.
+/// The table that deletes the range that the job replaces.
 const DELETES: SstId = SstId(13);
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 10] = [
     Rule::RememberIngests,
     Rule::RequestAboveHorizon,
@@ -52,28 +52,28 @@ pub(crate) const DROPPED: [Rule; 10] = [
     Rule::OriginStays,
 ];
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Ingesting {
     rules: Rules,
     drivers: usize,
     writers: usize,
     aborts: bool,
     compactor: bool,
-    /// Somebody makes a checkpoint, and somebody goes back to it. The job is asked for already.
+    /// A checkpoint is made and restored. The job is requested already.
     restores: bool,
-    /// And somebody lets go of it.
+    /// The checkpoint is also deleted.
     lets_go: bool,
-    /// The job is a version of an application, and a later one comes. Deadlines are far.
+    /// The job is a version of an application, and a later one is requested. Deadlines are far.
     passes: bool,
-    /// And somebody forgets it.
+    /// The application is also forgotten.
     forgets: bool,
     rounds: u8,
     late: u8,
-    /// N8: an abort that created its object looks at the manifest before it says so.
+    /// N8: an abort that created its object reads the manifest before it reports that.
     looks: bool,
-    /// The job replaces what is there.
+    /// The job replaces the existing data.
     replaces: bool,
-    /// P5: by a layer of its own, which is installed with the others.
+    /// P5: by its own layer, which is installed with the others.
     together: bool,
 }
 
@@ -83,13 +83,13 @@ enum Actor {
     Abort(Aborting),
     Writer(Writing),
     Compactor,
-    /// Who makes a checkpoint has walked to here.
+    /// The creator of a checkpoint has walked to this id.
     Keeper(WalId),
     Restorer(Restoring),
     Remover,
-    /// Who makes a checkpoint has not begun.
+    /// The creator of a checkpoint has not begun.
     Keeps,
-    /// Who brings a later version.
+    /// The process that requests a later version.
     Passer,
     Forgetter,
     Collector {
@@ -141,7 +141,7 @@ fn set(room: &mut Room, me: usize, actor: Actor) {
     }
 }
 
-/// What may land after its sender died.
+/// The request that may land after its sender died.
 fn under_way(actor: &Actor) -> Option<Late> {
     let commit = match actor {
         Actor::Driver(Driving::Close(attempt)) => return Some(Late::Closing(Some(*attempt))),
@@ -194,7 +194,7 @@ impl Model for Ingesting {
                 actors.push(Actor::Writer(Writing::Open(Box::new(open))));
                 continue;
             }
-            // The first one has opened before anything else begins.
+            // The first writer has opened before anything else begins.
             while !room.step_open(&mut open) {}
             let OpenAction::Done(recovered) = open.action() else { panic!("the writer opens") };
             let running = Ingesting::replay(&mut room, &recovered);
@@ -279,9 +279,9 @@ impl Model for Ingesting {
             );
         }
         if self.passes && self.is_nobodys(state) {
-            return Some("N11: nobody can tell that what the job staged may go".to_owned());
+            return Some("N11: the staged table of the job can never be judged".to_owned());
         }
-        // As it was, or merged: what a restore brings back was there.
+        // Unchanged, or merged: a restore brings back data that existed.
         let has = |state: &Arc<Manifest>| names(state, STAGED) || names(state, MERGED);
         let chain: Vec<bool> = state.manifests.values().map(has).collect();
         if chain.windows(2).filter(|pair| matches!(pair, [false, true])).count() > 1 {
@@ -302,10 +302,10 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Writer(Writing::Run(_)) => "writer",
         Actor::Writer(Writing::Install(..)) => "writer installs",
         Actor::Compactor => "compactor",
-        Actor::Keeps => "somebody walks the log",
-        Actor::Keeper(_) => "somebody makes a checkpoint",
-        Actor::Remover => "the checkpoint is let go of",
-        Actor::Passer => "a later version is asked for",
+        Actor::Keeps => "the creator of a checkpoint walks the log",
+        Actor::Keeper(_) => "the checkpoint is made",
+        Actor::Remover => "the checkpoint is deleted",
+        Actor::Passer => "a later version is requested",
         Actor::Forgetter => "the application is forgotten",
         Actor::Restorer(Restoring::Look) => "restorer looks",
         Actor::Restorer(Restoring::Open(..)) => "restorer opens",
@@ -314,6 +314,6 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Collector { doing: Collecting::Horizon(..), .. } => "collector moves the horizon",
         Actor::Collector { doing: Collecting::Listed(_), .. } => "collector judges",
         Actor::Collector { doing: Collecting::Delete(_), .. } => "collector deletes",
-        Actor::Gone => "nobody",
+        Actor::Gone => "an ended process",
     }
 }

@@ -1,6 +1,6 @@
-//! Jobs as the model has them: everything in L0 and the runs is merged into run 0. A job has one
-//! key range or two, and each range a table or two, so that whoever goes on with a range finds some
-//! of it recorded. Rows go to tables by their sequence number.
+//! Jobs of the model: everything in L0 and the runs is merged into run 0. A job has one or two key
+//! ranges, and each range one or two tables, so that a process that continues a range finds a part
+//! of it recorded. Rows are assigned to tables by their sequence number.
 
 use crate::actor::{Call, Create, Progress, owner, without};
 use crate::ghost::Ghost;
@@ -15,7 +15,7 @@ use siltstone_manifest::compaction::{
 };
 use std::sync::Arc;
 
-/// How a job is cut.
+/// The ranges and tables of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) ranges: u8,
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
 pub(crate) const WHOLE: Shape = Shape { ranges: 1, tables: 1 };
 
 impl Shape {
-    /// That of a job in the record.
+    /// The shape of a job in the record.
     pub(crate) fn of(job: &Job) -> Shape {
         let ranges = job.ranges.len() as u8;
         Shape { ranges, tables: job.facts.cut_prefix_bytes as u8 }
@@ -64,7 +64,7 @@ pub(crate) fn job(id: JobId, state: &Manifest, shape: Shape) -> Job {
     }
 }
 
-/// The names that a process gives: its `count`-th.
+/// The names that a process uses: its `count`-th.
 pub(crate) fn name_of(me: usize, count: u8) -> SstId {
     SstId((me as u128 + 1) << 8 | u128::from(count))
 }
@@ -79,10 +79,10 @@ pub(crate) fn claim_of(me: usize) -> Claim {
     Claim { worker: worker_of(me), heartbeats: 0 }
 }
 
-/// A range that is to be claimed: of a job of the newest record, and in whose place.
+/// A range to claim, of a job in the newest record, and the claim that it replaces.
 pub(crate) type Claimable<'a> = (&'a Arc<Compactions>, JobId, usize, Option<Claim>);
 
-/// The claim of a range by a process that has given `names` names.
+/// The claim of a range by a process that has used `names` names.
 pub(crate) fn claims(world: &World, me: usize, names: u8, wanted: Claimable<'_>) -> Append {
     let (record, job, range, instead_of) = wanted;
     let names = vec![name_of(me, names)];
@@ -90,7 +90,7 @@ pub(crate) fn claims(world: &World, me: usize, names: u8, wanted: Claimable<'_>)
     Append::new(change, record.clone(), world.rules)
 }
 
-/// The range that `worker` has claimed in a job that is to go on.
+/// The range that `worker` has claimed in a job that continues.
 pub(crate) fn claimed(record: &Compactions, worker: AttemptId) -> Option<(&Job, usize)> {
     record.jobs.iter().filter(|job| !job.cancelled).find_map(|job| {
         let mine = |range: &JobRange| range.claim.is_some_and(|claim| claim.worker == worker);
@@ -98,7 +98,7 @@ pub(crate) fn claimed(record: &Compactions, worker: AttemptId) -> Option<(&Job, 
     })
 }
 
-/// The next table of a range, and whether it is the last: what it holds, under which name.
+/// The next table of a range: its content, its name, and whether it is the last.
 pub(crate) struct Made {
     pub(crate) table: SstDescriptor,
     pub(crate) rows: Vec<Record>,
@@ -110,7 +110,7 @@ pub(crate) fn next_table(ghost: &Ghost, job: &Job, range: usize) -> Option<Made>
     table_named(ghost, job, range, *job.ranges.get(range)?.reserved.first()?)
 }
 
-/// The same under a name that nobody reserved.
+/// The same under a name that is not reserved.
 pub(crate) fn table_named(ghost: &Ghost, job: &Job, range: usize, id: SstId) -> Option<Made> {
     let (shape, one) = (Shape::of(job), job.ranges.get(range)?);
     let made = u8::try_from(one.outputs.len()).ok().filter(|made| *made < shape.tables)?;

@@ -1,6 +1,6 @@
-//! A reader that shares leases: looks, joins one or commits one, reads. Then it takes up what came
-//! after, with a scan still on what was, and renews what it reads, in any order and at any moment;
-//! and what it finds missing it judges.
+//! A reader that shares leases: looks, joins or commits a lease, reads. Then it takes up newer
+//! tables, with a scan still on the older ones, and renews its versions, in any order and at any
+//! moment; and it judges missing tables.
 
 use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
 use crate::ghost::name;
@@ -20,19 +20,20 @@ use std::time::Duration;
 const ROLE: &str = "leasing reader";
 const LIFETIME: Duration = Duration::from_millis(8);
 const LASTING: Duration = Duration::from_secs(2);
-/// What is leased here has run out for the collector's clock: it may be revoked at any time.
+/// A lease made at this moment has expired for the collector's clock: it may be revoked at any
+/// time.
 const EARLY: Moment = Moment { now: Duration::ZERO, wall: UnixMillis(0), share: 0.0 };
-/// What is leased here is never revoked; by its own clock everything is due.
+/// A lease made at this moment is never revoked; by its own clock everything is due.
 const LATE: Moment = Moment { now: Duration::from_secs(5), wall: UnixMillis(5_000), share: 0.0 };
 
 /// A reader that shares leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaser {
-    /// How often it takes newer tables up.
+    /// How often it takes up newer tables.
     takes: u8,
-    /// Whether it is yet to renew what it reads.
+    /// Whether it still has to renew its versions.
     renews: bool,
-    /// Whether it has: what it read then is never revoked.
+    /// Whether it has renewed: versions read at that time are never revoked.
     renewed: Vec<ManifestId>,
     leases: Leases,
     phase: Phase,
@@ -41,29 +42,29 @@ pub(crate) struct Leaser {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Waiting,
-    /// For the newest state, to read it.
+    /// Looks for the newest state, to read it.
     Looks(Look),
-    /// Whether to renew what it reads.
+    /// Whether the commit renews versions.
     Commits(Commit, Call, LeasedEdit, bool),
     Reads,
-    /// A table of this version is missing: is that a corruption?
+    /// A table of this version is missing: it decides whether that is a corruption.
     Judges(Look, ManifestId),
     Done,
 }
 
 impl Leaser {
-    /// One that uses point leases alone.
+    /// A reader that uses only point leases.
     pub(crate) fn actor(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
         Leaser::of(Lifetimes::points(LIFETIME), world, takes, renews)
     }
 
-    /// One that covers what it takes up by since-leases, and renews by point leases.
+    /// A reader that covers newer tables by since-leases, and renews by point leases.
     pub(crate) fn since(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
         let lifetimes = Lifetimes { since: Some(LIFETIME), point: LIFETIME };
         Leaser::of(lifetimes, world, takes, renews)
     }
 
-    /// The same, whose since-leases have not run out for the collector's clock.
+    /// The same, with since-leases that have not expired for the collector's clock.
     pub(crate) fn lasting(world: siltstone_manifest::Rules, takes: u8) -> Actor {
         let lifetimes = Lifetimes { since: Some(LASTING), point: LASTING };
         Leaser::of(lifetimes, world, takes, false)
@@ -80,8 +81,8 @@ impl Leaser {
         Actor::Leaser(Box::new(Leaser { takes, renews, renewed: Vec::new(), leases, phase }))
     }
 
-    /// A table that it reads and that is gone, under a lease that is present; or a lease that is
-    /// gone although it was renewed.
+    /// A missing table that it reads under a present lease; or a lease that is missing although it
+    /// was renewed.
     pub(crate) fn lacks(&self, world: &World) -> Option<String> {
         let tip = &world.ghost.tip;
         let mut renewed =
@@ -143,7 +144,7 @@ impl Leaser {
         }
     }
 
-    /// Whatever comes next.
+    /// Continues with any next action.
     fn read_on(&self, world: &World, me: usize, out: &mut Out) {
         let tip = &world.ghost.tip;
         if self.takes > 0 && self.leases.is_behind(tip) {
@@ -156,7 +157,8 @@ impl Leaser {
             });
         }
         if self.renews {
-            // On the newest state, or on the one that it knows: the plan is made anew as needed.
+            // On the newest state, or on the one that it knows: the edit is planned again as
+            // needed.
             let known = self.leases.newest().map(|(_, state)| state.clone());
             let covering = self.leases.cover(false, LATE);
             let edit = Edit::CoverVersions(covering.edit.clone());
@@ -237,7 +239,7 @@ impl Leaser {
     }
 }
 
-/// A table of `state` that is gone.
+/// A missing table of `state`.
 fn missing(world: &World, state: &Arc<Manifest>) -> Option<String> {
     let gone = state.tables().find(|table| !world.store.has_table(table.id))?;
     Some(name(gone.id))

@@ -7,18 +7,20 @@
 //! | `search` | breadth-first search, fingerprints, shortest traces |
 //! | `world` | one state: store, network, processes, truth |
 //! | `ghost` | the truth and the invariants that need it |
-//! | `actor` | what processes share: requests, conditional creates, crashes |
+//! | `actor` | common parts of processes: requests, conditional creates, crashes |
 //! | `writer`, `reader`, `pinner`, `leaser`, `compactor`, `worker`, `collector` | the processes |
 //! | `unit` | a task of a cluster that merges a range for a driver |
-//! | `jobs` | compaction jobs and their record, as `compactor` and `worker` have them |
-//! | `model` | steps and invariants put together |
-//! | `configs`, `drops` | what is explored; each rule left out in turn |
-//! | `remaking` | a world of its own: a database is destroyed, and another one made in its place |
-//! | `restoring` | likewise: a checkpoint becomes the current state again |
-//! | `repairing` | likewise: what bars opening is passed over |
-//! | `ingesting` | likewise: a job is asked for, adopted, installed, collected, and restored |
-//! | `batching` | likewise: a large batch is uploaded, replayed by others and installed |
-//! | `feeding` | likewise: consumers of a change feed hold the log, and a collector frees it |
+//! | `jobs` | compaction jobs and their record, for `compactor` and `worker` |
+//! | `model` | steps and invariants combined |
+//! | `configs`, `drops` | the explored configurations; each rule left out in turn |
+//! | `remaking` | a separate world: a database is destroyed, and another one created at its place |
+//! | `restoring` | a separate world: a checkpoint becomes the current state again |
+//! | `repairing` | a separate world: unreadable objects are skipped |
+//! | `ingesting` | a separate world: a job is requested, adopted, installed, collected, and
+//! restored |
+//! | `batching` | a separate world: a large batch is uploaded, replayed by others and installed |
+//! | `feeding` | a separate world: consumers of a change feed hold the log, and a collector frees
+//! it |
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -61,15 +63,15 @@ use search::{Report, search};
 use siltstone_manifest::Rule;
 use std::time::Instant;
 
-/// Where the search for what a dropped rule breaks gives up.
+/// Maximum number of states in the search for the effect of a dropped rule.
 const DROP_LIMIT: usize = 4_000_000;
-/// Where a large configuration stops: breadth first, so every shorter way has been gone. Half a GiB
-/// and a minute or two; `EXPLORE_STATES` goes further.
+/// Maximum number of states of a large configuration: breadth first, so every shorter path was
+/// explored. Half a GiB and a minute or two; `EXPLORE_STATES` sets another number.
 const LARGE_LIMIT: usize = 6_000_000;
-/// How far the same configuration is explored with the rule in force.
+/// Maximum number of states of the same configuration with the rule in force.
 const CONTROL_LIMIT: usize = 200_000;
 
-/// Explores and tells how far it went.
+/// Explores and reports the extent.
 fn explore(config: &Config, limit: usize) -> Report {
     let start = Instant::now();
     let report = search(config, limit);
@@ -86,8 +88,8 @@ fn explore(config: &Config, limit: usize) -> Report {
 }
 
 /// Every state of every configuration keeps every invariant. `EXPLORE=full` adds the large ones;
-/// any other word explores those alone whose name has it. `EXPLORE_STATES` says where the large
-/// ones stop.
+/// any other value explores only those whose name contains it. `EXPLORE_STATES` sets the limit of
+/// the large ones.
 #[test]
 fn every_rule_in_force_keeps_every_invariant() {
     let asked = std::env::var("EXPLORE").ok();
@@ -139,7 +141,7 @@ fn every_rule_dropped_is_found_out() {
     assert!(missed.is_empty(), "dropped and not found out: {missed:?}");
 }
 
-/// No rule stands without what shows that it is needed.
+/// Every rule has a proof that it is needed.
 #[test]
 fn every_rule_is_among_those_that_are_dropped() {
     let mut dropped: Vec<Rule> = drops::all().iter().map(|drop| drop.rule).collect();
@@ -149,35 +151,35 @@ fn every_rule_is_among_those_that_are_dropped() {
     dropped.extend(ingesting::DROPPED);
     dropped.extend(batching::DROPPED);
     dropped.extend(feeding::DROPPED);
-    // Found out by random histories (`crates/manifest/tests/placement.rs`).
+    // Detected by random histories (`crates/manifest/tests/placement.rs`).
     dropped.extend([Rule::PlaceBelowNothingNewer, Rule::CutAroundSlotted]);
     dropped.extend([Rule::CoverWhatIsGivenUp, Rule::CoverBetween]);
-    // Likewise (`placement_behind.rs`).
+    // Detected in the same way (`placement_behind.rs`).
     dropped.extend([Rule::BehindCountsDown, Rule::BehindBelowAll, Rule::BehindNoBottom]);
-    // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on
-    // what no table shows.
+    // Detected by the edit's own tests (`edit/tests/restore.rs`): it needs a plan that depends on
+    // facts that no table shows.
     dropped.push(Rule::RestoreVoidsPlans);
-    // Likewise, and by random histories of restores (`tests/feed/restored.rs`).
+    // Detected in the same way, and by random histories of restores (`tests/feed/restored.rs`).
     dropped.extend([Rule::RestoreTakesHistory, Rule::HoldInHistory]);
-    // Found out in `crates/manifest/tests/exports.rs`, where exporters and a collector meet.
+    // Detected in `crates/manifest/tests/exports.rs`, with exporters and a collector.
     dropped.extend([
         Rule::HonourExportJob,
         Rule::ExportByClaim,
         Rule::ExportSharesHead,
         Rule::ExportFreshFolder,
     ]);
-    // Found out by the collector's own tests (`gc/tests.rs`): it takes a restore that voids a job.
+    // Detected by the collector's own tests (`gc/tests.rs`): it needs a restore that voids a job.
     dropped.push(Rule::SinceKeepsPending);
-    // Found out by the edit's own tests (`edit/tests/ingest.rs`): it takes 4,096 jobs that ended.
+    // Detected by the edit's own tests (`edit/tests/ingest.rs`): it needs 4,096 ended jobs.
     dropped.push(Rule::ForgetBelowHorizon);
-    // What it keeps is read by repairs alone (`tests/repair/manifests.rs`, `gc/tests.rs`).
+    // Only repairs read the kept object (`tests/repair/manifests.rs`, `gc/tests.rs`).
     dropped.push(Rule::KeepManifestBefore);
     let kept: Vec<&Rule> = Rule::EVERY.iter().filter(|rule| !dropped.contains(rule)).collect();
     assert!(kept.is_empty(), "never dropped: {kept:?}");
 }
 
-/// What an outsider deletes is not only survived without a wrong answer: openers and readers say
-/// what is missing.
+/// Objects that an outsider deletes do not only cause no wrong answer: openers and readers report
+/// the missing object.
 #[test]
 fn what_an_outsider_deletes_is_told() {
     let mut outsiders = 0;
@@ -185,15 +187,15 @@ fn what_an_outsider_deletes_is_told() {
         if config.faults.destroyed > 0 {
             outsiders += 1;
             let report = search(&Told(&config), usize::MAX);
-            let violation = report.violation.expect("somebody is told");
+            let violation = report.violation.expect("the hole is reported");
             println!("{}: {}\n    {}", config.name, violation.what, violation.trace.join("\n    "));
         }
     }
     assert!(outsiders > 0);
 }
 
-/// The same configurations keep every invariant with the rule in force: it is this rule that saves
-/// the day, also where it is a second line and those before it are gone.
+/// The same configurations keep every invariant with the rule in force: this rule makes the
+/// difference, even if it is a second line and the rules before it are dropped.
 #[test]
 fn every_rule_holds_where_its_absence_is_found_out() {
     for drop in drops::all() {

@@ -1,4 +1,4 @@
-//! The model that the search walks through: every step of every process, and what must hold.
+//! The model for the search: every step of every process, and the invariants.
 
 use crate::actor::Actor;
 use crate::ghost::told;
@@ -9,27 +9,27 @@ use crate::writer::hole;
 use siltstone_base::DatabaseId;
 use siltstone_manifest::{Checkpoint, CheckpointOwner, Manifest, Rules, Settings};
 
-/// A configuration: processes, what may go wrong, which rules hold.
+/// A configuration: processes, faults, rules in force.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: &'static str,
     /// Rules in force.
     pub(crate) rules: Rules,
     /// Processes.
     pub(crate) actors: Vec<Actor>,
-    /// What may go wrong, and how often.
+    /// The possible faults, and how often each may occur.
     pub(crate) faults: Faults,
-    /// What has happened before the search begins: from a long story only the end is explored.
+    /// Steps before the search begins: only the end of a long story is explored.
     pub(crate) prelude: &'static [Go],
 }
 
 /// A part of a prelude.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Go {
-    /// The process takes so many steps, each as it goes when nothing goes wrong.
+    /// The process takes this many steps, each without a fault.
     Steps(usize, usize),
-    /// The collector goes through a whole round.
+    /// The collector performs a whole round.
     Round(usize),
     /// The process crashes.
     Crash(usize),
@@ -97,7 +97,7 @@ impl Model for Config {
     }
 }
 
-/// The same, in search of a process that ends because an outsider deleted what it needs.
+/// The same, in search of a process that ends because an outsider deleted an object that it needs.
 pub(crate) struct Told<'a>(pub(crate) &'a Config);
 
 impl Model for Told<'_> {
@@ -121,10 +121,10 @@ impl Model for Told<'_> {
     }
 }
 
-/// A reader that serves what is no prefix of the history, or that never catches up.
+/// A reader that serves rows which are not a prefix of the history, or that never catches up.
 fn wrong_view(world: &World) -> Option<String> {
     if world.ghost.gone {
-        // Of a database that was deleted nothing is promised.
+        // There are no guarantees for a deleted database.
         return None;
     }
     for (me, actor) in world.actors.iter().enumerate() {
@@ -153,7 +153,7 @@ fn wrong_view(world: &World) -> Option<String> {
     None
 }
 
-/// Rules R2, C1: only the newest writer's names are reserved, only its checkpoints are present.
+/// Rules R2, C1: only the newest writer's names are reserved, and only its checkpoints are present.
 fn left_by_an_older_writer(world: &World) -> Option<String> {
     let owner = |name: &siltstone_base::SstId| name.get() / 16;
     let mut owners: Vec<u128> = world.ghost.tip.reserved.iter().map(owner).collect();

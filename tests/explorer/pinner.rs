@@ -1,5 +1,6 @@
-//! A reader with a checkpoint: walks, pins what it saw, reads it. Then it refreshes the checkpoint
-//! and reads again, or replaces it when the tables have changed, with a scan still on the old ones.
+//! A reader with a checkpoint: walks, pins the walked log, reads it. Then it refreshes the
+//! checkpoint and reads again, or replaces it when the tables have changed, with a scan still on
+//! the old ones.
 
 use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
 use crate::step::{Step, What};
@@ -15,7 +16,7 @@ use siltstone_manifest::{CheckpointOwner, Manifest};
 use std::sync::Arc;
 
 const ROLE: &str = "pinning reader";
-/// Long past for the collector's clock: may be revoked at any time.
+/// Long expired for the collector's clock: may be revoked at any time.
 const PAST: UnixMillis = UnixMillis(1);
 /// Never reached by the collector's clock.
 const FUTURE: UnixMillis = UnixMillis(5_000);
@@ -25,21 +26,21 @@ const FUTURE: UnixMillis = UnixMillis(5_000);
 pub(crate) struct Pinner {
     then: Then,
     phase: Phase,
-    /// The proven state it goes on from.
+    /// The proven state from which it continues.
     state: Option<Arc<Manifest>>,
-    /// What it read last.
+    /// The rows that it read last.
     view: Vec<Record>,
-    /// The versions it reads.
+    /// The versions that it reads.
     pins: Option<Pins>,
 }
 
-/// What it does once it has read.
+/// Its action after it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Then {
     Ends,
     /// Refreshes the checkpoint, and reads again.
     Refreshes,
-    /// Replaces it when the tables change, while a scan is on them; and lets it go after the scan.
+    /// Replaces it when the tables change, while a scan reads them, and releases it after the scan.
     Replaces,
 }
 
@@ -49,7 +50,7 @@ enum Phase {
     Follow(Follow),
     Commit(Commit, Call, bool),
     Walk(PinnedWalk, Vec<(WalId, Record)>, bool),
-    /// Reads on: with a scan on the older version, or without.
+    /// Continues to read: with a scan on the older version, or without.
     Reads(bool),
     Update(Commit, Call, bool),
     Done,
@@ -69,7 +70,7 @@ impl Pinner {
         Pinner::that(if refresh { Then::Refreshes } else { Then::Ends })
     }
 
-    /// One that replaces its checkpoint.
+    /// A reader that replaces its checkpoint.
     pub(crate) fn replacing() -> Actor {
         Pinner::that(Then::Replaces)
     }
@@ -79,15 +80,15 @@ impl Pinner {
         Actor::Pinner(Pinner { then, phase, state: None, view, pins: None })
     }
 
-    /// A table that it reads and that is gone, while every checkpoint it holds is present: one that
-    /// was revoked keeps nothing.
+    /// A missing table that it reads while every checkpoint that it holds is present: a revoked
+    /// checkpoint keeps nothing.
     pub(crate) fn lacks(&self, world: &World) -> Option<String> {
         let pins = self.pins.as_ref()?;
         let present = |id| world.ghost.tip.checkpoint(id).is_some();
         pins.checkpoints().all(present).then(|| lacks(world, pins)).flatten()
     }
 
-    /// What it serves.
+    /// The rows that it serves.
     pub(crate) fn view(&self) -> &[Record] {
         &self.view
     }
@@ -154,7 +155,7 @@ impl Pinner {
         }
     }
 
-    /// Takes up newer tables; ends its scan; lets go of what the scan was on.
+    /// Takes up newer tables; ends its scan; releases the version of the scan.
     fn read_on(&self, world: &World, me: usize, scans: bool, out: &mut Out) {
         let Some(pins) = &self.pins else { return };
         let newest = world.ghost.tip.clone();
@@ -273,7 +274,7 @@ impl Pinner {
         }
     }
 
-    /// Ends when it cannot follow.
+    /// Ends if it cannot follow.
     fn followed(&mut self, world: &mut World) {
         if let Phase::Follow(follow) = &self.phase
             && let FollowAction::Failed(failure) = follow.action()
@@ -299,7 +300,8 @@ impl Pinner {
             CommitAction::Done(state) => {
                 let believed = world.ghost.believed(&state);
                 world.break_if(believed);
-                // A later state may have settled the commit, and the checkpoint may be gone there.
+                // A later state may have settled the commit, and the checkpoint may be missing
+                // there.
                 self.phase = match state.checkpoint(id(me)) {
                     Some(checkpoint) => {
                         self.pins = Some(Pins::new(id(me), version_of(world, &state, id(me))));

@@ -9,44 +9,45 @@ use siltstone_manifest::{Manifest, Rules};
 use std::sync::Arc;
 
 const ROLE: &str = "reader";
-/// One poll in so many is a listing.
+/// One poll in this many is a listing.
 const LIST_EVERY: u32 = 2;
 
 /// A reader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reader {
     polls: u8,
-    /// Whether its polls are thorough: what the engine's explicit refresh is.
+    /// Whether its polls are thorough, as in the engine's explicit refresh.
     thorough: bool,
-    /// What was acknowledged before it began, or began to refresh: it has that when it is done.
+    /// The rows acknowledged before it began, or began to refresh: it must have them when it is
+    /// done.
     promised: Promised,
     machine: Follow,
     /// The state whose tables it reads.
     state: Option<Arc<Manifest>>,
-    /// WAL records it was told to apply, in order.
+    /// WAL records to apply, in order.
     applied: Vec<Record>,
-    /// Bodies met and not applied yet.
+    /// Bodies that were read and not applied yet.
     bodies: Vec<(WalId, Record)>,
 }
 
-/// What a walk under way has to find.
+/// The rows that a running walk must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Promised {
-    /// What is acknowledged when its first request goes out.
+    /// The rows acknowledged when its first request is sent.
     ToBegin,
-    /// So many records.
+    /// This many records.
     Records(usize),
-    /// Whatever it finds.
+    /// Any rows.
     Nothing,
 }
 
 impl Reader {
-    /// One that polls cheaply: a listing now and then.
+    /// A reader with cheap polls: a listing now and then.
     pub(crate) fn actor(polls: u8, rules: Rules) -> Actor {
         Reader::that(polls, false, rules)
     }
 
-    /// One whose every poll keeps the promise of an explicit refresh.
+    /// A reader whose every poll keeps the guarantee of an explicit refresh.
     pub(crate) fn refreshing(polls: u8, rules: Rules) -> Actor {
         Reader::that(polls, true, rules)
     }
@@ -109,19 +110,19 @@ impl Reader {
         }
     }
 
-    /// Its first request goes out.
+    /// Its first request is sent.
     fn begin(&mut self, world: &World) {
         if self.promised == Promised::ToBegin {
             self.promised = Promised::Records(world.ghost.acknowledged());
         }
     }
 
-    /// A walk is at its end: whether it has what was durable before it began.
+    /// A walk has ended: checks that it has everything that was durable before it began.
     fn ends_walk(&mut self, world: &mut World) {
         let Promised::Records(promised) = self.promised else { return };
         self.promised = Promised::Nothing;
         let serves = self.view(world).len();
-        // What an outsider deletes at the end of the log nothing may be there to tell of.
+        // If an outsider deletes objects at the end of the log, nothing may prove that.
         if serves < promised && world.ghost.is_whole() {
             world.break_if(Some(format!(
                 "M4: {promised} records were acknowledged before a reader began to look, and it \
@@ -130,13 +131,13 @@ impl Reader {
         }
     }
 
-    /// What it serves: tables, then the WAL records above them.
+    /// The rows that it serves: tables, then the WAL records above them.
     pub(crate) fn view(&self, world: &World) -> Vec<Record> {
         self.state.as_ref().map_or_else(Vec::new, |state| world.ghost.merged(state, &self.applied))
     }
 
-    /// Whether, left alone with the store as it is, it comes to serve what was acknowledged, or to
-    /// say why it cannot.
+    /// Whether it eventually serves the acknowledged rows, or reports why it cannot, if no other
+    /// process runs.
     pub(crate) fn catches_up(&self, world: &World) -> bool {
         let mut reader = self.clone();
         let mut scratch = world.clone();
@@ -149,7 +150,7 @@ impl Reader {
         !wrong && (told || reader.view(world).len() >= world.ghost.acknowledged())
     }
 
-    /// One step with nobody else about; whether there was one to do.
+    /// One step without other processes; returns whether there was one.
     fn step_alone(&mut self, world: &mut World) -> bool {
         match self.machine.action() {
             FollowAction::Request(request) => {

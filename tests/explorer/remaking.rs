@@ -1,6 +1,6 @@
-//! A database is destroyed and another one made at its place (RFC 0030, rules D1, D3, D4): every
-//! interleaving of a live writer with a window of two, an opener that slept, destroyers, and who
-//! makes the next one, with creates and deletes that land late.
+//! A database is destroyed and another one created at its place (RFC 0030, rules D1, D3, D4): every
+//! interleaving of a live writer with a window of two, an opener that slept, destroyers, and the
+//! creator of the next database, with creates and deletes that land late.
 
 use crate::chain::{self, Chain};
 use crate::search::Model;
@@ -18,18 +18,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 const OLD: DatabaseId = DatabaseId(1);
-/// What the next database has uploaded.
+/// A table that the next database has uploaded.
 const NEW_TABLE: SstId = SstId(99);
 const WIDTH: u64 = 2;
-/// Objects that the live writer sends, and that the next one does.
+/// Objects that the live writer sends, and that the next one sends.
 const OLD_OBJECTS: u64 = 3;
 const NEW_OBJECTS: u64 = 3;
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 4] =
     [Rule::FenceBeforeDestroy, Rule::LookAfterListing, Rule::LastBoundary, Rule::NumbersGoOn];
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Remaking {
     pub(crate) rules: Rules,
     pub(crate) destroyers: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Place {
     wal: BTreeMap<WalId, (DatabaseId, WalSeen)>,
     /// Boundaries and tables.
     objects: BTreeSet<ObjectName>,
-    /// The boundaries that say that their database is gone.
+    /// The boundaries that record that their database is gone.
     marked: BTreeSet<ObjectName>,
     actors: Vec<Arc<Actor>>,
     network: Vec<Late>,
@@ -157,7 +157,7 @@ impl Place {
         self.broken.get_or_insert(what);
     }
 
-    /// One request of an opening; `true` once it has ended, well or not.
+    /// One request of an opening; `true` once it has ended, with or without success.
     fn step_open(&mut self, open: &mut OpenWriter) -> bool {
         match open.action() {
             OpenAction::Request(request) => open.on_answer(self.serve(request)),
@@ -179,7 +179,7 @@ fn fence_object(fence: KeptFence) -> WalSeen {
     WalSeen::Fence { epoch: fence.epoch, next_id: fence.next_id }
 }
 
-/// What an actor has under way at this moment, if its death leaves it to land late.
+/// The request of an actor that is in flight, if its death leaves it to land late.
 fn under_way(actor: &Actor) -> Option<Late> {
     let manifest = |request: ManifestRequest| match request {
         ManifestRequest::Create(manifest) => Some(Late::Manifest(manifest)),
@@ -287,7 +287,7 @@ impl Remaking {
         Actor::Destroyer(next)
     }
 
-    /// What follows the look.
+    /// The steps after the look.
     fn begin(&self, me: usize, newest: Arc<Manifest>) -> Destroying {
         if newest.destroyed_at.is_some() && is_let_go(&newest) {
             return Destroying::Erase(Erase::new(newest, self.rules));
@@ -312,7 +312,7 @@ impl Remaking {
                     let left = place.left();
                     let boundary = ObjectName::ManifestBoundary(left.manifests);
                     if !place.marked.contains(&boundary) || !place.objects.contains(&boundary) {
-                        place.breaks("D3: nobody can tell that the place may be used again");
+                        place.breaks("D3: no process can tell that the place may be used again");
                         return Making::Look(self.look());
                     }
                     let first = left.first_number(0, self.rules);
@@ -348,7 +348,7 @@ impl Remaking {
         }
     }
 
-    /// Steps of the live writer: it sends, and what it sent arrives in any order.
+    /// Steps of the live writer: it sends objects, which arrive in any order.
     fn write(
         place: &Place,
         me: usize,
@@ -373,7 +373,8 @@ impl Remaking {
             while let Some(event) = events.pop() {
                 match event {
                     WindowEvent::Acknowledged(id) if ended => {
-                        // What was committed before, and waited for an earlier one, is not meant.
+                        // An object that was committed earlier, and waited for a smaller id, does
+                        // not count.
                         let _ = id;
                         next.breaks("D1: the writer acknowledges on");
                     }
@@ -487,7 +488,7 @@ impl Model for Remaking {
     }
 }
 
-/// What the new database has lost.
+/// The loss of the new database, if there is one.
 fn lost(place: &Place, first: &Arc<Manifest>, written: u64, uploaded: bool) -> Option<String> {
     if place.manifests.get(&first.id) != Some(first) {
         return Some("D4: the new database's first manifest is gone".to_owned());
@@ -516,7 +517,7 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Destroyer(Destroying::Commit(_)) => "destroyer commits",
         Actor::Destroyer(Destroying::Erase(_)) => "destroyer removes",
         Actor::Maker(_) => "maker",
-        Actor::Gone => "nobody",
+        Actor::Gone => "an ended process",
     }
 }
 
@@ -529,7 +530,8 @@ mod tests {
         Remaking { rules, destroyers, opener: false, late }
     }
 
-    /// All rules in force: nothing late of the old one reaches the new one, whoever dies.
+    /// All rules in force: no late object of the old database affects the new one, regardless of
+    /// the process that dies.
     #[test]
     fn a_place_is_used_again_without_harm() {
         let opener = Remaking { opener: true, ..model(Rules::ALL, 1, 0) };

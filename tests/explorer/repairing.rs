@@ -1,6 +1,7 @@
-//! A database that does not open is repaired (RFC 0034, rules Y2 and Y3): every interleaving of a
-//! writer that lives on, one or two repairers and an opener. An object of the log is damaged, data
-//! or the living writer's own fence; or the newest manifest, which is the living writer's claim.
+//! A database that cannot be opened is repaired (RFC 0034, rules Y2 and Y3): every interleaving of
+//! a writer that is alive, one or two repairers and an opener. The damaged object is in the log,
+//! data or the living writer's own fence; or it is the newest manifest, which is the living
+//! writer's claim.
 
 use crate::chain::{self, Chain};
 use crate::search::Model;
@@ -18,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 3] =
     [Rule::FencesInARow, Rule::CutPassesNumbers, Rule::VoidPassesEpochs];
 
-/// Objects of the log that the writer who lives may have under way.
+/// Objects of the log that the living writer may have in flight.
 const WINDOW: u64 = 2;
-/// Numbers that an object may hold which nobody can read, in this model.
+/// Numbers that an unreadable object may contain, in this model.
 const NUMBERS: u64 = 10;
 /// The living writer's claim.
 const LIVING: AttemptId = AttemptId(101);
@@ -36,7 +37,7 @@ enum Damaged {
     Manifest,
 }
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Repairing {
     rules: Rules,
     repairers: usize,
@@ -65,7 +66,7 @@ struct Living {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Repair {
-    /// Creates the manifest that goes on, and then cuts where a cut is needed.
+    /// Creates the manifest that continues, and then cuts if necessary.
     Void,
     Cut(OpenWriter),
     Commit(Commit),
@@ -77,7 +78,7 @@ pub(crate) struct Ward {
     manifests: Chain,
     unreadable: Option<ManifestId>,
     wal: BTreeMap<WalId, (WalSeen, Option<Seq>)>,
-    /// Where nobody can read the log.
+    /// The first unreadable id of the log.
     cut: Option<WalId>,
     actors: Vec<Arc<Actor>>,
     broken: Option<&'static str>,
@@ -88,7 +89,7 @@ impl Ward {
         chain::newest(&self.manifests)
     }
 
-    /// `None` where what is asked for cannot be read: whoever asks ends there.
+    /// `None` if the requested object is unreadable: the caller ends.
     fn serve(&mut self, request: ManifestRequest) -> Option<ManifestAnswer> {
         if matches!(request, ManifestRequest::Read(id) if self.unreadable == Some(id)) {
             return None;
@@ -132,7 +133,7 @@ impl Ward {
         Some(open)
     }
 
-    /// The last number of what an opening replays.
+    /// The last sequence number that an opening replays.
     fn replayed(&self, recovered: &Recovered) -> Seq {
         let rows = recovered.replay.iter().filter_map(|(id, _)| self.wal.get(id)?.1);
         rows.fold(recovered.manifest.flushed_seq, Seq::max)
@@ -158,7 +159,7 @@ fn options(claim: AttemptId, cut: Option<WalId>) -> WriterOptions {
 }
 
 impl Repairing {
-    /// A writer has put two rows and died; another one has opened, and lives.
+    /// A writer has put two rows and died; another one has opened, and is alive.
     fn lived(&self) -> Ward {
         let first = Arc::new(Manifest::new_database(DatabaseId(1), Settings::default()));
         let mut ward = Ward {
@@ -232,8 +233,8 @@ impl Repairing {
                 }
                 let void = VoidManifests {
                     last,
-                    // The living writer's fence is in its place, and is not looked at here: what
-                    // is void counts, whether or not it shows.
+                    // The living writer's fence is in its place, and is not read here: voiding must
+                    // work whether or not the fence shows.
                     epoch: Epoch::NONE,
                     claim: AttemptId(300 + me as u128),
                     fences: Vec::new(),
@@ -251,7 +252,7 @@ impl Repairing {
                 None => Actor::Gone,
                 Some(open) => match open.action() {
                     OpenAction::Done(recovered) => {
-                        // Somebody else has cut it off.
+                        // Another process has cut it off.
                         let Some(edit) = Repairing::prefix(ward, me, &recovered) else {
                             return Actor::Gone;
                         };
@@ -317,7 +318,7 @@ impl Repairing {
     }
 }
 
-/// The newest manifest that can be read.
+/// The newest readable manifest.
 fn before(ward: &Ward) -> Arc<Manifest> {
     let mut latest_first = ward.manifests.values().rev();
     latest_first.find(|one| Some(one.id) != ward.unreadable).expect("a database").clone()
@@ -390,7 +391,7 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Repairer(Repair::Commit(_)) => "repairer commits",
         Actor::Opener(_) => "opener",
         Actor::Puts(..) => "opener puts",
-        Actor::Gone => "nobody",
+        Actor::Gone => "an ended process",
     }
 }
 

@@ -22,11 +22,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 const KEPT: CheckpointId = CheckpointId(7);
-/// In the checkpoint, and what came in its place.
+/// The table in the checkpoint, and the table that replaced it.
 const FIRST: SstId = SstId(14);
 const SECOND: SstId = SstId(15);
 
-/// Rules that this model is for.
+/// The rules that this model tests.
 pub(crate) const DROPPED: [Rule; 5] = [
     Rule::RestoreByEpoch,
     Rule::RestoreFromPresent,
@@ -35,7 +35,7 @@ pub(crate) const DROPPED: [Rule; 5] = [
     Rule::LookUpNewerEpochs,
 ];
 
-/// What is explored.
+/// The explored model.
 pub(crate) struct Restoring {
     rules: Rules,
     restorers: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Restoring {
     reader: bool,
     collector: bool,
     late: u8,
-    /// Whether a number that is given twice counts.
+    /// Whether a number that is used twice counts.
     numbers: bool,
 }
 
@@ -179,8 +179,8 @@ fn options(claim: u128, reserve: Vec<SstId>) -> WriterOptions {
 }
 
 impl Restoring {
-    /// A writer has flushed a row, and a checkpoint holds it; then everything was compacted,
-    /// another row was written, and the writer died.
+    /// A writer has flushed a row, and a checkpoint pins it; then everything was compacted, another
+    /// row was written, and the writer died.
     fn lived(&self) -> Room {
         let first = Arc::new(Manifest::new_database(DatabaseId(1), Settings::default()));
         let mut room = Room {
@@ -477,7 +477,7 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Opener(Opening::Put(..)) => "writer puts",
         Actor::Reader { .. } => "reader",
         Actor::Collector(_) => "collector",
-        Actor::Gone => "nobody",
+        Actor::Gone => "an ended process",
     }
 }
 
@@ -517,7 +517,7 @@ mod tests {
             let model = match rule {
                 Rule::RestoreFromPresent => Restoring { collector: true, ..base },
                 Rule::LookUpNewerEpochs => Restoring { reader: true, ..base },
-                // A second line, behind the numbers by which replay drops rows.
+                // A second line, behind the sequence numbers by which a replay drops rows.
                 Rule::RestoreCutsLog => {
                     let behind = Rules::ALL.without(Rule::RestoreGoesOn);
                     let control = Restoring { rules: behind, numbers: false, ..model(rules, 1) };

@@ -1,9 +1,10 @@
 //! Breadth-first search over every state that a model can reach.
 //!
-//! Only fingerprints of visited states are kept (64 bits each: with 20 million states the chance
-//! that any two share one is n^2 / 2^65, about one in 90,000), whole states only of the level at
-//! work and the next. A parent link per state leads from a violation back to the start; the trace
-//! is then run again, choosing at each level the successor with the wanted fingerprint.
+//! Only fingerprints of visited states are kept (64 bits each: with 20 million states the
+//! probability that any two are equal is n^2 / 2^65, about one in 90,000); whole states are kept
+//! only for the current level and the next. A parent link per state leads from a violation back to
+//! the start; the trace is then run again, choosing at each level the successor with the wanted
+//! fingerprint.
 
 use crate::shared::Identity;
 use std::collections::HashSet;
@@ -14,40 +15,40 @@ use std::hash::BuildHasherDefault;
 pub(crate) trait Model {
     /// One state. Cheap to clone: share what a step does not change.
     type State: Clone;
-    /// One step, told in words.
+    /// One step, with a text.
     type Step: Display;
 
-    /// Where everything starts.
+    /// The initial state.
     fn initial(&self) -> Self::State;
-    /// Equal states have equal fingerprints; what only the words of a trace need stays out.
+    /// Equal states have equal fingerprints; data that only the text of a trace needs is excluded.
     fn fingerprint(&self, state: &Self::State) -> u64;
-    /// Appends every possible step from `state` and where it leads.
+    /// Appends every possible step from `state` and its result.
     fn steps(&self, state: &Self::State, out: &mut Vec<(Self::Step, Self::State)>);
-    /// The broken invariant, in words.
+    /// The broken invariant, as a text.
     fn violation(&self, state: &Self::State) -> Option<String>;
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// Different states reached.
     pub(crate) states: usize,
     /// Steps tried.
     pub(crate) steps: usize,
-    /// Steps on the longest shortest way.
+    /// Length of the longest shortest path.
     pub(crate) depth: usize,
     /// Whether every reachable state was reached (else the limit stopped the search).
     pub(crate) complete: bool,
-    /// The first violation on a shortest way.
+    /// The first violation on a shortest path.
     pub(crate) violation: Option<Violation>,
 }
 
-/// A broken invariant and a shortest way to it.
+/// A broken invariant and a shortest path to it.
 #[derive(Debug)]
 pub(crate) struct Violation {
-    /// What is broken.
+    /// The broken invariant.
     pub(crate) what: String,
-    /// Who did what, from the start.
+    /// The steps from the start.
     pub(crate) trace: Vec<String>,
 }
 
@@ -60,7 +61,7 @@ struct Visited {
 }
 
 impl Visited {
-    /// The state's number, `None` when it was seen before.
+    /// The state's number, `None` if it was seen before.
     fn insert(&mut self, fingerprint: u64, parent: u32) -> Option<u32> {
         if !self.known.insert(fingerprint) {
             return None;
@@ -71,7 +72,7 @@ impl Visited {
         Some(number)
     }
 
-    /// Fingerprints from the start (left out) to state `number`.
+    /// Fingerprints from the start (excluded) to state `number`.
     fn way_to(&self, mut number: u32) -> Vec<u64> {
         let mut way = Vec::new();
         while number != 0 {
@@ -122,7 +123,7 @@ pub(crate) fn search<M: Model>(model: &M, limit: usize) -> Report {
     report
 }
 
-/// Runs the way again and tells its steps.
+/// Runs the path again and returns its steps.
 fn retell<M: Model>(model: &M, way: &[u64]) -> Vec<String> {
     let mut told = Vec::with_capacity(way.len());
     let mut state = model.initial();

@@ -1,6 +1,6 @@
-//! Parts of a state that successors share: cloned when changed, hashed once per change, and kept
-//! once: different ways lead to the same part again and again, a hundred states share one, and
-//! memory is what bounds a search.
+//! Parts of a state that successors share: cloned when changed, hashed once per change, and stored
+//! once. Different paths lead to the same part again and again, a hundred states share one, and
+//! memory is the limit of a search.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -25,14 +25,13 @@ impl<T: Clone + Hash + 'static> Shared<T> {
         Shared { value: Arc::new(value), hash, stale: false }
     }
 
-    /// The part, to be changed.
+    /// The part, for a change.
     pub(crate) fn edit(&mut self) -> &mut T {
         self.stale = true;
         Arc::make_mut(&mut self.value)
     }
 
-    /// Brings the hash up to date; where another state has the same part, it is that one from now
-    /// on.
+    /// Updates the hash; if another state has the same part, both share it from now on.
     pub(crate) fn seal(&mut self) {
         if self.stale {
             self.hash = fingerprint(&*self.value);
@@ -55,22 +54,22 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-/// Parts of one kind that some state holds, by their hash.
+/// Parts of one kind in existing states, by their hash.
 struct Parts<T> {
     known: HashMap<u64, Weak<T>, BuildHasherDefault<Identity>>,
-    /// When it has so many entries, those that no state holds any more are forgotten.
+    /// At this number of entries, those that no state has any more are removed.
     sweep_at: usize,
 }
 
-/// Entries that are not worth a sweep.
+/// Number of entries below which a sweep is not worth it.
 const FEW: usize = 1 << 16;
 
 thread_local! {
-    /// The [`Parts`] of every kind that this thread's search has.
+    /// The [`Parts`] of every kind in this thread's search.
     static KEPT: RefCell<HashMap<TypeId, Box<dyn Any>>> = RefCell::default();
 }
 
-/// Puts the part of this hash that is known in the place of `value`, or makes that known.
+/// Replaces `value` by the known part with this hash, or makes `value` known.
 fn keep_once<T: 'static>(hash: u64, value: &mut Arc<T>) {
     KEPT.with_borrow_mut(|kept| {
         let none = || Box::new(Parts::<T> { known: HashMap::default(), sweep_at: FEW });
@@ -88,14 +87,14 @@ fn keep_once<T: 'static>(hash: u64, value: &mut Arc<T>) {
     });
 }
 
-/// 64 bits that tell values apart.
+/// 64 bits that distinguish values.
 pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
     let mut bytes = Gather(Vec::with_capacity(512));
     value.hash(&mut bytes);
     bytes.finish()
 }
 
-/// Collects what is hashed, so that one pass over contiguous bytes does the work.
+/// Collects the hashed bytes, so that one pass over contiguous bytes does the work.
 struct Gather(Vec<u8>);
 
 impl Hasher for Gather {

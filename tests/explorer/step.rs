@@ -1,4 +1,4 @@
-//! Steps in words, for traces.
+//! Steps as texts, for traces.
 
 use crate::collector::Folder;
 use crate::ghost::name;
@@ -7,18 +7,18 @@ use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::protocol::{Listing, WalSeen};
 use std::fmt;
 
-/// Who does a step.
+/// The actor of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
-    /// A process, by its place in the configuration, and what it is.
+    /// A process, by its position in the configuration, and its kind.
     Process(usize, &'static str),
-    /// Nobody any more: a request that was on its way.
+    /// No process any more: a request that was in flight.
     Network,
-    /// Somebody who does not go by the rules.
+    /// An actor that does not follow the rules.
     Outsider,
 }
 
-/// How a create went.
+/// The result of a create.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
     Created,
@@ -29,7 +29,7 @@ pub(crate) enum How {
     Refused,
 }
 
-/// What is done.
+/// The action of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     Starts,
@@ -138,7 +138,7 @@ impl fmt::Display for Step {
             What::ReadsBack(name, mine) => {
                 let found = match mine {
                     Some(true) => "its own",
-                    Some(false) => "somebody else's",
+                    Some(false) => "another process's",
                     None => "nothing",
                 };
                 write!(f, "reads {} back: {found}", Short(name))

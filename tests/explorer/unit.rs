@@ -1,6 +1,6 @@
-//! A task of a cluster: no epoch, no claim. It looks at the record of jobs, merges a range that is
-//! not finished into the folder of the job's units, and tells the driver. Other tasks may do the
-//! same range, at any moment: a retry, or a copy by speculation.
+//! A task of a cluster, without epoch or claim. It reads the record of jobs, merges an unfinished
+//! range into the folder of the job's units, and reports to the driver. Other tasks may process the
+//! same range at any moment: a retry, or a speculative copy.
 
 use crate::actor::{Actor, Call, crash};
 use crate::jobs::{name_of, record_steps, table_named};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const ROLE: &str = "unit";
 
-/// A task, which is run so many times.
+/// A task that is run this many times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     runs: u8,
@@ -25,14 +25,14 @@ enum Phase {
     Waiting,
     /// Looks for the newest record.
     Look(Append),
-    /// To merge one of its ranges.
+    /// Chooses one of its ranges to merge.
     Choose(Arc<Compactions>),
-    /// What it made is stored; the message is still to come.
+    /// Its output is stored; the message is still to be sent.
     Tell(JobId, FinishedUnit),
 }
 
 impl Unit {
-    /// One that is run so many times.
+    /// A task that is run this many times.
     pub(crate) fn actor(runs: u8) -> Actor {
         Actor::Unit(Unit { runs, phase: Phase::Waiting })
     }
@@ -131,7 +131,7 @@ impl Unit {
     }
 }
 
-/// Lets the unit `me` change together with the world; `None` ends it.
+/// Changes the unit `me` together with the world; `None` ends it.
 fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Unit, &mut World) -> Option<()>) {
     let Some(Actor::Unit(mut unit)) = world.actors.get(me).map(|actor| (**actor).clone()) else {
         return;

@@ -1,5 +1,5 @@
-//! A worker: no epoch, no plans, no commits. It takes a range that is open, or one whose worker it
-//! takes for dead, at whatever moment: a false judgement must cost nothing but work.
+//! A worker, without epoch, plans or commits. It takes an unclaimed range, or one whose worker it
+//! judges dead, at any moment: a wrong judgement must cost nothing but work.
 
 use crate::actor::{Actor, Call, crash};
 use crate::jobs::{
@@ -19,7 +19,7 @@ const ROLE: &str = "worker";
 pub(crate) struct Worker {
     /// Ranges that it may still claim.
     claims: u8,
-    /// Names that it has given.
+    /// Number of names that it has used.
     names: u8,
     phase: Phase,
 }
@@ -29,7 +29,7 @@ enum Phase {
     Waiting,
     /// Looks for the newest record; or changes it.
     Append(Append, Call, Doing),
-    /// To take one of these.
+    /// Chooses one of these ranges.
     Choose(Arc<Compactions>),
     Upload(Arc<Compactions>),
 }
@@ -38,12 +38,12 @@ enum Phase {
 enum Doing {
     Looks,
     Claims,
-    /// Records a table, the range's last or not.
+    /// Records a table, which is the range's last one or not.
     Records(bool),
 }
 
 impl Worker {
-    /// One that takes so many ranges.
+    /// A worker that takes this many ranges.
     pub(crate) fn actor(claims: u8) -> Actor {
         Actor::Worker(Worker { claims, names: 0, phase: Phase::Waiting })
     }
@@ -79,7 +79,7 @@ impl Worker {
         Some(())
     }
 
-    /// Every range that is not finished may be open, or its worker stalled.
+    /// Every unfinished range may be unclaimed, or its worker stalled.
     fn choose(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
         let tip = world.ghost.tip.clone();
         let mut found = false;
@@ -187,7 +187,7 @@ pub(crate) fn wrong(refusal: ChangeRefusal) -> Option<String> {
     broken.then(|| format!("R1: a change of the record is refused as wrong: {refusal:?}"))
 }
 
-/// Lets the worker `me` change together with the world; `None` ends it.
+/// Changes the worker `me` together with the world; `None` ends it.
 fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Worker, &mut World) -> Option<()>) {
     let Some(Actor::Worker(mut worker)) = world.actors.get(me).map(|actor| (**actor).clone())
     else {

@@ -1,4 +1,4 @@
-//! The state that is explored: a store, requests under way, processes, and the truth.
+//! The explored state: a store, requests in flight, processes, and the truth.
 
 use crate::actor::Actor;
 use crate::ghost::Ghost;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A write: its place in the history and the writer that made it.
+/// A write: its position in the history and the writer that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Record {
     /// Sequence number.
@@ -24,10 +24,11 @@ pub(crate) struct Record {
     pub(crate) epoch: Epoch,
 }
 
-/// Whose bytes: the process that sends them. Together with the bytes it stands for the attempt id.
+/// The owner of bytes: the process that sends them. Together with the bytes it represents the
+/// attempt id.
 pub(crate) type Owner = u8;
 
-/// What a name holds.
+/// The content of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Object {
     Manifest(Stored<Manifest>),
@@ -38,7 +39,7 @@ pub(crate) enum Object {
     Boundary,
 }
 
-/// A manifest or a record of jobs as an object. Ordered by its hash, so that requests under way can
+/// A manifest or a record of jobs as an object. Ordered by its hash, so that requests in flight can
 /// be kept sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stored<T> {
@@ -102,7 +103,7 @@ impl Store {
         boundaries.max().unwrap_or_default()
     }
 
-    /// What a listing of the WAL behind `after` shows.
+    /// The result of a listing of the WAL behind `after`.
     pub(crate) fn wal_listing(&self, after: WalId) -> WalListing {
         let later = self.0.keys().filter_map(|name| match name {
             ObjectName::Wal(id) if *id > after => Some(*id),
@@ -111,13 +112,13 @@ impl Store {
         WalListing { boundary: self.wal_boundary(), later: later.collect() }
     }
 
-    /// What a GET of a WAL name says, and the record in it.
+    /// The result of a GET of a WAL name, and the record in it.
     pub(crate) fn wal(&self, id: WalId) -> (WalSeen, Option<Record>) {
         self.0.get(&ObjectName::Wal(id)).map_or((WalSeen::Absent, None), seen)
     }
 
-    /// Every object; all are as old as can be: age only ever delays a delete, so the hardest store
-    /// is one in which everything is old enough.
+    /// Every object; all are old enough: age only delays a delete, so this is the most difficult
+    /// store.
     pub(crate) fn listed(&self) -> Vec<ListedObject> {
         let listed =
             |name: &ObjectName| ListedObject { name: *name, modified: UnixMillis(0), bytes: 1 };
@@ -162,7 +163,7 @@ impl Store {
     }
 }
 
-/// What a WAL object looks like to a walk, and the record in it.
+/// A WAL object as a walk sees it, and the record in it.
 pub(crate) fn seen(object: &Object) -> (WalSeen, Option<Record>) {
     match object {
         Object::Data { record, durable, .. } => {
@@ -208,22 +209,23 @@ pub(crate) enum Pending {
     Delete(ObjectName),
 }
 
-/// What may still go wrong.
+/// The faults that may still occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
     /// Processes that may still die.
     pub(crate) crashes: u8,
-    /// Creates that land though their answer is lost.
+    /// Creates that land although their answer is lost.
     pub(crate) unanswered: u8,
-    /// Creates that land and whose answer, to a retry below us, is "exists".
+    /// Creates that land and whose answer, to a retry below the engine, is "exists".
     pub(crate) retried: u8,
-    /// Requests that are given up unanswered and may take effect later.
+    /// Requests that are abandoned without an answer and may take effect later.
     pub(crate) late: u8,
     /// WAL objects that an outsider may still delete, against the rules.
     pub(crate) destroyed: u8,
-    /// Times that an outsider may still delete the whole database, under those who work on it.
+    /// Number of times that an outsider may still delete the whole database under running
+    /// processes.
     pub(crate) wiped: u8,
-    /// Creates that are refused as a conflict with nothing there, and deletes that fail.
+    /// Creates that are refused as a conflict although nothing exists, and deletes that fail.
     pub(crate) refused: u8,
 }
 
@@ -289,7 +291,7 @@ impl World {
         self.actors.get_mut(me).map(Shared::edit)
     }
 
-    /// Records what is wrong; the first thing counts.
+    /// Records a violation; the first one counts.
     pub(crate) fn break_if(&mut self, problem: Option<String>) {
         if self.broken.is_none() {
             self.broken = problem;
@@ -340,10 +342,10 @@ impl World {
         self.break_if(problem);
     }
 
-    /// An outsider deletes what recovery reads: records or a fence that the manifest knows of, or
-    /// records that a later object tells of (rule E3), while nobody opens: who has looked already
-    /// takes the freed id for the end. A fence that no manifest knows of is not among them: nobody
-    /// could tell a writer whose record then takes its id.
+    /// An outsider deletes an object that recovery reads: records or a fence that the manifest
+    /// knows, or records that a later object proves (rule E3). No opener runs at that time, because
+    /// one that has already looked takes the freed id for the end. A fence that no manifest knows
+    /// is excluded: no process could warn a writer whose record then takes its id.
     pub(crate) fn outsider_steps(&self, out: &mut Out) {
         let left = self.faults;
         if left.wiped > 0 {
@@ -393,7 +395,7 @@ impl World {
         }
     }
 
-    /// Requests that take effect now, though nobody waits for them.
+    /// Requests that take effect now, although no process waits for them.
     pub(crate) fn network_steps(&self, out: &mut Out) {
         for (place, pending) in self.network.iter().enumerate() {
             match pending {
@@ -403,7 +405,7 @@ impl World {
                         world.land(*name, object.clone());
                     });
                 }
-                // No effect: as good as one that never arrives.
+                // No effect: the same as one that never arrives.
                 Pending::Create(..) => {}
                 Pending::Delete(name) if self.store.0.contains_key(name) => {
                     self.then(out, Step::network(What::DeleteLands(*name)), |world| {

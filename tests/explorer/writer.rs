@@ -2,11 +2,11 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `opening` | the way in: claim, walk, fence, confirm |
+//! | `opening` | the opening: claim, walk, fence, confirm |
 //! | `running` | records through the window |
-//! | `flushing` | what it commits |
-//! | `looking` | whether somebody has overtaken it |
-//! | `reading` | what it reads, and the checkpoints that keep that alive |
+//! | `flushing` | its commits |
+//! | `looking` | the look for a writer that has overtaken it |
+//! | `reading` | its reads, and the checkpoints that keep their tables alive |
 
 use crate::actor::{Actor, Call, manifest_steps};
 use crate::step::{Step, What};
@@ -30,25 +30,26 @@ pub(crate) use reading::{hole, lacks, version_of};
 
 const ROLE: &str = "writer";
 
-/// What a writer sets out to do.
+/// The plan of a writer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
     /// Its `max_parallel_writes`.
     pub(crate) width: u64,
-    /// Records to append, one to a WAL object.
+    /// Records to append, one per WAL object.
     pub(crate) records: usize,
-    /// Flushes: each once so many of its own records are acknowledged.
+    /// Flushes: each once this many of its own records are acknowledged.
     pub(crate) flush_at: Vec<usize>,
-    /// Records that are durable by then, and that a flush leaves to the next one: in the engine
-    /// those that came after the memtable was frozen. `wal_id_last_seen` then runs ahead.
+    /// Number of durable records that a flush leaves to the next one: in the engine those that came
+    /// after the memtable was frozen. `wal_id_last_seen` then runs ahead.
     pub(crate) behind: usize,
     /// How often it looks for a newer manifest while it runs.
     pub(crate) looks: u8,
-    /// Whether it closes in the end: flushed as planned, or with nothing left to flush.
+    /// Whether it closes at the end: flushed as planned, or with nothing left to flush.
     pub(crate) close: bool,
-    /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
+    /// Whether it makes a mistake that the rules must detect: it names its tables without
+    /// reserving.
     pub(crate) careless: bool,
-    /// Whether a scan stays on what a commit replaces, and compactions are taken up.
+    /// Whether a scan continues on tables that a commit replaces, and compactions are taken up.
     pub(crate) scans: bool,
 }
 
@@ -71,16 +72,16 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Running {
     epoch: Epoch,
-    /// Its own fence; the first record goes to its `next_id`.
+    /// Its own fence; the first record gets its `next_id`.
     fence: KeptFence,
     fences: Vec<KeptFence>,
     keep: Vec<KeptFence>,
     window: WalWindow,
-    /// Records sent and not settled, each with its watermark.
+    /// Records that are sent and not settled, each with its watermark.
     flying: Vec<(WalId, (Record, WalId), Call)>,
-    /// Ids for which the window has asked for the WAL boundary.
+    /// Ids for which the window has requested the WAL boundary.
     asking: Vec<WalId>,
-    /// What was recovered.
+    /// The recovered records.
     base: Vec<Record>,
     /// Its own records, in the order in which they were sent.
     sent: Vec<Record>,
@@ -91,7 +92,7 @@ struct Running {
     looking: Looking,
 }
 
-/// The table that process `me` writes by its flush number `flush`.
+/// The table that process `me` writes in its flush number `flush`.
 fn table_name(me: usize, flush: usize) -> SstId {
     SstId((me as u128 + 1) * 16 + flush as u128)
 }
@@ -111,7 +112,7 @@ impl Writer {
         Actor::Writer(Writer { plan, phase: Phase::Waiting })
     }
 
-    /// Whether it is on its way in.
+    /// Whether it is opening.
     pub(crate) fn opens(&self) -> bool {
         matches!(self.phase, Phase::Opening { .. })
     }
@@ -130,8 +131,8 @@ impl Writer {
         }
     }
 
-    /// Writers start in the order of the configuration: with equal plans any other order is this
-    /// one under other names.
+    /// Writers start in the order of the configuration: with equal plans any other order is the
+    /// same under other names.
     fn start(&self, world: &World, me: usize, out: &mut Out) {
         if world.ghost.gone {
             return;
@@ -168,15 +169,15 @@ impl Writer {
     }
 }
 
-/// Whether a process goes on.
+/// Whether a process continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Goes,
     Ends,
 }
 
-/// Lets the writer `me` change together with the world. When it ends, what it had sent is left to
-/// the network.
+/// Changes the writer `me` together with the world. When it ends, its sent requests are left to the
+/// network.
 fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Writer, &mut World) -> After) {
     let Some(Actor::Writer(mut writer)) = world.actors.get(me).map(|actor| (**actor).clone())
     else {

@@ -1,4 +1,4 @@
-//! In an object store: within one bucket it copies by itself.
+//! In an object store: within one bucket the store copies.
 
 use super::*;
 use siltstone::store::counting::CountingStore;
@@ -37,8 +37,8 @@ fn one_bucket_copies_by_itself() {
     });
 }
 
-/// A store that copies by itself copies a damaged table without a word: what it copied is read, and
-/// so is what an earlier export has left there.
+/// A store that copies by itself copies a damaged table without an error: the copies are read, and
+/// so are those of an earlier export.
 #[test]
 fn damage_is_not_copied_by_the_store() {
     let Some(moto) = Moto::start_or_skip(BUCKET) else { return };
@@ -50,7 +50,7 @@ fn damage_is_not_copied_by_the_store() {
         export(&memory, &source).await.unwrap();
         let table = manifest(&source).await.tables().next().unwrap().clone();
         let bytes = source.store.get(table.name(), None).await.unwrap().unwrap();
-        // Each place of it, those behind the envelope and before the tail above all.
+        // At several places, in particular behind the envelope and before the tail.
         for at in [0, 80, table.tail_offset as usize - 1, bytes.len() - 1] {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 1;

@@ -1,5 +1,5 @@
-//! Export and import (RFC 0033): what a mirror holds and who may do what with it, what a later
-//! export moves, a crash at every request, and how a mirror becomes a database like others.
+//! Export and import (RFC 0033): the content and the permitted uses of a mirror, the copies of a
+//! later export, a crash at every request, and the promotion of a mirror to a normal database.
 
 #![allow(
     clippy::disallowed_methods,
@@ -48,7 +48,7 @@ pub(crate) async fn import(source: &Env, target: &Env) -> Result<ExportReport> {
     admin::import(places, None, &options(), &Progress::default()).await
 }
 
-/// Everything under the root.
+/// All objects under the root.
 pub(crate) async fn names(env: &Env) -> Vec<ObjectName> {
     let mut names = Vec::new();
     let folders =
@@ -59,14 +59,14 @@ pub(crate) async fn names(env: &Env) -> Vec<ObjectName> {
     names
 }
 
-/// As if a store had been lost.
+/// Deletes everything, as if the store was lost.
 pub(crate) async fn lose(env: &Env) {
     for name in names(env).await {
         env.store.delete(name).await.unwrap();
     }
 }
 
-/// Nothing is wrong, and nothing is garbage, once it was collected.
+/// Checks that nothing is wrong, and nothing is garbage after a collection.
 pub(crate) async fn check_whole(env: &Env) {
     gc::round(env).await.unwrap();
     gc::round(env).await.unwrap();

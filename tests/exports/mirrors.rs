@@ -1,8 +1,8 @@
-//! What a mirror holds, and what a later export moves.
+//! The content of a mirror, and the copies of a later export.
 
 use super::*;
 use bytes::Bytes;
-use siltstone::{Database, OpenOptions, OwnSchema};
+use siltstone::{Database, OpenOptions, OpenSchema};
 
 #[test]
 fn a_mirror_opens_by_itself() {
@@ -22,7 +22,7 @@ fn a_mirror_opens_by_itself() {
     });
 }
 
-/// X1: nothing is left of the pin.
+/// X1: the pin is removed.
 #[test]
 fn the_source_is_pinned_for_as_long_as_it_is_read() {
     run("pin", async |places| {
@@ -48,7 +48,7 @@ fn a_second_export_moves_what_is_new() {
         db.flush_memtable().await.unwrap();
         let third = export(&source, &target).await.unwrap();
         assert_eq!((third.tables_moved, third.tables_shared), (1, first.tables_moved));
-        // Rows of the log move once, whether or not others follow.
+        // Rows of the log are copied once, whether or not others follow.
         fill(&db, 5..6, 3).await;
         let fourth = export(&source, &target).await.unwrap();
         assert_eq!(fourth.tables_moved, 1, "{fourth:?}");
@@ -60,7 +60,7 @@ fn a_second_export_moves_what_is_new() {
         expected[..5].iter_mut().for_each(|row| row.1 = value(2));
         expected[5..7].iter_mut().for_each(|row| row.1 = value(3));
         assert_eq!(read(&target).await.unwrap(), expected);
-        // A compaction at the source is new tables, and the old ones go with the collector.
+        // A compaction at the source creates new tables, and the collector deletes the old ones.
         db.flush_memtable().await.unwrap();
         compact(&source).await.unwrap();
         export(&source, &target).await.unwrap();
@@ -72,7 +72,7 @@ fn a_second_export_moves_what_is_new() {
     });
 }
 
-/// The log's tables become one before there are too many to look into.
+/// The log's tables are merged before there are too many for look-ups.
 #[test]
 fn tables_of_the_log_do_not_pile_up() {
     run("log", async |places| {
@@ -90,7 +90,7 @@ fn tables_of_the_log_do_not_pile_up() {
     });
 }
 
-/// X3: tables of ancestors come along, and what is in sight of them.
+/// X3: tables of ancestors are copied too, with their visible ranges.
 #[test]
 fn a_clone_is_exported_whole() {
     run("of a clone", async |places| {
@@ -138,7 +138,7 @@ fn mirrors_are_cloned_and_exported() {
     });
 }
 
-/// X3, S3: whoever follows the mirror is told that it went back.
+/// X3, S3: a following reader of the mirror learns that it went back.
 #[test]
 fn an_older_checkpoint_is_a_new_history() {
     run("back", async |places| {
@@ -163,7 +163,7 @@ fn an_older_checkpoint_is_a_new_history() {
         export_at(&source, &target, Some(&old.id.into())).await.unwrap();
         assert_eq!(follower.refresh().await.unwrap_err().kind(), ErrorKind::Expired);
         assert_eq!(read(&target).await.unwrap(), kept);
-        // What left the head is moved anew.
+        // Tables that left the head are copied again.
         export(&source, &target).await.unwrap();
         assert_eq!(read(&target).await.unwrap(), read(&source).await.unwrap());
         check_whole(&target).await;
@@ -173,7 +173,7 @@ fn an_older_checkpoint_is_a_new_history() {
     });
 }
 
-/// X4: it takes writes then, compacts, collects, and is exported itself.
+/// X4: after that it accepts writes, compacts, collects, and can be exported.
 #[test]
 fn a_promoted_mirror_is_a_database_like_others() {
     run("promoted", async |places| {
@@ -218,7 +218,7 @@ fn an_import_is_a_database_of_its_own() {
     });
 }
 
-/// A reader that has an older head keeps it.
+/// A reader of an older head keeps it.
 #[test]
 fn a_scan_outlives_its_head() {
     run("scan", async |places| {
@@ -237,7 +237,7 @@ fn a_scan_outlives_its_head() {
     });
 }
 
-/// A table's columns come with each head, and nobody changes them at the mirror before it is
+/// A table's columns are copied with each head, and cannot be changed at the mirror before it is
 /// promoted.
 #[test]
 fn a_mirror_of_a_table_has_its_columns_and_keeps_them() {
@@ -249,7 +249,7 @@ fn a_mirror_of_a_table_has_its_columns_and_keeps_them() {
             (state.settings.key_schema.clone(), state.schema.clone())
         };
         let (source, target) = (places.env("source"), places.env("mirror"));
-        let schema = OwnSchema { keys: "k".to_owned(), text: text("k\n1"), agrees: |_, _| Ok(()) };
+        let schema = OpenSchema { keys: "k".to_owned(), text: text("k\n1"), agrees: |_, _| Ok(()) };
         let how = OpenOptions { options: options(), schema: Some(schema), ..Default::default() };
         let db = Database::open(source.clone(), how).await.unwrap();
         fill(&db, 0..9, 1).await;

@@ -1,4 +1,4 @@
-//! What an export, and a mirror, refuse.
+//! Refusals of an export and of a mirror.
 
 use super::*;
 use siltstone::destroy;
@@ -37,7 +37,7 @@ fn a_mirror_takes_no_writes() {
     });
 }
 
-/// X4: nothing is written where it does not go.
+/// X4: nothing is written to a wrong target.
 #[test]
 fn other_places_are_left_alone() {
     run("places", async |places| {
@@ -86,7 +86,7 @@ fn damage_is_not_copied() {
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert!(text(&error).contains(&table.id.to_string()), "{error}");
         assert_eq!(read(&target).await.unwrap(), parents_rows(), "the head before");
-        // Mended, it goes on.
+        // After the repair it continues.
         source.store.delete(table.name()).await.unwrap();
         source.store.put_if_absent(table.name(), bytes).await;
         export(&source, &target).await.unwrap();

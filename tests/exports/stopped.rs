@@ -1,10 +1,10 @@
-//! An exporter that stops at any request, before it took effect or after: whoever exports next goes
-//! on, and ends with a good mirror.
+//! An exporter that stops at any request, before or after it takes effect: the next one continues,
+//! and ends with an intact mirror.
 
 use super::*;
 use siltstone_tests::mortal::Life;
 
-/// Stops an exporter after `at` requests; answers whether it had ended.
+/// Stops an exporter after `at` requests; returns whether it had ended.
 async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
     let name = format!("{at} {lands} {grows}");
     let source = places.parent(&format!("source {name}")).await;
@@ -37,19 +37,19 @@ async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
             assert!(told && before.is_none() && mortal.is_err(), "{name}: {error}");
         }
     }
-    // A collector comes between: what is staged is spared.
+    // A collector runs in between: staged objects are kept.
     let staged = |names: Vec<ObjectName>| {
         let is_staged = |name: &ObjectName| matches!(name, ObjectName::IngestSst(..));
         names.into_iter().filter(is_staged).count()
     };
     let there = staged(names(&target).await);
-    // One leaves a database alone that is being made, and says so.
+    // A collector leaves a database alone that is being created, and reports that.
     drop(gc::round(&target).await);
     if mortal.is_err() && before.is_none() {
         assert_eq!(staged(names(&target).await), there, "{name}");
     }
     if at.is_multiple_of(3) {
-        // The source goes on meanwhile.
+        // The source continues meanwhile.
         let db = open(&source).await.unwrap();
         fill(&db, 3..4, 40).await;
         db.flush_memtable().await.unwrap();
@@ -86,8 +86,8 @@ fn stopped_at_any_request_of_a_later_export() {
     each_request("later, after", true, true);
 }
 
-/// An import that died at any request is done by the same call again, the last request included:
-/// then there is nothing to do. Once somebody has written to what it made, it is not touched.
+/// The same call completes an import that died at any request, including the last one: then there
+/// is nothing to do. Once the imported database was written to, it is not changed.
 #[test]
 fn stopped_at_any_request_of_an_import() {
     run("import", async |places| {
@@ -113,7 +113,7 @@ fn stopped_at_any_request_of_an_import() {
     });
 }
 
-/// So is a promotion.
+/// The same for a promotion.
 #[test]
 fn a_promotion_is_repeated() {
     run("promotion", async |places| {
@@ -130,7 +130,7 @@ fn a_promotion_is_repeated() {
     });
 }
 
-/// The tables that came whole are not moved again.
+/// Tables that were copied completely are not copied again.
 #[test]
 fn what_was_staged_stays() {
     run("staged", async |places| {
@@ -147,7 +147,7 @@ fn what_was_staged_stays() {
             }
             assert!(rest.bytes <= whole.bytes);
             if rest.tables_shared == 0 {
-                // No head came of it.
+                // No head was committed.
                 assert_eq!(rest.tables_moved, whole.tables_moved);
                 least = least.min(rest.bytes);
             }
@@ -156,7 +156,7 @@ fn what_was_staged_stays() {
     });
 }
 
-/// X2: of two exporters the newer claim commits.
+/// X2: of two exporters the one with the newer claim commits.
 #[test]
 fn an_exporter_that_was_overtaken_says_so() {
     run("two", async |places| {

@@ -1,7 +1,7 @@
-//! Calls that take many requests end by their deadline, however long each request takes.
+//! Calls with many requests end by their deadline, even if each request is slow.
 
 use crate::{HOUR, LIMIT, World, quiet, tell};
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{
     CheckpointName, CheckpointOptions, Database, ErrorKind, OpenOptions, Options, Reader,
     ReaderOptions, Result, admin, destroy,
@@ -45,7 +45,7 @@ fn calls_end_by_their_deadline_on_a_slow_store() {
             ends(&world, "open", Database::open(far.clone(), how())).await;
             let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
             ends(&world, "open_reader", Reader::open(far.clone(), how)).await;
-            let how = ChangesOptions { since: Since::Oldest, consumer: None, until: None };
+            let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
             ends(&world, "changes", changes::changes(far, how, DEADLINE)).await;
             ends(&world, "newest", changes::newest(far, DEADLINE)).await;
             ends(&world, "consumers", changes::consumers(far, DEADLINE)).await;
@@ -58,7 +58,7 @@ fn calls_end_by_their_deadline_on_a_slow_store() {
     }
 }
 
-/// A writer that was opened near closes far away.
+/// A writer that was opened near is closed far away.
 #[test]
 fn a_close_ends_by_its_deadline() {
     tell(slowly(Duration::from_millis(400)), async |world, _| {
@@ -78,7 +78,7 @@ fn a_close_ends_by_its_deadline() {
     });
 }
 
-/// Bytes buy time: a long log over a slow link is opened although that takes longer.
+/// The deadline grows with bytes: a long log over a slow link is opened although that takes longer.
 #[test]
 fn a_long_log_is_opened_past_the_deadline() {
     let link = Latencies { bandwidth: true, ..slowly(Duration::from_millis(10)) };

@@ -1,4 +1,4 @@
-//! A following reader ends once what it follows cannot be read any more, and says why.
+//! A following reader ends once its database cannot be read any more, and reports the reason.
 
 use crate::{FAR, World, quiet, tell};
 use siltstone::store::Store;
@@ -15,7 +15,7 @@ async fn follow(world: &World) -> Reader {
     Reader::open(world.far.clone(), how).await.unwrap()
 }
 
-/// What reads raise within a minute.
+/// The error that reads raise within a minute.
 async fn end_of(world: &World, reader: &Reader) -> Option<Error> {
     for _ in 0..600 {
         match reader.get(&0_u64.to_be_bytes()) {
@@ -90,7 +90,7 @@ fn an_idle_writer_learns_that_it_is_fenced() {
     });
 }
 
-/// Errors that pass are told by the figures, and the reader goes on.
+/// Temporary errors are reported in the figures, and the reader continues.
 #[test]
 fn a_follower_tells_how_old_its_state_is() {
     tell(FAR, async |world, sim| {

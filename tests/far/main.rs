@@ -1,5 +1,5 @@
-//! Opening, following and feeds on a store far away, by a virtual clock: requests in flight, calls
-//! that end by their deadline, and readers that end because of what they met.
+//! Opening, following and feeds on a distant store, by a virtual clock: requests in flight, calls
+//! that end by their deadline, and readers that end because of an error.
 
 #![allow(
     clippy::disallowed_methods,
@@ -27,11 +27,11 @@ use std::time::Duration;
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// 25 ms a read, 28 ms a listing and a create.
+/// 25 ms per read, 28 ms per listing and create.
 pub(crate) const FAR: Latencies =
     Latencies { list: Latency::fixed(Duration::from_millis(28)), ..Latencies::fixed() };
 
-/// Nothing but what calls ask for.
+/// Options with requests only by calls.
 pub(crate) fn quiet() -> Options {
     Options {
         flush_interval: Duration::from_millis(1),
@@ -49,7 +49,7 @@ pub(crate) struct World {
     pub(crate) recorded: Arc<RecordingStore>,
 }
 
-/// What calls on the far store came to.
+/// The figures of calls on the distant store.
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) took: Duration,

@@ -1,7 +1,7 @@
-//! Reading a long log: many requests in flight, and no request more where there is nothing to read.
+//! Reading a long log: many requests in flight, and no additional request at its end.
 
 use crate::{Cost, FAR, LIMIT, quiet, tell};
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{CheckpointName, CheckpointOptions, ReadAt, Reader, ReaderOptions, admin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn two_thousand_objects_are_opened_within_two_seconds() {
 fn a_feed_and_a_refresh_read_ahead() {
     tell(FAR, async |world, _| {
         let db = world.writer(&world.near).await;
-        let how = ChangesOptions { since: Since::Oldest, consumer: None, until: None };
+        let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
         world.put(&db, 0, 10).await;
         let reader = world.reader().await;
         for n in 0..1_000 {
@@ -50,7 +50,7 @@ fn a_feed_and_a_refresh_read_ahead() {
         let (refreshed, cost) = world.measured(reader.refresh()).await;
         refreshed.unwrap();
         assert_ahead("a refresh", &cost);
-        // In tables, and kept of the log all the same.
+        // In tables, and retained in the log nevertheless.
         db.flush_memtable().await.unwrap();
         for n in 0..1_000 {
             world.put(&db, n, 10).await;
@@ -69,7 +69,8 @@ fn a_feed_and_a_refresh_read_ahead() {
     });
 }
 
-/// A reader that finds nothing, or one object a time, sends what it sent without read-ahead.
+/// A reader that finds nothing, or one object at a time, sends the same requests as without
+/// read-ahead.
 #[test]
 fn a_poll_that_finds_little_costs_no_request_more() {
     tell(FAR, async |world, _| {
@@ -90,7 +91,7 @@ fn a_poll_that_finds_little_costs_no_request_more() {
     });
 }
 
-/// Objects of 3 MiB: what is read ahead is bounded by bytes.
+/// Objects of 3 MiB: read-ahead is limited by bytes.
 #[test]
 fn large_objects_are_few_at_a_time() {
     tell(FAR, async |world, _| {
@@ -100,7 +101,7 @@ fn large_objects_are_few_at_a_time() {
     });
 }
 
-/// What is read early as missing and comes before its turn is read.
+/// An object that was missing in the read-ahead and arrives before its turn is read.
 #[test]
 fn what_lands_while_a_walk_reads_ahead_is_met() {
     tell(FAR, async |world, sim| {

@@ -1,16 +1,16 @@
-//! Random histories, each by a seed: writers that take over and are killed, flushes, compactions,
-//! collections without grace, ingests; beside them a consumer that holds the log from the first
-//! row, one that acknowledges and dies, and readers that begin again from every token.
+//! Random histories by seed: writers that take over and are killed, flushes, compactions,
+//! collections without a grace period, ingests; beside them a consumer that holds the log from the
+//! first row, one that acknowledges and dies, and readers that begin again from every token.
 
 use super::*;
 
-/// How many: a number of the environment for long runs.
+/// Number of seeds, set by the environment for long runs.
 fn seeds() -> u64 {
     let given = std::env::var("SILTSTONE_FEED_SEEDS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(100)
 }
 
-/// Draws by the seed alone.
+/// Random draws determined by the seed.
 struct Draw(u64);
 
 impl Draw {
@@ -34,7 +34,7 @@ fn drawn_batch(draw: &mut Draw) -> Batch {
     batch
 }
 
-/// A writer's life: what it acknowledged as durable, in order.
+/// A writer's life: its durable writes, in order.
 async fn live(env: Env, seed: u64, ends_well: bool) -> Result<Vec<u64>> {
     let mut draw = Draw(seed);
     let db = open(&env).await?;
@@ -66,24 +66,24 @@ async fn live(env: Env, seed: u64, ends_well: bool) -> Result<Vec<u64>> {
     if ends_well {
         db.close().await?;
     } else {
-        // What was accepted last may be on its way when the process is killed.
+        // The last accepted write may be in flight when the process is killed.
         drop(write(&db, &drawn_batch(&mut draw)).await?);
         std::mem::forget(db);
     }
     Ok(durable)
 }
 
-/// What a consumer has been handed, over all its lives.
+/// The changes that a consumer received over all its lives.
 #[derive(Default)]
 struct Seen {
     rows: Vec<Row>,
     tokens: Vec<(usize, ChangeToken)>,
 }
 
-/// Reads a few batches, acknowledges some, and is gone.
+/// Reads a few batches, acknowledges some, and ends.
 async fn consume(env: Env, seed: u64) -> Result<(Vec<Row>, Vec<(usize, ChangeToken)>)> {
     let mut draw = Draw(seed);
-    let mut feed = begin(&env, Since::Kept, Some("worker")).await?;
+    let mut feed = begin(&env, ChangesFrom::Kept, Some("worker")).await?;
     let (mut rows, mut tokens) = (Vec::new(), vec![(0, feed.token())]);
     for _ in 0..draw.below(12) {
         let most = 1 + draw.below(7) as usize;
@@ -98,9 +98,9 @@ async fn consume(env: Env, seed: u64) -> Result<(Vec<Row>, Vec<(usize, ChangeTok
 }
 
 impl Seen {
-    /// Another life: it begins where it had acknowledged, so rows may come again, and alike.
+    /// Another life: it begins at its acknowledged position, so rows may be repeated, unchanged.
     fn then(&mut self, seed: u64, (rows, tokens): (Vec<Row>, Vec<(usize, ChangeToken)>)) {
-        // A hold stands between commits.
+        // A hold is between commits.
         let from = tokens.first().map_or(0, |(_, token)| token.seq.get());
         let begins = self.rows.iter().filter(|row| row.seq <= from).count();
         for (row, at) in rows.iter().zip(begins..) {
@@ -118,8 +118,8 @@ fn history(seed: u64) {
     let mut draw = Draw(seed);
     place.run("first", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
-        drop(begin(&env, Since::Newest, Some("worker")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("worker")).await?);
         Ok(())
     });
     let (mut durable, mut seen) = (Vec::new(), Seen::default());
@@ -136,11 +136,11 @@ fn history(seed: u64) {
     place.run("check", |env| async move { check(&env, seed, &durable, &seen).await });
 }
 
-/// The witness has held the log from its first row on: what it is told is the history.
+/// The witness has held the log from its first row on: its changes are the history.
 async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()> {
-    // What a killed writer left unfinished is decided by its successor.
+    // The successor of a killed writer settles its unfinished writes.
     let db = open(env).await?;
-    let mut witness = begin(env, Since::Kept, Some("witness")).await?;
+    let mut witness = begin(env, ChangesFrom::Kept, Some("witness")).await?;
     let all = rest(&mut witness, 5).await?;
     let state = all_of(db.scan(ScanRange::all())?).await?;
     assert_eq!(replayed(Vec::new(), &all), state, "seed {seed}");
@@ -148,12 +148,12 @@ async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()>
     assert!(ordered, "seed {seed}: out of order");
     let told = |seq: &u64| all.iter().any(|row| row.seq == *seq);
     assert!(durable.iter().all(told), "seed {seed}: an acknowledged commit is missing");
-    // The worker saw a beginning of it, at least once, and alike (rule W2).
+    // The worker saw a beginning of it, each row at least once, and unchanged (rule W2).
     let before = &all[..seen.rows.len().min(all.len())];
     assert!(before == seen.rows, "seed {seed}: the worker was told something else");
     for (at, token) in &seen.tokens {
         let token: ChangeToken = token.to_string().parse()?;
-        match begin(env, Since::Token(token), None).await {
+        match begin(env, ChangesFrom::Token(token), None).await {
             Ok(mut feed) => match rest(&mut feed, 3).await {
                 Ok(rows) => assert!(rows == all[*at..], "seed {seed}: from {token:?}"),
                 Err(error) => panic!("seed {seed}: the witness holds it: {error}"),
@@ -161,12 +161,12 @@ async fn check(env: &Env, seed: u64, durable: &[u64], seen: &Seen) -> Result<()>
             Err(error) => panic!("seed {seed}: {error}"),
         }
     }
-    let oldest = begin(env, Since::Oldest, Some("another")).await?;
+    let oldest = begin(env, ChangesFrom::Oldest, Some("another")).await?;
     assert!(oldest.token().seq.get() < all.first().map_or(1, |row| row.seq), "seed {seed}");
     db.close().await
 }
 
-/// W1 to W4, in histories of every sort.
+/// W1 to W4, in all kinds of histories.
 #[test]
 fn a_consumer_is_told_the_history_and_from_each_token_alike() {
     (0..seeds()).for_each(history);

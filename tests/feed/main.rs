@@ -1,5 +1,5 @@
-//! The change feed (RFC 0041): read on from tokens it gives the history that was committed, through
-//! flushes, collections, take-overs, ingests and restores; and what is gone says so.
+//! The change feed (RFC 0041): read from tokens it returns the committed history, through flushes,
+//! collections, take-overs, ingests and restores; missing changes raise an error.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,12 +17,12 @@ mod places;
 mod replaced;
 mod restored;
 
-use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
 use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
 use siltstone::{
     Accept, Batch, ChangeRows, ChangeToken, CompactionOptions, Database, Env, Error, ErrorKind,
-    Fill, Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
+    FillOutcome, Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::round;
@@ -120,7 +120,7 @@ pub(crate) async fn job_of(env: &Env, keys: std::ops::Range<u32>) -> Result<Inge
     job_over(env, keys, None).await
 }
 
-/// The same, and it replaces a range by them.
+/// The same, for a job that replaces a range.
 pub(crate) async fn job_over(
     env: &Env,
     keys: std::ops::Range<u32>,
@@ -129,7 +129,7 @@ pub(crate) async fn job_over(
     job_with(env, keys, b"bulk", replaced).await
 }
 
-/// The same, of this value.
+/// The same, with this value.
 pub(crate) async fn job_with(
     env: &Env,
     keys: std::ops::Range<u32>,
@@ -160,13 +160,17 @@ pub(crate) async fn job_with(
     job.commit(env, &[part], LIMIT).await
 }
 
-/// The keys from one number to before another; `None`: to the last.
+/// The keys from one number to before another; `None`: to the last one.
 pub(crate) fn range(from: u32, to: Option<u32>) -> ReplacedRange {
     let to = to.map(key);
     ReplacedRange::new(Some(&key(from)), to.as_deref()).expect("in order")
 }
 
-pub(crate) async fn begin(env: &Env, since: Since, consumer: Option<&str>) -> Result<Changes> {
+pub(crate) async fn begin(
+    env: &Env,
+    since: ChangesFrom,
+    consumer: Option<&str>,
+) -> Result<Changes> {
     let consumer = consumer.map(Consumer::new);
     changes::changes(env, ChangesOptions { since, consumer, until: None }, LIMIT).await
 }
@@ -182,7 +186,7 @@ pub(crate) fn rows_of(changed: &ChangeRows) -> Vec<Row> {
     (0..changed.len()).map(row).collect()
 }
 
-/// All there is, in batches of so many rows.
+/// All remaining rows, in batches of this size.
 pub(crate) async fn rest(feed: &mut Changes, most: usize) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     while let Some(changed) = feed.read(most, 1 << 20).await? {
@@ -199,14 +203,14 @@ pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
         all.extend((0..rows.len()).filter_map(row));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }
 
-/// What the rows leave.
+/// The result of applying the rows.
 pub(crate) fn replayed(base: Pairs, rows: &[Row]) -> Pairs {
     let mut state: BTreeMap<Vec<u8>, Vec<u8>> = base.into_iter().collect();
     for row in rows {

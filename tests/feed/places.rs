@@ -1,9 +1,9 @@
-//! Where a feed may begin and end, and what ends it.
+//! The possible beginnings and ends of a feed, and errors that end it.
 
 use super::*;
 use siltstone::{CheckpointName, admin};
 
-/// Rows 0 to 9, in commits of their own.
+/// Rows 0 to 9, in separate commits.
 async fn filled(env: &Env) -> Result<Database> {
     let db = open(env).await?;
     for n in 0..10 {
@@ -17,25 +17,25 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
     result.map(drop).expect_err("it is refused").kind()
 }
 
-/// Only what is durable, and from the newest place on nothing that was before.
+/// Only durable changes, and from the newest position on no earlier ones.
 #[test]
 fn what_comes_after_is_told_once_it_is_durable() {
     Place::of(1).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Kept, None).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, None).await?;
         assert!(rest(&mut feed, 4).await?.is_empty());
-        let mut whole = begin(&env, Since::Oldest, None).await?;
+        let mut whole = begin(&env, ChangesFrom::Oldest, None).await?;
         let rows = rest(&mut whole, 4).await?;
         assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>(), Vec::from_iter(1..=10));
         let mut batch = Batch::new();
         (0..9).for_each(|n| batch.put(&key(n), b"second", None).unwrap());
         let commit = write(&db, &batch).await?;
         commit.wait(None).await?;
-        // A commit is never cut.
+        // A commit is never split.
         let changed = feed.read(2, 1 << 20).await?.expect("rows");
         assert_eq!((changed.len(), feed.token().seq), (9, siltstone::Seq(19)));
         assert!(feed.read(2, 1 << 20).await?.is_none());
-        let mut since = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        let mut since = begin(&env, ChangesFrom::Seq(siltstone::Seq(10)), None).await?;
         assert_eq!(rest(&mut since, 100).await?, rows_of(&changed));
         db.close().await
     });
@@ -46,22 +46,22 @@ fn what_comes_after_is_told_once_it_is_durable() {
 fn a_range_between_tokens_is_read_by_itself() {
     Place::of(2).run("one", |env| async move {
         let db = filled(&env).await?;
-        let from = begin(&env, Since::Oldest, None).await?.token();
+        let from = begin(&env, ChangesFrom::Oldest, None).await?.token();
         db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
         put(&db, 50, b"last").await?;
         db.flush().await?;
-        let mut plan = begin(&env, Since::Token(from), None).await?;
+        let mut plan = begin(&env, ChangesFrom::Token(from), None).await?;
         let mut cuts = vec![from];
         while plan.read(3, 1 << 20).await?.is_some() {
             cuts.push(plan.token());
         }
         assert_eq!(changes::newest(&env, LIMIT).await?, cuts[cuts.len() - 1]);
-        let mut whole = begin(&env, Since::Token(from), None).await?;
+        let mut whole = begin(&env, ChangesFrom::Token(from), None).await?;
         let whole = rest(&mut whole, 1000).await?;
         assert!(whole.len() == 31 && cuts.len() > 8);
         let mut parts = Vec::new();
         for pair in cuts.windows(2) {
-            let (since, until) = (Since::Token(pair[0]), Some(pair[1]));
+            let (since, until) = (ChangesFrom::Token(pair[0]), Some(pair[1]));
             let how = ChangesOptions { since, until, consumer: None };
             let mut part = changes::changes(&env, how, LIMIT).await?;
             parts.extend(rest(&mut part, 100).await?);
@@ -72,12 +72,12 @@ fn a_range_between_tokens_is_read_by_itself() {
     });
 }
 
-/// W3: what comes after a snapshot, though it is flushed and collected at once.
+/// W3: the changes after a snapshot, even if they are flushed and collected immediately.
 #[test]
 fn a_snapshot_and_what_follows_make_the_whole() {
     Place::of(3).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Snapshot, Some("replica")).await?;
+        let mut feed = begin(&env, ChangesFrom::Snapshot, Some("replica")).await?;
         let checkpoint = feed.checkpoint().expect("a checkpoint").clone();
         for n in 5..15 {
             put(&db, n, b"after").await?;
@@ -92,20 +92,20 @@ fn a_snapshot_and_what_follows_make_the_whole() {
         assert_eq!(base.len(), 10);
         let rows = rest(&mut feed, 4).await?;
         assert_eq!(replayed(base.clone(), &rows), all_of(db.scan(ScanRange::all())?).await?);
-        // So does any checkpoint, while the log behind it is there.
-        let mut again = begin(&env, Since::Checkpoint(checkpoint.id.into()), None).await?;
+        // Any checkpoint works as well, while the log behind it exists.
+        let mut again = begin(&env, ChangesFrom::Checkpoint(checkpoint.id.into()), None).await?;
         assert_eq!(rest(&mut again, 100).await?, rows);
-        assert_eq!(kind(begin(&env, Since::Snapshot, None).await), ErrorKind::Invalid);
+        assert_eq!(kind(begin(&env, ChangesFrom::Snapshot, None).await), ErrorKind::Invalid);
         db.close().await
     });
 }
 
-/// Without a hold: what is gone says so, and the oldest place is another one.
+/// Without a hold: missing changes raise an error, and the oldest position is another one.
 #[test]
 fn what_nobody_holds_is_expired_once_it_is_collected() {
     Place::of(4).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut feed = begin(&env, Since::Oldest, None).await?;
+        let mut feed = begin(&env, ChangesFrom::Oldest, None).await?;
         let token = feed.token();
         db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
         let before = changes::newest(&env, LIMIT).await?;
@@ -114,12 +114,15 @@ fn what_nobody_holds_is_expired_once_it_is_collected() {
         db.compact().await?;
         round(&env).await?;
         assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired);
-        assert_eq!(kind(begin(&env, Since::Token(token), Some("late")).await), ErrorKind::Expired);
-        let mut seq = begin(&env, Since::Seq(siltstone::Seq(3)), None).await?;
+        assert_eq!(
+            kind(begin(&env, ChangesFrom::Token(token), Some("late")).await),
+            ErrorKind::Expired
+        );
+        let mut seq = begin(&env, ChangesFrom::Seq(siltstone::Seq(3)), None).await?;
         put(&db, 2, b"y").await?;
         db.flush().await?;
         assert_eq!(kind(seq.read(10, 1 << 20).await), ErrorKind::Expired);
-        let mut oldest = begin(&env, Since::Oldest, None).await?;
+        let mut oldest = begin(&env, ChangesFrom::Oldest, None).await?;
         assert_eq!(
             rest(&mut oldest, 10).await?.last().map(|row| row.value.clone()),
             Some(b"y".to_vec())
@@ -129,8 +132,7 @@ fn what_nobody_holds_is_expired_once_it_is_collected() {
     });
 }
 
-/// A consumer changes nothing about what is there to be read: what is flushed and not collected
-/// comes first.
+/// A consumer does not change the readable changes: flushed and uncollected ones come first.
 #[test]
 fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
     Place::of(6).run("one", |env| async move {
@@ -138,24 +140,24 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
         db.flush_memtable().await?;
         put(&db, 20, b"later").await?;
         db.flush().await?;
-        let mut without = begin(&env, Since::Oldest, None).await?;
+        let mut without = begin(&env, ChangesFrom::Oldest, None).await?;
         let without = rest(&mut without, 3).await?;
-        let mut held = begin(&env, Since::Oldest, Some("index")).await?;
+        let mut held = begin(&env, ChangesFrom::Oldest, Some("index")).await?;
         assert_eq!((rest(&mut held, 3).await?, without.len()), (without, 11));
         held.acknowledge(None).await?;
-        // What lies before the hold is not kept; what comes behind it is.
+        // Changes before the hold are not kept; later ones are.
         db.compact().await?;
         round(&env).await?;
         put(&db, 21, b"last").await?;
         db.flush_memtable().await?;
         round(&env).await?;
-        let mut again = begin(&env, Since::Kept, Some("index")).await?;
+        let mut again = begin(&env, ChangesFrom::Kept, Some("index")).await?;
         assert_eq!(rest(&mut again, 3).await?.len(), 1);
         db.close().await
     });
 }
 
-/// Behind a commit whose successors are gone, nothing is to be read: that is not "nothing new".
+/// After a commit whose successors are gone, nothing can be read: this differs from "nothing new".
 #[test]
 fn a_commit_whose_successors_are_collected_is_expired() {
     Place::of(7).run("one", |env| async move {
@@ -163,10 +165,10 @@ fn a_commit_whose_successors_are_collected_is_expired() {
         db.flush_memtable().await?;
         round(&env).await?;
         for since in [1, 9] {
-            let mut feed = begin(&env, Since::Seq(siltstone::Seq(since)), None).await?;
+            let mut feed = begin(&env, ChangesFrom::Seq(siltstone::Seq(since)), None).await?;
             assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired, "since {since}");
         }
-        let mut newest = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        let mut newest = begin(&env, ChangesFrom::Seq(siltstone::Seq(10)), None).await?;
         assert!(newest.read(10, 1 << 20).await?.is_none());
         put(&db, 1, b"new").await?;
         db.flush().await?;
@@ -175,17 +177,17 @@ fn a_commit_whose_successors_are_collected_is_expired() {
     });
 }
 
-/// W5: what ingests brought counts, as far as only the consumer keeps it.
+/// W5: tables of ingests count if only the consumer keeps them.
 #[test]
 fn what_ingests_brought_counts_as_kept() {
     Place::of(8).run("one", |env| async move {
         let db = filled(&env).await?;
         let small = Consumer { most_bytes: Some(4000), ..Consumer::new("small") };
-        let how = ChangesOptions { since: Since::Newest, consumer: Some(small), until: None };
+        let how = ChangesOptions { since: ChangesFrom::Newest, consumer: Some(small), until: None };
         drop(changes::changes(&env, how, LIMIT).await?);
-        drop(begin(&env, Since::Newest, Some("large")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("large")).await?);
         for _ in 0..5 {
-            // Each takes the place of the one before, so that its tables leave the tree.
+            // Each replaces the previous one, so that its tables leave the tree.
             let job = job_with(&env, 100..120, &[7; 200], None).await?;
             db.ingest(&job).await?.wait(None).await?;
         }
@@ -198,23 +200,23 @@ fn what_ingests_brought_counts_as_kept() {
     });
 }
 
-/// W5: a newer consumer of the name; silence; bytes; by command.
+/// W5: a hold ends by a newer consumer with its name; by silence; by bytes; by command.
 #[test]
 fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     Place::of(5).run("one", |env| async move {
         let db = filled(&env).await?;
-        let mut first = begin(&env, Since::Oldest, Some("a")).await?;
+        let mut first = begin(&env, ChangesFrom::Oldest, Some("a")).await?;
         rest(&mut first, 3).await?;
-        let mut second = begin(&env, Since::Kept, Some("a")).await?;
+        let mut second = begin(&env, ChangesFrom::Kept, Some("a")).await?;
         assert_eq!(kind(first.acknowledge(None).await), ErrorKind::Fenced);
         assert_eq!(rest(&mut second, 3).await?.len(), 10);
         let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };
         assert_eq!((hold.name.as_str(), hold.seq.get()), ("a", 0));
-        // It lives on by reading.
+        // It stays alive by reading.
         let life = Duration::from_secs(10);
         let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };
         let how = |consumer| ChangesOptions {
-            since: Since::Newest,
+            since: ChangesFrom::Newest,
             consumer: Some(consumer),
             until: None,
         };
@@ -251,15 +253,14 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     });
 }
 
-/// A read that is dropped has passed nothing on: its token is where it began, and is what is
-/// acknowledged.
+/// A dropped read has returned nothing: the token is unchanged, and is what is acknowledged.
 #[test]
 fn a_read_that_is_dropped_has_passed_nothing_on() {
     let mut dropped = 0;
     for after in (10..400).step_by(10) {
         dropped += Place::of(14).run("one", move |env| async move {
             let db = open(&env).await?;
-            let mut feed = begin(&env, Since::Newest, Some("one")).await?;
+            let mut feed = begin(&env, ChangesFrom::Newest, Some("one")).await?;
             for n in 0..200 {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
@@ -273,7 +274,7 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
             drop(ended);
             assert_eq!(feed.token(), began, "after {after} ms");
             feed.acknowledge(None).await?;
-            let mut next = begin(&env, Since::Kept, Some("one")).await?;
+            let mut next = begin(&env, ChangesFrom::Kept, Some("one")).await?;
             assert_eq!(rest(&mut next, 50).await?.len(), 200, "after {after} ms");
             db.close().await.map(|()| 1)
         });
@@ -281,8 +282,8 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
     assert!(dropped > 10, "{dropped} reads were dropped");
 }
 
-/// The same at the oldest place of a log whose beginning is gone: the next read begins there again.
-/// Before, it was Corruption, for good: "sequence numbers do not follow each other".
+/// The same at the oldest position of a log whose beginning is gone: the next read begins there
+/// again. Before, it raised Corruption permanently: "sequence numbers do not follow each other".
 #[test]
 fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
     const ROWS: u32 = 200;
@@ -297,7 +298,7 @@ fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
             }
-            let mut feed = begin(&env, Since::Oldest, None).await?;
+            let mut feed = begin(&env, ChangesFrom::Oldest, None).await?;
             let patience = env.clock.sleep(Duration::from_millis(after));
             let ended = futures::future::select(feed.read(1000, 1 << 20), patience).await;
             if matches!(ended, futures::future::Either::Left(_)) {
@@ -314,7 +315,7 @@ fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
     assert!(dropped > 10, "{dropped} reads were dropped");
 }
 
-/// A store that fails amid a long log takes no row away that was read before it failed.
+/// A store that fails within a long log loses no row that was read before.
 #[test]
 fn what_was_read_before_a_trouble_is_passed_on() {
     const ROWS: u64 = 200;
@@ -323,7 +324,7 @@ fn what_was_read_before_a_trouble_is_passed_on() {
         let place = Place::of(13);
         place.run("writer", |env| async move {
             let db = open(&env).await?;
-            // An object each, and more of them than a feed reads at once.
+            // One object each, and more of them than a feed reads at once.
             for n in 0..ROWS as u32 {
                 put(&db, n % 10, b"row").await?;
                 db.flush().await?;
@@ -339,7 +340,7 @@ fn what_was_read_before_a_trouble_is_passed_on() {
         let (seqs, troubles) = place.run("consumer", |env| async move {
             let (mut seqs, mut troubles) = (Vec::new(), 0);
             let mut feed = loop {
-                match begin(&env, Since::Oldest, None).await {
+                match begin(&env, ChangesFrom::Oldest, None).await {
                     Err(error) if error.kind().is_transient() => {}
                     begun => break begun?,
                 }
@@ -359,14 +360,14 @@ fn what_was_read_before_a_trouble_is_passed_on() {
     assert!(troubled > 3, "{troubled} troubles");
 }
 
-/// W6: what a restore undid is told to those who have seen it; others are not told of it at all.
+/// W6: consumers that have seen undone changes get an error; others are not affected.
 #[test]
 fn a_restore_is_jumped_or_told() {
     Place::of(6).run("one", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
         filled(&env).await?.close().await?;
-        let before = begin(&env, Since::Oldest, None).await?.token();
+        let before = begin(&env, ChangesFrom::Oldest, None).await?.token();
         let how = siltstone::CheckpointOptions {
             name: Some("kept".to_owned()),
             ..siltstone::CheckpointOptions::default()
@@ -379,29 +380,29 @@ fn a_restore_is_jumped_or_told() {
         }
         db.close().await?;
         let beyond = changes::newest(&env, LIMIT).await?;
-        let mut told = begin(&env, Since::Newest, Some("told")).await?;
+        let mut told = begin(&env, ChangesFrom::Newest, Some("told")).await?;
         admin::restore(&env, &"kept".parse().expect("a name"), &options()).await?;
         let db = open(&env).await?;
         put(&db, 7, b"again").await?;
         db.flush().await?;
         for from in [before, at_cut] {
-            let mut feed = begin(&env, Since::Token(from), None).await?;
+            let mut feed = begin(&env, ChangesFrom::Token(from), None).await?;
             let rows = rest(&mut feed, 4).await?;
             assert!(rows.iter().all(|row| row.value != b"undone"), "{rows:?}");
             assert_eq!(rows.last().map(|row| row.value.clone()), Some(b"again".to_vec()));
         }
-        let refused = begin(&env, Since::Token(beyond), None).await.expect_err("undone");
+        let refused = begin(&env, ChangesFrom::Token(beyond), None).await.expect_err("undone");
         assert_eq!(refused.kind(), ErrorKind::Expired);
         assert!(refused.to_string().contains("restored"), "{refused}");
         assert_eq!(kind(told.acknowledge(None).await), ErrorKind::Expired);
-        let mut witness = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut witness = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let rows = rest(&mut witness, 4).await?;
         assert_eq!(replayed(Vec::new(), &rows), all_of(db.scan(ScanRange::all())?).await?);
         db.close().await
     });
 }
 
-/// W6: another database's token, and a place where there is none.
+/// W6: another database's token, and a position in a missing database.
 #[test]
 fn a_token_is_of_one_database() {
     let place = Place::of(8);
@@ -412,7 +413,8 @@ fn a_token_is_of_one_database() {
     Place::of(9).run("other", |env| async move {
         assert_eq!(kind(changes::newest(&env, LIMIT).await), ErrorKind::NotFound);
         filled(&env).await?.close().await?;
-        let refused: Error = begin(&env, Since::Token(token), None).await.expect_err("another");
+        let refused: Error =
+            begin(&env, ChangesFrom::Token(token), None).await.expect_err("another");
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         Ok(())
     });

@@ -1,5 +1,5 @@
-//! Feeds beside many restores, in whatever order (rule W6): who reads on from a token, or under a
-//! name, comes to what there is, or is told that it can not.
+//! Feeds with many restores, in any order (rule W6): a consumer that continues from a token, or
+//! under a name, gets to the present state, or gets an error.
 
 use super::*;
 use siltstone::admin;
@@ -26,13 +26,13 @@ async fn puts(db: &Database, keys: std::ops::Range<u32>, value: &[u8]) -> Result
     db.flush_memtable().await
 }
 
-/// A history of which a restore has undone the end is restored itself: what its own restore had
-/// undone is told no more, and what the other one had undone is told again.
+/// A history whose end was undone by a restore is restored itself: changes undone by its own
+/// restore are not returned, and changes undone by the other one are returned again.
 #[test]
 fn a_history_comes_back() {
     Place::of(7).run("one", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        drop(begin(&env, ChangesFrom::Newest, Some("witness")).await?);
         let db = open(&env).await?;
         puts(&db, 0..3, b"early").await?;
         let early = kept(&env).await?;
@@ -46,26 +46,26 @@ fn a_history_comes_back() {
         db.close().await?;
         let db = restored(&env, late).await?;
         puts(&db, 7..9, b"last").await?;
-        let mut feed = begin(&env, Since::Kept, Some("witness")).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, Some("witness")).await?;
         let rows = rest(&mut feed, 4).await?;
         assert_eq!(replayed(Vec::new(), &rows), all_of(db.scan(ScanRange::all())?).await?);
         assert!(rows.iter().all(|row| !row.value.starts_with(b"undone")), "{rows:?}");
-        let told = begin(&env, Since::Token(beside), None).await.expect_err("undone");
+        let told = begin(&env, ChangesFrom::Token(beside), None).await.expect_err("undone");
         assert_eq!(told.kind(), ErrorKind::Expired);
-        // Where the two had gone apart no token says.
+        // The token contains no position at which the two diverged.
         assert!(!told.to_string().contains("last sequence number that remains"), "{told}");
         db.close().await
     });
 }
 
-/// What was read before a restore is not acknowledged after it: the next consumer of the name would
-/// go on behind it as if all that had been were so still.
+/// Changes read before a restore cannot be acknowledged after it: otherwise the next consumer of
+/// the name would continue as if all of them still existed.
 #[test]
 fn what_is_undone_is_not_acknowledged() {
     Place::of(8).run("one", |env| async move {
         let db = open(&env).await?;
         puts(&db, 0..3, b"kept").await?;
-        let mut feed = begin(&env, Since::Newest, Some("one")).await?;
+        let mut feed = begin(&env, ChangesFrom::Newest, Some("one")).await?;
         let back = kept(&env).await?;
         puts(&db, 3..6, b"undone").await?;
         let rows = rest(&mut feed, 4).await?;
@@ -76,7 +76,7 @@ fn what_is_undone_is_not_acknowledged() {
         let told = feed.acknowledge(None).await.expect_err("undone");
         assert_eq!(told.kind(), ErrorKind::Expired);
         assert!(told.to_string().contains("restored"), "{told}");
-        let mut next = begin(&env, Since::Kept, Some("one")).await?;
+        let mut next = begin(&env, ChangesFrom::Kept, Some("one")).await?;
         let rows = rest(&mut next, 4).await?;
         assert_eq!(rows.iter().map(|row| &row.value[..]).collect::<Vec<_>>(), [b"new"]);
         next.acknowledge(None).await?;
@@ -84,16 +84,16 @@ fn what_is_undone_is_not_acknowledged() {
     });
 }
 
-/// A restore ends a hold amid a long log, of which the rest is collected then: its consumer is told
-/// why.
+/// A restore ends a hold within a long log, of which the rest is then collected: its consumer
+/// learns the reason.
 #[test]
 fn a_consumer_whose_log_is_gone_is_told_of_the_restore() {
     Place::of(12).run("one", |env| async move {
         let db = open(&env).await?;
         puts(&db, 0..1, b"kept").await?;
         let back = kept(&env).await?;
-        let mut feed = begin(&env, Since::Newest, Some("one")).await?;
-        // An object each, and more of them than a feed reads ahead.
+        let mut feed = begin(&env, ChangesFrom::Newest, Some("one")).await?;
+        // One object each, and more of them than a feed reads ahead.
         for n in 0..400 {
             put(&db, n % 10, b"undone").await?;
             db.flush().await?;
@@ -114,7 +114,7 @@ fn a_consumer_whose_log_is_gone_is_told_of_the_restore() {
     });
 }
 
-/// A range to the newest place ends there, though nothing was written since the restore.
+/// A range to the newest position ends there, although nothing was written since the restore.
 #[test]
 fn a_range_over_a_cut_has_an_end() {
     Place::of(9).run("one", |env| async move {
@@ -125,14 +125,14 @@ fn a_range_over_a_cut_has_an_end() {
         db.close().await?;
         let db = restored(&env, back).await?;
         let until = Some(changes::newest(&env, LIMIT).await?);
-        let how = ChangesOptions { since: Since::Token(from), consumer: None, until };
+        let how = ChangesOptions { since: ChangesFrom::Token(from), consumer: None, until };
         let mut feed = changes::changes(&env, how, LIMIT).await?;
         assert_eq!(rest(&mut feed, 4).await?, []);
         db.close().await
     });
 }
 
-/// A checkpoint of what a restore has undone is no place to begin, wherever its last number is.
+/// A checkpoint of an undone state is not a valid start, for any last number.
 #[test]
 fn behind_a_checkpoint_that_is_undone_nothing_begins() {
     Place::of(10).run("one", |env| async move {
@@ -144,22 +144,22 @@ fn behind_a_checkpoint_that_is_undone_nothing_begins() {
         db.close().await?;
         let db = restored(&env, back).await?;
         puts(&db, 6..7, b"new").await?;
-        let told = begin(&env, Since::Checkpoint(beyond.into()), None).await.map(drop);
+        let told = begin(&env, ChangesFrom::Checkpoint(beyond.into()), None).await.map(drop);
         assert_eq!(told.map_err(|error| error.kind()), Err(ErrorKind::Expired));
-        drop(begin(&env, Since::Checkpoint(back.into()), None).await?);
+        drop(begin(&env, ChangesFrom::Checkpoint(back.into()), None).await?);
         db.close().await
     });
 }
 
-/// A large batch that was read, not passed on, undone by a restore and collected is passed over.
+/// A large batch that was read, not returned, undone by a restore and collected is skipped.
 #[test]
 fn what_is_undone_before_it_is_told_is_passed_over() {
     let place = Place::of(11);
     place.run("one", |env| async move { open(&env).await?.close().await });
     let (consumer, env) = place.process("consumer");
-    let feed = place
-        .sim
-        .block_on(consumer, async move { begin(&env, Since::Newest, Some("consumer")).await });
+    let feed = place.sim.block_on(consumer, async move {
+        begin(&env, ChangesFrom::Newest, Some("consumer")).await
+    });
     let mut feed = feed.expect("it ends").expect("a healthy store");
     let (writer, env) = place.process("writer");
     let wrote = place.sim.block_on(writer, async move {
@@ -203,7 +203,7 @@ fn what_is_undone_before_it_is_told_is_passed_over() {
     assert_eq!(next.iter().map(|row| &row.value[..]).collect::<Vec<_>>(), [b"new"]);
 }
 
-/// What somebody downstream has made of a feed.
+/// The state that a downstream system has built from a feed.
 struct Downstream {
     token: ChangeToken,
     rows: Pairs,
@@ -275,12 +275,12 @@ impl History {
         Ok(())
     }
 
-    /// Reads on from some place, for a while.
+    /// Continues from a position, for a while.
     async fn follow(&mut self) -> Result<()> {
         let at = self.rng.below(self.places.len() as u64 + 1) as usize;
         let (since, mut rows) = match self.places.get(at) {
-            Some(place) => (Since::Token(place.token), place.rows.clone()),
-            None => (Since::Oldest, Vec::new()),
+            Some(place) => (ChangesFrom::Token(place.token), place.rows.clone()),
+            None => (ChangesFrom::Oldest, Vec::new()),
         };
         let Some(mut feed) = honest(begin(&self.env, since, None).await)? else { return Ok(()) };
         for _ in 0..1 + self.rng.below(4) {
@@ -293,7 +293,7 @@ impl History {
         Ok(())
     }
 
-    /// A consumer reads, acknowledges, and is begun again.
+    /// A consumer reads, acknowledges, and begins again.
     async fn consume(&mut self) -> Result<()> {
         let at = self.rng.below(self.named.len() as u64) as usize;
         let (env, rng, counts) = (&self.env, &mut self.rng, &mut self.counts);
@@ -301,7 +301,7 @@ impl History {
         if one.feed.is_none() || rng.chance(200) {
             let holds = changes::consumers(env, LIMIT).await?;
             let known = holds.iter().any(|hold| hold.name == one.name);
-            let since = if known { Since::Kept } else { Since::Oldest };
+            let since = if known { ChangesFrom::Kept } else { ChangesFrom::Oldest };
             one.rows = if known { one.acknowledged.clone() } else { Vec::new() };
             one.acknowledged = one.rows.clone();
             one.feed = Some(begin(env, since, Some(one.name)).await?);
@@ -316,7 +316,7 @@ impl History {
                 None => return one.ends(env).await,
             }
         }
-        // Inside of an ingest the place in it is the token's alone.
+        // Within an ingest only the token contains the position.
         let whole = feed.token().table + feed.token().row == 0;
         if whole && rng.chance(400) {
             match honest(feed.acknowledge(None).await)? {
@@ -337,7 +337,7 @@ impl History {
             db.close().await?;
         }
         match admin::restore(&self.env, &to.into(), &options()).await {
-            // It holds a job by the log alone.
+            // Only the log references its job.
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             went => {
                 went?;
@@ -376,11 +376,11 @@ impl History {
         }
     }
 
-    /// Everybody comes to what there is, or is told.
+    /// Each consumer gets to the present state, or gets an error.
     async fn check(&mut self, case: &str) -> Result<()> {
         let there = all_of(self.db().scan(ScanRange::all())?).await?;
         for Downstream { token, rows } in &self.places {
-            let since = Since::Token(*token);
+            let since = ChangesFrom::Token(*token);
             let Some(mut feed) = honest(begin(&self.env, since, None).await)? else {
                 self.counts.expired += 1;
                 continue;
@@ -393,7 +393,7 @@ impl History {
         for one in &mut self.named {
             one.feed = None;
             if holds.iter().any(|hold| hold.name == one.name) {
-                let mut feed = begin(&self.env, Since::Kept, Some(one.name)).await?;
+                let mut feed = begin(&self.env, ChangesFrom::Kept, Some(one.name)).await?;
                 let read = rest(&mut feed, 3).await?;
                 let rows = replayed(one.acknowledged.clone(), &read);
                 assert_eq!(rows, there, "{case}: {} of {holds:?}: {read:?}", one.name);
@@ -404,7 +404,7 @@ impl History {
 }
 
 impl Named {
-    /// It was told that it can not go on, and begins anew.
+    /// It got the error that it cannot continue, and begins again.
     async fn ends(&mut self, env: &Env) -> Result<()> {
         self.feed = None;
         self.acknowledged = Vec::new();
@@ -414,8 +414,8 @@ impl Named {
 
 async fn lives(env: Env, rng: Rng, case: String) -> Result<Counts> {
     open(&env).await?.close().await?;
-    // It keeps all of the log, and what ingests brought.
-    drop(begin(&env, Since::Newest, Some("keeper")).await?);
+    // It retains all of the log, and the tables of ingests.
+    drop(begin(&env, ChangesFrom::Newest, Some("keeper")).await?);
     let db = Some(open(&env).await?);
     let named = ["first", "second", "third"].map(|name| Named {
         name,

@@ -1,4 +1,4 @@
-//! Rounds over stores that refuse, and whose listings lack something or show what is gone.
+//! Rounds over stores that refuse, and whose listings lack objects or show deleted ones.
 
 use crate::{World, total};
 use futures::future::BoxFuture;
@@ -14,8 +14,8 @@ use siltstone_tests::reachable::Difference;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A store that refuses some deletes, and whose listings lack some objects, or show some that are
-/// gone.
+/// A store that refuses some deletes, and whose listings lack some objects, or show some deleted
+/// ones.
 #[derive(Debug)]
 struct Stubborn {
     store: Arc<dyn Store>,
@@ -59,7 +59,7 @@ impl Store for Stubborn {
     }
 }
 
-/// A round over a store of that kind.
+/// A round over such a store.
 fn round_over(
     world: &World,
     refused: BTreeSet<ObjectName>,
@@ -72,7 +72,7 @@ fn round_over(
     })
 }
 
-/// G4: a denied delete stops none but those that are numbered above it.
+/// G4: a denied delete stops only the deletes of higher numbers in its folder.
 #[test]
 fn a_denied_delete_stops_no_other() {
     let world = World::new(1, FaultPlan::none());
@@ -94,8 +94,8 @@ fn a_denied_delete_stops_no_other() {
     assert_eq!(world.difference().garbage, vec![]);
 }
 
-/// Planted bug 22: a listing that lacks the newest manifest and the newest record. Both are found
-/// by reading on, and what they name stays.
+/// Planted bug 22: a listing without the newest manifest and the newest record. Both are found by
+/// reading further, and their objects stay.
 #[test]
 fn a_listing_that_lacks_the_newest_costs_nothing() {
     let world = World::new(1, FaultPlan::none());
@@ -114,9 +114,9 @@ fn a_listing_that_lacks_the_newest_costs_nothing() {
     assert_eq!(world.difference(), Difference::default());
 }
 
-/// A listing that goes on to show the first manifest, which is gone, and not what says so: asked
-/// for again with pauses, and no longer than a request may take. Before, without a pause and
-/// without an end.
+/// A listing that still shows the deleted first manifest, and not the boundary: it is repeated with
+/// pauses, and no longer than the time limit of a request. Before, it was repeated without a pause
+/// and without an end.
 #[test]
 fn a_listing_that_goes_on_to_show_what_is_gone_has_an_end() {
     let world = World::new(1, FaultPlan::none());

@@ -1,6 +1,6 @@
 //! The engine's collector beside everything else: killed at every request, two at once, late and
-//! denied deletes, wrong clocks, listings that lack the newest, scans that were paused. What it
-//! leaves is compared with what is reachable (`tests/support/reachable.rs`).
+//! denied deletes, wrong clocks, listings without the newest objects, paused scans. The remaining
+//! objects are compared with the reachable ones (`tests/support/reachable.rs`).
 
 #![allow(
     clippy::disallowed_methods,
@@ -88,7 +88,7 @@ impl World {
         (process, self.sim.env(process, self.bucket.store(process)))
     }
 
-    /// Runs `work` in a process of its own, to its end.
+    /// Runs `work` in a separate process, to its end.
     fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         name: &'static str,
@@ -102,7 +102,7 @@ impl World {
         self.sim.run_for(time).expect("time goes on");
     }
 
-    /// One round with no grace.
+    /// One round without a grace period.
     fn collect(&self) -> GcReport {
         self.run("collector", |env| async move { siltstone::gc::once(&env, &AT_ONCE, false).await })
     }
@@ -111,8 +111,8 @@ impl World {
         difference(&self.bucket.objects()).expect("sound objects")
     }
 
-    /// A life with everything in it: a writer that was killed amid its work, a reader that was
-    /// killed, a second writer that merges, writes over it, merges again, and closes.
+    /// A history with all kinds of events: a writer that was killed during its work, a reader that
+    /// was killed, a second writer that merges, overwrites, merges again, and closes.
     fn live(&self) {
         let (killed, env) = self.process("first", 0);
         let first = self.sim.block_on(killed, async move {
@@ -142,11 +142,11 @@ impl World {
             db.compact().await?;
             db.close().await
         });
-        // The killed reader's lease runs out.
+        // The killed reader's lease expires.
         self.pause(Duration::from_secs(2));
     }
 
-    /// Everything is right, and reads give what was written last.
+    /// Checks that everything is intact, and that reads return the last writes.
     fn check(&self) {
         assert_eq!(self.difference().dangling, vec![]);
         let report = self.run("verifier", |env| async move {

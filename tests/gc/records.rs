@@ -1,4 +1,4 @@
-//! Databases that somebody deleted, in part or whole, or made anew: it is told.
+//! Databases that an outsider deleted, in part or completely, or created again: it is reported.
 
 use crate::{World, fill, open, options};
 use parking_lot::Mutex;
@@ -12,9 +12,9 @@ use siltstone_tests::gc::AT_ONCE;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Somebody else deletes the records of jobs, and leaves the boundary, which says that there are
-/// some: collectors and compactors tell it, and reads and writes go on. Before, they listed and
-/// read without an end.
+/// An outsider deletes the records of jobs, and leaves the boundary, which proves that there were
+/// some: collectors and compactors report it, and reads and writes continue. Before, they listed
+/// and read without an end.
 #[test]
 fn records_that_somebody_deleted_are_told() {
     let world = World::new(1, FaultPlan::none());
@@ -40,14 +40,14 @@ fn records_that_somebody_deleted_are_told() {
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
         assert!(error.to_string().contains(&boundary.to_string()), "{error}");
     }
-    // As the text says.
+    // As the error text says.
     world.bucket.remove(boundary);
     world.collect();
     world.check();
 }
 
-/// Whoever closes does not wait for what is missing: a compaction that looks for the records stops
-/// looking. Before, a close took as long as a request may, and ended with Timeout.
+/// A close does not wait for missing records: a compaction that looks for them stops looking.
+/// Before, a close took as long as the time limit of a request, and ended with Timeout.
 #[test]
 fn a_close_does_not_wait_for_missing_records() {
     let world = World::new(1, FaultPlan::none());
@@ -63,7 +63,7 @@ fn a_close_does_not_wait_for_missing_records() {
         due.compaction.l0_compaction_threshold_ssts = 1;
         let db = open(&env, due).await?;
         fill(&db, 4).await?;
-        // It looks by now, and would go on to.
+        // By now it looks for them, and would continue.
         env.clock.sleep(Duration::from_secs(5)).await;
         assert!(db.compaction_error().is_none(), "it has waited for as long as it may");
         let began = env.clock.monotonic();
@@ -73,8 +73,8 @@ fn a_close_does_not_wait_for_missing_records() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// A record of a database that was made later in the same place says that this one was deleted. One
-/// of a database before it says nothing: it goes, as garbage.
+/// A record of a database that was created later at the same place proves that this one was
+/// deleted. A record of an earlier database proves nothing: it is garbage.
 #[test]
 fn records_of_other_databases_tell_which_came_first() {
     let world = World::new(1, FaultPlan::none());
@@ -99,13 +99,14 @@ fn records_of_other_databases_tell_which_came_first() {
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
-/// Whenever the objects of a database are removed under it, the work on it ends.
+/// If the objects of a database are removed at any time, the work on it ends.
 #[test]
 fn a_database_that_vanishes_ends_the_work() {
     for operations in 1..40 {
         let world = World::new(1, FaultPlan::none());
         world.live();
-        // No checkpoint is left to revoke: a commit amid the removal would make a manifest anew.
+        // No checkpoint is left to revoke: a commit during the removal would create a manifest
+        // again.
         world.collect();
         let (process, env) = world.process("collector", 0);
         let ended: Arc<Mutex<Vec<String>>> = Arc::default();

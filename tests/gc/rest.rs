@@ -1,4 +1,4 @@
-//! The collector of the writer's process: what is read meanwhile stays, and then it rests.
+//! The collector in the writer's process: it keeps tables that are read, and then becomes idle.
 
 use crate::{Pairs, World, all, expected, fill, open, options, some, total};
 use parking_lot::Mutex;
@@ -9,9 +9,9 @@ use siltstone_tests::reachable::Difference;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The embedded collector with no grace, beside a compactor that rewrites everything: paused scans
-/// of the writer and of a reader give exactly their snapshots, what only they kept goes when they
-/// have ended, and then nothing is asked of the store any more.
+/// The embedded collector without a grace period, beside a compactor that rewrites everything:
+/// paused scans of the writer and of a reader return exactly their snapshots, tables that only they
+/// kept are deleted after their end, and then no more requests are sent.
 #[test]
 fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
     let world = World::new(1, FaultPlan::none());
@@ -70,12 +70,12 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
     world.check();
 }
 
-/// No look for ingest jobs: what is asked then is asked for another reason.
+/// Options without the look for ingest jobs: remaining requests have another reason.
 fn nobody_asks() -> Writes {
     Writes { ingest_poll_interval: None, ..Writes::default() }
 }
 
-/// At rest nothing is asked but for ingest jobs of others, once in ten seconds.
+/// An idle handle only looks for ingest jobs of others, once in ten seconds.
 #[test]
 fn at_rest_a_writer_looks_for_jobs_alone() {
     let world = World::new(1, FaultPlan::none());
@@ -98,7 +98,7 @@ fn at_rest_a_writer_looks_for_jobs_alone() {
     });
 }
 
-/// With the defaults, but for looks for jobs, after a burst of work: at most one request in ten
+/// With the defaults, except for looks for jobs, after a burst of work: at most one request in ten
 /// seconds.
 #[test]
 fn the_last_rounds_before_rest_are_within_the_bound() {

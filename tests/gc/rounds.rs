@@ -1,4 +1,4 @@
-//! Rounds: what they leave, whatever becomes of them, beside others, and whatever clocks say.
+//! Rounds: the objects that they leave, in all cases, beside others, and with all kinds of clocks.
 
 use crate::{World, all, expected, fill, open, options};
 use siltstone::gc::{GcClass, GcOptions};
@@ -20,13 +20,14 @@ fn what_is_left_is_what_is_reachable() {
     for class in [GcClass::Manifests, GcClass::Wal, GcClass::Tables, GcClass::Records] {
         assert!(report.classes[&class].deleted > 0, "{class:?}: {report:?}");
     }
-    // Nothing is left to do, and it does nothing.
+    // There is nothing left to do, and it does nothing.
     let again = world.collect();
     assert_eq!(again.total().deleted, 0, "{again:?}");
     world.check();
 }
 
-/// Whoever watches a round sees how many objects go, and in the end that all of them went.
+/// An observer of a round sees how many objects are to be deleted, and at the end that all of them
+/// were.
 #[test]
 fn a_round_says_how_far_it_is() {
     let world = World::new(1, FaultPlan::none());
@@ -46,8 +47,8 @@ fn a_round_says_how_far_it_is() {
     assert_eq!(round(false), ((0, 0), 0));
 }
 
-/// A collector is killed before, after, and amid every request of a round. Nothing dangles then,
-/// and the next round leaves what is reachable.
+/// A collector is killed before, after, and during every request of a round. No reference is broken
+/// then, and the next round leaves exactly the reachable objects.
 #[test]
 fn every_crash_of_a_round() {
     let mut crashes = 0;
@@ -81,7 +82,7 @@ fn every_crash_of_a_round() {
     }
 }
 
-/// Any number of collectors at once, whichever is ahead, beside a writer that compacts.
+/// Any number of collectors at once, in any relative progress, beside a writer that compacts.
 #[test]
 fn collectors_do_no_harm_to_one_another() {
     for seed in 1..=10 {
@@ -118,7 +119,8 @@ fn collectors_do_no_harm_to_one_another() {
     }
 }
 
-/// A delete that the collector has given up lands when it will; the writer goes on meanwhile.
+/// A delete that the collector has abandoned lands at any later time; the writer continues
+/// meanwhile.
 #[test]
 fn late_deletes_hit_nothing_alive() {
     for seed in 1..=20 {
@@ -142,8 +144,8 @@ fn late_deletes_hit_nothing_alive() {
     }
 }
 
-/// Planted bug 8: what counts is the store's clock. A collector that is ten days ahead deletes
-/// nothing early, and one that is behind deletes all the same.
+/// Planted bug 8: the store's clock counts. A collector that is ten days ahead deletes nothing
+/// early, and one that is behind deletes the same objects.
 #[test]
 fn no_process_clock_makes_an_object_old() {
     const DAYS: i64 = 10 * 24 * 3_600_000;

@@ -1,11 +1,11 @@
-//! The kept corpus of the fuzz targets: what they found, and what leads them everywhere. Every file
-//! is run through its target; a file named `regression-…` is a crash that was repaired.
+//! The stored corpus of the fuzz targets: inputs that they found, and inputs that reach all code.
+//! Every file is run through its target; a file named `regression-…` is a crash that was fixed.
 
 use siltstone_fuzz::TARGETS;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All of the corpus is small enough to live beside the code.
+/// The corpus is small enough to be stored beside the code.
 const MOST_BYTES: u64 = 300 << 10;
 
 fn corpus() -> PathBuf {

@@ -1,5 +1,5 @@
-//! Every bit of a small database flipped, every object cut, swapped, emptied or taken away: every
-//! read is right or refused, nothing hangs, and verification finds what is wrong.
+//! Every bit of a small database flipped, every object truncated, swapped, emptied or deleted:
+//! every read is correct or refused, nothing hangs, and verification detects the damage.
 
 use super::alone;
 use super::database::{Made, Objects, compare, examine, made, newest};
@@ -9,9 +9,9 @@ use siltstone_fuzz::damage::Damage;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `HOSTILE=full` flips every bit; otherwise one of so many, and every one of small objects.
+/// `HOSTILE=full` flips every bit; otherwise one bit in this many, and every bit of small objects.
 const STRIDE: usize = 13;
-/// An envelope, an id and a checksum: every bit of what is no longer is always flipped.
+/// An envelope, an id and a checksum: every bit of an object that is no longer is always flipped.
 const SMALL_OBJECT: usize = 84;
 
 fn stride(bytes: usize) -> usize {
@@ -19,7 +19,7 @@ fn stride(bytes: usize) -> usize {
     if full || bytes <= SMALL_OBJECT { 1 } else { STRIDE }
 }
 
-/// Does all of `work` on two threads; answers the sum.
+/// Does all of `work` on two threads; returns the sum.
 fn in_parallel<T: Sync>(work: &[T], each: impl Fn(&T) -> usize + Sync) -> usize {
     let (next, sum) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn damages(
     each.collect()
 }
 
-/// Damages an object, and holds what is seen against what is right. Answers whether anything was
+/// Damages an object, and compares reads with the correct results. Returns whether anything was
 /// refused.
 fn check(made: &Made, name: ObjectName, damage: Damage) -> usize {
     let what = format!("{name}, {damage:?}");
@@ -91,7 +91,7 @@ fn every_flipped_bit_of_a_database_is_found_or_harmless() {
     let refused = in_parallel(&all, |(name, damage)| check(&made, *name, *damage));
     let bytes: usize = made.objects.values().map(Bytes::len).sum();
     println!("{bytes} bytes, {} flips, {refused} of them met by a read, 0 wrong", all.len());
-    // Old manifests, boundaries and the front of a table are met by verification alone.
+    // Only verification reads old manifests, boundaries and the front of a table.
     assert!(refused * 3 > all.len(), "{refused} of {}", all.len());
 }
 
@@ -108,8 +108,8 @@ fn every_cut_and_every_longer_object_is_found_or_harmless() {
     assert!(refused * 3 > all.len(), "{refused} of {}", all.len());
 }
 
-/// The bytes of one object under the name of another of its kind, of this database or of another
-/// of the same shape: checksums hold, the place is wrong.
+/// The bytes of one object under the name of another of its kind, of this database or of another of
+/// the same shape: checksums match, the location is wrong.
 #[test]
 fn a_swapped_object_is_found_or_harmless() {
     let _turn = alone();
@@ -132,8 +132,8 @@ fn a_swapped_object_is_found_or_harmless() {
     });
 }
 
-/// Without an object: the newest manifest and the end of the WAL leave nothing behind that tells,
-/// so an older state is all that can be had; any other state is wrong.
+/// Without an object: the newest manifest and the end of the WAL leave no evidence, so only an
+/// older state is possible; any other state is wrong.
 #[test]
 fn a_missing_object_is_found_or_leaves_an_older_state() {
     let _turn = alone();

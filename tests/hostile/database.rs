@@ -1,9 +1,9 @@
-//! A small database with one of everything, and a look at all of it: reader, writer, verification.
+//! A small database with one of everything, and a read of all of it: reader, writer, verification.
 
 use bytes::Bytes;
 use siltstone::verify::{Report, verify};
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    Batch, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, WalId};
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) type Objects = BTreeMap<ObjectName, Bytes>;
 pub(crate) type Row = (Vec<u8>, Vec<u8>);
 
-/// What a database holds after each of its writes; the last one is what it holds.
+/// The content of a database after each of its writes; the last one is the present content.
 pub(crate) struct Made {
     pub(crate) objects: Objects,
     pub(crate) states: Vec<Vec<Row>>,
@@ -38,7 +38,7 @@ async fn open(env: &Env) -> Result<Database> {
     Database::open(env.clone(), OpenOptions { options: options(), ..OpenOptions::default() }).await
 }
 
-/// Puts, a delete and what expires (long ago, and not in this century).
+/// Puts, a delete and entries with an expiry (long ago, and not in this century).
 fn batch(round: u8, salt: u8) -> Result<Batch> {
     let mut batch = Batch::new();
     let later = siltstone::UnixMillis(4_000_000_000_000);
@@ -58,8 +58,8 @@ async fn write(db: &Database, round: u8, salt: u8, states: &mut Vec<Vec<Row>>) -
     Ok(())
 }
 
-/// Two tables in L0, a fence in the WAL with objects before and behind it, a chain of manifests,
-/// both boundaries. `salt` makes another database of the same shape.
+/// Two tables in L0, a fence in the WAL with objects before and behind it, several manifests, both
+/// boundaries. `salt` makes another database of the same shape.
 pub(crate) fn made(salt: u8) -> Made {
     let sim = Sim::new(u64::from(salt) + 3);
     let bucket = Bucket::new(&sim, FaultPlan::none());
@@ -81,7 +81,7 @@ pub(crate) fn made(salt: u8) -> Made {
         };
         let (db, wrote) = sim.block_on(process, work).unwrap().unwrap();
         states.extend(wrote);
-        // The first one goes without a goodbye, and is fenced by the second.
+        // The first one ends without a close, and is fenced by the second.
         sim.kill(process);
         drop(db);
     }
@@ -90,7 +90,7 @@ pub(crate) fn made(salt: u8) -> Made {
     Made { objects, states }
 }
 
-/// What a collector would have done: the first manifest and the first WAL object are freed.
+/// The effect of a collector: the first manifest and the first WAL object are freed.
 fn collect_some(objects: &mut Objects) {
     let newest = newest(objects);
     let (object, attempt) = (ObjectId(77), AttemptId(78));
@@ -126,9 +126,9 @@ async fn rows(mut scan: Scan) -> Result<Vec<Row>> {
         all.extend(found.map(|(key, value)| (key.to_vec(), value.to_vec())));
         page.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }
@@ -142,17 +142,17 @@ fn keys() -> Vec<Vec<u8>> {
     keys
 }
 
-/// A key, and what a look-up of it answered.
+/// A key, and the result of its look-up.
 type Got = (Vec<u8>, Result<Option<Vec<u8>>>);
 
-/// What a look at a database came to: values by key and both scans, each of which may be refused.
+/// The results of a read of a database: values by key and both scans, each of which may be refused.
 #[derive(Debug)]
 pub(crate) struct Seen {
     gets: Vec<Got>,
     scans: [Result<Vec<Row>>; 2],
 }
 
-/// Opens, reads everything, and answers what was seen; an error where it does not open.
+/// Opens, reads everything, and returns the results; an error if it does not open.
 macro_rules! look {
     ($handle:expr) => {{
         let handle = $handle;
@@ -181,8 +181,8 @@ async fn take_over(env: Env) -> Result<Seen> {
     Ok(look!(open(&env).await?))
 }
 
-/// Looks at the objects as a reader, as a writer, and by verification. Panics on a hang, and on
-/// an error that is no refusal.
+/// Reads the objects as a reader, as a writer, and by verification. Panics on a hang, and on an
+/// error that is not a refusal.
 pub(crate) fn examine(objects: &Objects, what: &str) -> ([Result<Seen>; 2], Result<Report>) {
     let sim = Sim::new(9);
     let bucket = Bucket::new(&sim, FaultPlan::none());
@@ -209,7 +209,7 @@ pub(crate) fn examine(objects: &Objects, what: &str) -> ([Result<Seen>; 2], Resu
 }
 
 impl Seen {
-    /// Every read is what `state` has, or a refusal. Answers how many were refused.
+    /// Every read equals `state`, or is refused. Returns the number of refusals.
     pub(crate) fn compare(&self, state: &[Row], what: &str) -> usize {
         let mut refused = 0;
         let mut refusal = |error: &Error| {
@@ -238,13 +238,13 @@ impl Seen {
         refused
     }
 
-    /// The rows of the forward scan, when it was not refused.
+    /// The rows of the forward scan, if it was not refused.
     pub(crate) fn rows(&self) -> Option<&Vec<Row>> {
         self.scans[0].as_ref().ok()
     }
 }
 
-/// Both looks are right or refuse; answers how many reads were refused, an open that was refused
+/// Both reads are correct or refused; returns the number of refused reads, with a refused open
 /// counting as one.
 pub(crate) fn compare(looks: &[Result<Seen>; 2], state: &[Row], what: &str) -> usize {
     let mut refused = 0;
@@ -260,8 +260,8 @@ pub(crate) fn compare(looks: &[Result<Seen>; 2], state: &[Row], what: &str) -> u
     refused
 }
 
-/// A refusal; and where an object is missing, what a collector's work is answered with: a reader
-/// cannot tell the two apart.
+/// A refusal; and for a missing object, the error for a collected one: a reader cannot distinguish
+/// the two.
 fn is_allowed(error: &Error, what: &str) -> bool {
     let gone = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired);
     is_refusal(error.kind()) || (gone && what.starts_with("missing"))

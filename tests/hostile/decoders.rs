@@ -40,8 +40,8 @@ fn samples_are_read() {
     });
 }
 
-/// Under a checksum every flip, cut and added byte is refused, or makes no difference (the front
-/// envelope of a table is not read).
+/// Under a checksum every flip, truncation and added byte is refused, or makes no difference (the
+/// front envelope of a table is not read).
 #[test]
 fn damage_under_a_checksum_is_found_or_harmless() {
     each(|decoder, sample| {
@@ -64,8 +64,8 @@ fn damage_under_a_checksum_is_found_or_harmless() {
     });
 }
 
-/// With the checksums made right, or where there are none: any value that keeps the promises of
-/// its type, or a refusal.
+/// With corrected checksums, or without any: a value that satisfies the invariants of its type, or
+/// a refusal.
 #[test]
 fn damage_behind_a_checksum_is_a_value_or_a_refusal() {
     each(|decoder, sample| {
@@ -80,7 +80,7 @@ fn damage_behind_a_checksum_is_a_value_or_a_refusal() {
             refused += usize::from(was_refused);
             check_memory(decoder, &damaged, taken, damage);
         }
-        // A filter's bits and a value's bytes are anybody's; what frames them is not.
+        // A filter's bits and a value's bytes can have any content; their frames cannot.
         assert!(refused * 20 >= all, "{}: {refused} of {all} refused", decoder.name);
     });
 }
@@ -90,8 +90,8 @@ fn check_memory(decoder: &Decoder, damaged: &[u8], taken: usize, damage: Damage)
     assert!(taken <= allowed, "{}: {damage:?} takes {taken} of {allowed} bytes", decoder.name);
 }
 
-/// Two damages at once, by a fixed sequence: what one check catches must not hide what another
-/// lets through.
+/// Two damages at once, by a fixed sequence: one that a check detects must not hide one that
+/// another check misses.
 #[test]
 fn damage_comes_in_pairs() {
     each(|decoder, sample| {

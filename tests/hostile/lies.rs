@@ -1,4 +1,4 @@
-//! Lengths and counts that lie under right checksums: nothing is allocated on their word.
+//! Wrong lengths and counts under correct checksums: nothing is allocated because of them.
 
 use super::{SMALL_CHANGE, alone, peak};
 use siltstone_fuzz::decoders::{BLOCK, MANIFEST, TABLE, WAL};
@@ -6,7 +6,7 @@ use siltstone_fuzz::samples;
 
 const LIES: [u64; 8] = [0, 1, 1 << 20, (1 << 30) - 1, 1 << 30, u32::MAX as u64, 1 << 40, u64::MAX];
 
-/// Every word of every frame, whatever it means, claims sizes that nothing backs.
+/// Every word of every frame claims sizes that the bytes do not have.
 #[test]
 fn a_claimed_length_costs_nothing() {
     let _turn = alone();
@@ -35,7 +35,7 @@ fn stored(codec: u8, claimed: u64, bytes: &[u8]) -> Vec<u8> {
     [&[codec], claimed.to_le_bytes().as_slice(), bytes].concat()
 }
 
-/// What a codec's format cannot reach is refused before memory is taken for it.
+/// Sizes that a codec's format cannot reach are refused before memory is allocated for them.
 #[test]
 fn a_compressed_block_cannot_claim_more_than_its_codec_reaches() {
     let _turn = alone();
@@ -51,7 +51,7 @@ fn a_compressed_block_cannot_claim_more_than_its_codec_reaches() {
             }
         }
     }
-    // Sound blocks whose length is claimed wrong.
+    // Intact blocks with a wrong claimed length.
     for block in sample {
         for claimed in [0, 1, 1 << 20, 1 << 30, u64::MAX] {
             let hostile = stored(block[0], claimed, &block[9..]);

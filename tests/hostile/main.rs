@@ -1,5 +1,5 @@
-//! Bytes that nobody wrote, given to every decoder and to the whole engine (RFC 0015): the answer
-//! is the right one, or a refusal by type; never a panic, a hang, or memory on a lie's word.
+//! Invalid bytes for every decoder and for the whole engine (RFC 0015): the result is correct, or a
+//! typed refusal; never a panic, a hang, or an allocation by an unchecked length.
 
 #![allow(
     clippy::disallowed_methods,
@@ -26,7 +26,7 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Whatever its input, a decoder may take this much.
+/// The memory that a decoder may use for any input.
 const SMALL_CHANGE: usize = 1 << 20;
 
 /// The allocator counts the whole process: one test at a time.
@@ -35,7 +35,7 @@ fn alone() -> MutexGuard<'static, ()> {
     TURN.lock()
 }
 
-/// Runs `work`, and answers how many bytes more than before were allocated at its peak.
+/// Runs `work`, and returns how many bytes more than before were allocated at its peak.
 fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
@@ -43,7 +43,7 @@ fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (done, ALLOCATOR.peak_usage().saturating_sub(before))
 }
 
-/// Fails when `work` takes longer than a hang would leave unnoticed.
+/// Fails if `work` takes longer than a limit that shows a hang.
 fn within(limit: Duration, what: &str, work: impl FnOnce() + Send + 'static) {
     let (ended, end) = channel();
     let thread = std::thread::spawn(move || {

@@ -6,7 +6,7 @@ use siltstone::store::url;
 use siltstone::{ErrorKind, OptionValue, Options};
 use siltstone_tests::sim::Sim;
 
-/// What URLs are made of, and what people get wrong about them.
+/// The parts of URLs, and common mistakes in them.
 const PIECES: [&str; 24] = [
     "s3",
     "s3a",
@@ -45,7 +45,7 @@ const NAMES: [&str; 12] = [
     "max_wal_puts_per_second",
     "endpoint",
     "aws_access_key_id",
-    "nobody",
+    "unknown",
 ];
 const VALUES: [&str; 14] = [
     "",
@@ -64,7 +64,7 @@ const VALUES: [&str; 14] = [
     "\u{7f}",
 ];
 
-/// A URL and options. Every answer is a store, or a refusal that a caller can act on.
+/// A URL and options. Every result is a store, or a refusal on which a caller can act.
 fn check(place: &str, pairs: &[(&str, &str)]) {
     set(pairs);
     let store: StoreOptions =

@@ -1,5 +1,6 @@
-//! Jobs that come behind all that is there (RFC 0043): random histories against a map in which such
-//! a job fills what nobody wrote, transactions that read before one came, and what may not be.
+//! Jobs that are installed behind all other data (RFC 0043): random histories compared with a map
+//! in which such a job fills keys that were never written, transactions that read before such a
+//! job, and refusals.
 
 use super::*;
 use siltstone::admin;
@@ -11,7 +12,7 @@ use siltstone_tests::sim::Rng;
 const KEYS: u64 = 40;
 const STEPS: u64 = 90;
 
-/// Of every key that somebody wrote, deleted or covered by a range delete, what is there.
+/// The value of every key that was written, deleted or covered by a range delete.
 type Map = BTreeMap<u32, Option<Vec<u8>>>;
 
 pub(crate) async fn open_behind(env: &Env, options: Options) -> Result<Database> {
@@ -42,7 +43,7 @@ async fn check(db: &Database, model: &Map, told: &str) -> Result<()> {
     Ok(())
 }
 
-/// Parts of random rows, some of which delete, and what the job says of its keys.
+/// Parts of random rows, some of which delete, and the resulting values of the job's keys.
 async fn staged(
     env: &Env,
     job: &IngestJob,
@@ -167,7 +168,8 @@ async fn behind_of(env: &Env, rows: Vec<(u32, Option<Vec<u8>>)>) -> Result<Inges
     job.commit(env, &[part], LIMIT).await
 }
 
-/// O4: what a transaction has read as absent is there now, and somebody may have seen that.
+/// O4: a key that a transaction has read as absent exists now, and another process may have seen
+/// it.
 #[test]
 fn a_transaction_that_read_before_one_came_conflicts() {
     Place::new().run("writer", |env| async move {
@@ -187,7 +189,7 @@ fn a_transaction_that_read_before_one_came_conflicts() {
         assert_eq!(absent, None);
         let request = behind_of(&env, rows(0..9, b"old")).await?;
         db.ingest(&request).await?;
-        // What it reads stays as it was.
+        // Its read stays the same.
         assert_eq!(touched.get(&key(6))?.wait().await?.as_deref(), None);
         let refused = touched.commit().expect_err("it depends on key 5");
         assert_eq!(refused.kind(), ErrorKind::Conflict);
@@ -221,8 +223,7 @@ fn a_database_is_made_for_it_or_refuses() {
     });
 }
 
-/// A checkpoint does not see what came after it, and a restore takes that back; numbers that were
-/// taken are not given again.
+/// A checkpoint does not see a later job, and a restore undoes it; its numbers are not used again.
 #[test]
 fn a_restore_takes_back_what_came_behind() {
     Place::new().run("writer", |env| async move {

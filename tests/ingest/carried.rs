@@ -1,5 +1,5 @@
-//! An ingest that stands in a log alone, taken over with that log (rule N14): restored, cloned,
-//! exported, kept before a cut; a crash at every request of it.
+//! An ingest that is only in a log, taken over with that log (rule N14): restored, cloned,
+//! exported, kept before a cut; with a crash at every request of it.
 
 use super::large::{batch_of, write};
 use super::*;
@@ -15,19 +15,19 @@ use siltstone_tests::faults::{CrashPoint, Places};
 use siltstone_tests::gc;
 use siltstone_tests::sim::{Limits, Stopped};
 
-/// For so long the job may be asked for.
+/// The time for which the job may be requested.
 const LIFETIME: Duration = Duration::from_secs(600);
 const POINTS: [CrashPoint; 3] = [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After];
 
-/// A database, and a place beside it.
+/// A database, and a second place.
 struct World {
     place: Place,
     places: Arc<Places>,
     /// The job of the log.
     request: IngestRequest,
-    /// What the checkpoint holds.
+    /// The rows of the checkpoint.
     kept: Pairs,
-    /// What the database holds.
+    /// The rows of the database.
     now: Pairs,
 }
 
@@ -35,8 +35,8 @@ fn kept() -> CheckpointName {
     "kept".parse().expect("a name")
 }
 
-/// The history that a checkpoint covers by its log alone but for the first rows: puts, a job in two
-/// layers that replaces a range, puts, a large batch, puts.
+/// The history in the log of a checkpoint, after the first rows: puts, a job in two layers that
+/// replaces a range, puts, a large batch, puts.
 async fn live(env: &Env, request: &IngestRequest) -> Result<Database> {
     let db = open(env, slow()).await?;
     for n in 0..6 {
@@ -56,7 +56,7 @@ async fn live(env: &Env, request: &IngestRequest) -> Result<Database> {
     Ok(db)
 }
 
-/// What [`live`] comes to.
+/// The result of [`live`].
 fn model() -> BTreeMap<u32, Vec<u8>> {
     let mut model = BTreeMap::new();
     let mut put = |range: std::ops::Range<u32>, value: &[u8]| {
@@ -69,7 +69,7 @@ fn model() -> BTreeMap<u32, Vec<u8>> {
     put(8..14, b"between");
     put(12..40, b"large");
     put(39..40, b"last");
-    // The job replaces from 3 on, and has nothing there.
+    // The job replaces the range from 3 on, and has no row for 3.
     model.remove(&3);
     model
 }
@@ -89,10 +89,10 @@ async fn request(env: &Env, app: Option<(String, u64)>) -> Result<IngestRequest>
     job.commit(env, &parts, LIMIT).await
 }
 
-/// How far the database has gone on since its checkpoint was made.
+/// The state of the database since its checkpoint was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
-    /// Its writer was killed at once.
+    /// Its writer was killed immediately.
     Killed,
     /// Everything was installed, changed, merged and collected.
     WentOn,
@@ -136,7 +136,7 @@ impl World {
                 db.flush_memtable().await?;
                 db.compact().await?;
                 db.close().await?;
-                // The job is forgotten, and nothing has to do with it but the checkpoint.
+                // The job is forgotten, and only the checkpoint refers to it.
                 env.clock.sleep(2 * LIFETIME).await;
                 gc::round(&env).await?;
                 gc::round(&env).await.map(drop)
@@ -146,13 +146,13 @@ impl World {
         World { place, places, request, kept, now: pairs(&now) }
     }
 
-    /// The place beside it.
+    /// The second place.
     fn beside(&self, env: &Env, process: ProcessId) -> Env {
         let bucket = self.places.bucket(&self.place.sim, "beside", FaultPlan::none());
         Env { store: bucket.store(process), ..env.clone() }
     }
 
-    /// Runs `work` with the database and the place beside it, in a process of its own.
+    /// Runs `work` with the database and the second place, in a separate process.
     fn run<T, W>(&self, work: impl FnOnce(Env, Env) -> W) -> T
     where
         T: Send + 'static,
@@ -163,7 +163,8 @@ impl World {
         self.place.sim.block_on(process, work(env, beside)).expect("it ends").expect("it works")
     }
 
-    /// What a writer finds; it merges and collects everything, and that changes nothing.
+    /// The rows that a writer finds; it also merges and collects everything, which must change
+    /// nothing.
     fn rows(&self, at: At) -> Pairs {
         self.run(move |env, beside| async move {
             let here = if at == At::Here { env.clone() } else { beside };
@@ -171,8 +172,8 @@ impl World {
             for place in [&here, &env] {
                 gc::round(place).await?;
                 let report = verify(place, LIMIT, &Progress::default()).await?;
-                // What is damaged of a log that was cut off stays where it is (rule Y1), and the
-                // checkpoint that pins it cannot be read.
+                // Damaged objects of a cut log stay (rule Y1), and the checkpoint that pins them
+                // cannot be read.
                 let cut_off =
                     |name| matches!(name, ObjectName::Wal(_) | ObjectName::IngestManifest(_));
                 let found = report.problems.iter().find(|one| !cut_off(one.object));
@@ -184,7 +185,7 @@ impl World {
     }
 }
 
-/// What a writer finds, before and after it merges all.
+/// The rows that a writer finds, before and after it merges everything.
 async fn read(env: &Env) -> Result<Pairs> {
     let db = open(env, options()).await?;
     let found = all_of(db.scan(everything())?).await?;
@@ -215,8 +216,8 @@ async fn imported(env: Env, beside: Env) -> Result<()> {
     admin::import(places, Some(&kept()), &options(), &Progress::default()).await.map(drop)
 }
 
-/// A crash at each request to one of the two places: what stands then is what was or what is to be,
-/// and the same call again ends well. Answers how many there were.
+/// A crash at each request to one of the two places: the state is then the old or the new one, and
+/// a repeated call succeeds. Returns the number of requests.
 fn every_crash<W: Future<Output = Result<()>> + Send + 'static>(
     since: Since,
     place: &str,
@@ -237,7 +238,7 @@ fn every_crash<W: Future<Output = Result<()>> + Send + 'static>(
                     if point == CrashPoint::Before {
                         return operation;
                     }
-                    // A request that was given up, as one of a read-ahead, has no end to die at.
+                    // A request that was abandoned, as in a read-ahead, has no end at which to die.
                     continue;
                 }
                 Err(Stopped::Killed) => {}
@@ -277,7 +278,7 @@ fn every_crash_of_an_import_of_it() {
     }
 }
 
-/// Whoever asks for the job, or for the version that it brought, is answered.
+/// Any process that requests the job, or the version that it contains, gets the same answer.
 #[test]
 fn a_restored_ingest_counts_as_taken_in() {
     let world = World::new(3, Since::Killed);
@@ -293,7 +294,7 @@ fn a_restored_ingest_counts_as_taken_in() {
         let before = world.request.job.id;
         world.run(restored);
         world.run(move |env, _| async move {
-            // Its place in the history began anew, so this is a job of the new one.
+            // Its place in the history began again, so this is a job of the new timeline.
             let again = request(&env, app).await?;
             let answered = again.submit(&env, false, LIMIT).await?;
             assert!(matches!(answered, JobStatus::Adopted(_)), "{answered:?}");
@@ -305,8 +306,8 @@ fn a_restored_ingest_counts_as_taken_in() {
     }
 }
 
-/// Taken back after a restore to what was before it, and restored: what is in the tables is taken
-/// in, whatever was said of it.
+/// Withdrawn after a restore to an earlier state, and restored: tables of the state are adopted,
+/// independent of earlier reports.
 #[test]
 fn what_was_taken_back_comes_back() {
     let world = World::new(5, Since::Killed);
@@ -324,7 +325,7 @@ fn what_was_taken_back_comes_back() {
     assert_eq!(world.rows(At::Here), world.kept);
 }
 
-/// A part of the keys alone, beside another database's.
+/// A part of the keys alone, combined with another database.
 #[test]
 fn a_union_takes_its_share_of_an_ingest() {
     let world = World::new(6, Since::WentOn);
@@ -370,7 +371,7 @@ fn a_mirror_of_a_log_with_an_ingest_goes_on() {
     assert_eq!(world.rows(At::Beside), pairs(&expected));
 }
 
-/// What stands behind the ingest is damaged: the log is cut there, and the ingest stays.
+/// An object behind the ingest is damaged: the log is cut there, and the ingest stays.
 #[test]
 fn a_log_is_cut_behind_an_ingest() {
     let world = World::new(8, Since::Killed);
@@ -387,7 +388,7 @@ fn a_log_is_cut_behind_an_ingest() {
     assert_eq!(world.rows(At::Here), pairs(&expected));
 }
 
-/// Damages the object of the log with the largest `of`, and answers that.
+/// Damages the object of the log with the largest `of`, and returns that.
 fn damage(world: &World, of: fn(&wal::WalObject) -> siltstone::Seq) -> u64 {
     let objects = world.place.bucket.objects().into_iter().filter_map(|(name, bytes)| match name {
         ObjectName::Wal(id) => Some((of(&wal::decode(bytes.clone(), id).ok()?), name, bytes)),
@@ -401,7 +402,7 @@ fn damage(world: &World, of: fn(&wal::WalObject) -> siltstone::Seq) -> u64 {
     seq.get()
 }
 
-/// What closed the job is damaged: the log is cut before the ingest.
+/// The closing object of the job is damaged: the log is cut before the ingest.
 #[test]
 fn a_log_is_cut_before_an_ingest_whose_object_is_damaged() {
     let world = World::new(9, Since::Killed);

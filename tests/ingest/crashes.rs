@@ -1,13 +1,13 @@
-//! A crash at every request of a writer that takes jobs in, and of the driver that asks for them:
-//! whoever comes next finds a prefix of the history, each job whole or not at all, and the same
-//! request made again brings it in once.
+//! A crash at every request of a writer that adopts jobs, and of the driver that requests them: the
+//! next process finds a prefix of the history, each job completely or not at all, and the same
+//! request repeated installs it once.
 
 use super::*;
 use siltstone::tables::ReplacedRange;
 use siltstone_tests::faults::CrashPoint;
 use siltstone_tests::sim::Stopped;
 
-/// What the dying process may know of: the request comes from another one.
+/// The part known to the dying process: the request comes from another one.
 async fn dying(env: Env, request: IngestRequest) -> Result<()> {
     let db = open(&env, options()).await?;
     for n in 0..4 {
@@ -23,11 +23,11 @@ async fn dying(env: Env, request: IngestRequest) -> Result<()> {
     db.close().await
 }
 
-/// What the database holds.
+/// The content of the database.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What the job is: rows beside what is there, in the place of all that is in a range, or behind
-/// all that is there.
+/// The kind of job: its rows are added to the existing data, replace all data in a range, or are
+/// behind all data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bulk {
     Adds,
@@ -49,7 +49,7 @@ impl Bulk {
         job.commit(env, &[part], LIMIT).await
     }
 
-    /// What it makes of a state.
+    /// The effect on a state.
     fn on(self, state: &mut State) {
         if self == Bulk::Replaces {
             (1..12).for_each(|n| drop(state.remove(&key(n))));
@@ -63,7 +63,7 @@ impl Bulk {
     }
 }
 
-/// The states that a prefix of the history may give.
+/// The possible states for a prefix of the history.
 fn prefixes(bulk: Bulk) -> Vec<Pairs> {
     let mut model = State::new();
     let mut all = vec![Pairs::new()];
@@ -77,8 +77,8 @@ fn prefixes(bulk: Bulk) -> Vec<Pairs> {
     all
 }
 
-/// Answers how many operations the dying process made. It may meet faults of the store too, and
-/// give up; whoever comes after it meets none.
+/// Returns the number of operations of the dying process. It may also meet faults of the store, and
+/// give up; later processes meet none.
 fn run(
     place: &Place,
     bulk: Bulk,
@@ -113,7 +113,7 @@ fn run(
     place.run("next", |env| async move {
         let db = open(&env, options()).await?;
         let found = all_of(db.scan(everything())?).await?;
-        // A successor may have adopted what was asked for, on top of any prefix.
+        // A successor may have adopted the requested job, on top of any prefix.
         let on_top = |state: &Pairs| {
             let mut state: State = state.iter().cloned().collect();
             bulk.on(&mut state);
@@ -128,7 +128,7 @@ fn run(
         db.compact().await?;
         siltstone_tests::gc::round(&env).await?;
         assert_eq!(all_of(db.scan(everything())?).await?, found, "{told}");
-        // Once: what is put over it stays.
+        // Once: later writes over it stay.
         for n in 3..12 {
             put(&db, n, b"over").await?;
         }
@@ -156,8 +156,8 @@ fn a_writer_may_die_at_any_request() {
     }
 }
 
-/// The same beside everything that a store within its contract does: lost answers, refusals,
-/// requests that land late, pages that come slowly.
+/// The same with every fault that a store within its contract may have: lost answers, refusals,
+/// requests that land late, slow pages.
 #[test]
 fn a_writer_may_die_beside_a_store_that_fails() {
     let seeds = std::env::var("INGEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
@@ -182,8 +182,8 @@ async fn driving(env: Env) -> Result<()> {
     request.submit(&env, false, LIMIT).await.map(drop)
 }
 
-/// Until the request stands nothing of the job shows; what a driver left behind is collected once
-/// its deadline is over.
+/// Before the request exists nothing of the job is visible; objects that a driver left behind are
+/// collected after its deadline.
 #[test]
 fn a_driver_may_die_at_any_request() {
     let run = |crash: Option<(u64, CrashPoint)>| {
@@ -205,7 +205,7 @@ fn a_driver_may_die_at_any_request() {
         let rows = place.run("next", |env| async move {
             let db = open(&env, options()).await?;
             db.flush_memtable().await?;
-            // What waits is taken in before long.
+            // A pending job is adopted before long.
             env.clock.sleep(Duration::from_secs(5)).await;
             let rows = all_of(db.scan(everything())?).await?;
             db.close().await?;

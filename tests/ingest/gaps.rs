@@ -1,5 +1,5 @@
-//! Loads into the gaps of a compaction's inputs (rule P3): its outputs are cut around what was
-//! slotted in, so it ends, however many come.
+//! Loads into the gaps of a compaction's inputs (rule P3): its outputs are cut around the tables
+//! placed there, so it ends, for any number of loads.
 
 use super::*;
 use siltstone::{CompactorOptions, CompactorProcess, admin};
@@ -8,7 +8,7 @@ async fn load(env: &Env, db: &Database, rows: Vec<(u32, Option<Vec<u8>>)>) -> Re
     db.ingest(&job_of(env, rows).await?).await?.wait(None).await
 }
 
-/// Four rows, and a delete that makes reading the table worth while.
+/// Four rows, and a delete that makes reading the table worthwhile.
 fn worth_reading(first: u32) -> Vec<(u32, Option<Vec<u8>>)> {
     let mut staged = rows(first..first + 4, b"edge");
     staged.push((first + 4, None));
@@ -25,7 +25,7 @@ fn loads_into_gaps_starve_no_compaction() {
     let place = Place::new();
     let (_, other) = place.process("compactor");
     place.run("writer", |env| async move {
-        // Nobody compacts but the call.
+        // Only the call compacts.
         let alone = Options { embedded_compactor: false, ..options() };
         let db = open(&env, alone).await?;
         load(&env, &db, worth_reading(0)).await?;
@@ -40,7 +40,7 @@ fn loads_into_gaps_starve_no_compaction() {
             load(&env, &db, rows(10 * n..10 * n + 2, b"between")).await?;
         }
         db.flush_memtable().await?;
-        // Given up before outputs were cut, with Conflict.
+        // Before outputs were cut, this was aborted with Conflict.
         assert!(plan.commit(&[made]).await?);
         plan.close().await;
         let state = admin::manifest(&env, None, LIMIT).await?;
@@ -52,7 +52,8 @@ fn loads_into_gaps_starve_no_compaction() {
         let report =
             siltstone::verify::verify(&env, LIMIT, &siltstone::Progress::default()).await?;
         assert!(report.is_ok(), "{report:?}");
-        // What is seen in parts is read like the rest, and whole after the next compaction.
+        // A table with several visible parts is read like the rest, and is whole after the next
+        // compaction.
         let db = open(&env, options()).await?;
         db.compact().await?;
         let state = admin::manifest(&env, None, LIMIT).await?;

@@ -1,14 +1,14 @@
-//! Large batches (RFC 0044): made tables before they are accepted, read everywhere, replayed, and
-//! a crash at every request.
+//! Large batches (RFC 0044): written as tables before they are accepted, read everywhere, replayed,
+//! with a crash at every request.
 
 use super::*;
 use parking_lot::Mutex;
-use siltstone::changes::{self, ChangesOptions, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions};
 use siltstone::{Batch, Reader, ReaderOptions};
 use siltstone_tests::faults::CrashPoint;
 use siltstone_tests::sim::Stopped;
 
-/// From so many bytes on a batch of these tests skips the memtable.
+/// The size from which on a batch of these tests skips the memtable.
 pub(crate) const LARGE_BYTES: usize = 200;
 
 /// A batch: `None` deletes.
@@ -23,7 +23,7 @@ pub(crate) fn batch_of(rows: &[(u32, Option<Vec<u8>>)]) -> Result<Batch> {
     Ok(batch)
 }
 
-/// Writes a batch, whichever way it goes; whether it skipped the memtable.
+/// Writes a batch either way; returns whether it skipped the memtable.
 pub(crate) async fn write(db: &Database, batch: &Batch) -> Result<bool> {
     match db.write_large(batch)? {
         Some(large) => large.await.map(|_| true),
@@ -31,7 +31,7 @@ pub(crate) async fn write(db: &Database, batch: &Batch) -> Result<bool> {
     }
 }
 
-/// Many rows, among them two of one key, of which the last counts.
+/// Many rows, among them two with one key, of which the last counts.
 fn many() -> Result<Batch> {
     let mut all = rows(3..40, b"bulk");
     all.insert(0, (5, Some(b"overwritten".to_vec())));
@@ -39,7 +39,7 @@ fn many() -> Result<Batch> {
     batch_of(&all)
 }
 
-/// What the writer acknowledged before it died.
+/// The writes that the writer acknowledged before it died.
 type Acknowledged = Arc<Mutex<usize>>;
 
 async fn dying(env: Env, acknowledged: Acknowledged) -> Result<()> {
@@ -60,7 +60,7 @@ async fn dying(env: Env, acknowledged: Acknowledged) -> Result<()> {
     db.close().await
 }
 
-/// The states that a prefix of the history may give.
+/// The possible states for a prefix of the history.
 fn prefixes() -> Vec<Pairs> {
     let mut model = BTreeMap::new();
     let mut all = vec![Pairs::new()];
@@ -76,7 +76,7 @@ fn prefixes() -> Vec<Pairs> {
     all
 }
 
-/// Answers how many operations the dying process made.
+/// Returns the number of operations of the dying process.
 fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan>) -> u64 {
     place.run("maker", |env| async move { open(&env, options()).await?.close().await });
     let (process, env) = place.process("dying");
@@ -97,7 +97,8 @@ fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan
     let least = *acknowledged.lock();
     let told = format!("seed {}, crash {crash:?}, {least} acknowledged", place.sim.seed());
     place.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
-    // One who dies once it has replayed, and one who goes on, with a collector behind each.
+    // One successor that dies after its replay, and one that continues, with a collector after
+    // each.
     for last in [false, true] {
         let told = told.clone();
         place.run("next", |env| async move {
@@ -153,8 +154,8 @@ fn a_writer_of_large_batches_may_die_beside_a_store_that_fails() {
     }
 }
 
-/// Visible when it is accepted, in the order of other writes, before its install and after; a
-/// reader that was there before sees it too, and a feed has each key once.
+/// Visible when it is accepted, in the order of other writes, before and after its install; an
+/// existing reader sees it too, and a feed has each key once.
 #[test]
 fn a_large_batch_is_read_everywhere() {
     let place = Place::new();
@@ -176,14 +177,14 @@ fn a_large_batch_is_read_everywhere() {
         let old: Pairs = [1, 3].map(|n| (key(n), b"before".to_vec())).to_vec();
         assert_eq!(all_of(before.scan(everything())).await?, old);
         db.flush().await?;
-        // Neither the memtable nor the log holds its rows.
+        // Neither the memtable nor the log contains its rows.
         let stats = db.stats();
         assert_eq!((stats.large_batches, stats.large_batch_bytes > 0), (1, true));
         reader.refresh().await?;
         assert_eq!(all_of(reader.scan(everything())?).await?, expected);
         let mut feed = changes::changes(
             &env,
-            ChangesOptions { since: Since::Oldest, consumer: None, until: None },
+            ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None },
             LIMIT,
         )
         .await?;
@@ -206,7 +207,7 @@ fn a_large_batch_is_read_everywhere() {
     });
 }
 
-/// Operands and range deletes go through the memtable, and so does what is small.
+/// Operands and range deletes go through the memtable, and so do small batches.
 #[test]
 fn what_one_table_cannot_say_goes_through_the_memtable() {
     let place = Place::new();
@@ -227,7 +228,7 @@ fn what_one_table_cannot_say_goes_through_the_memtable() {
     });
 }
 
-/// Whoever gives up while it is uploaded has written nothing, and the next one goes on.
+/// A caller that gives up during the upload has written nothing, and the next one continues.
 #[test]
 fn a_large_batch_that_is_given_up_is_not_there() {
     let place = Place::new();
@@ -256,8 +257,8 @@ fn a_large_batch_that_is_given_up_is_not_there() {
     });
 }
 
-/// What a writer that died had uploaded, and no log holds, goes once its successor has closed: also
-/// where that one wrote nothing, and so flushed nothing. Before, it stayed until another flush.
+/// Uploaded tables of a dead writer that no log contains are released once its successor has
+/// closed, even if that one wrote and flushed nothing. Before, they stayed until another flush.
 #[test]
 fn what_a_dead_writer_left_goes_with_a_close() {
     let mut left = 0;

@@ -1,5 +1,5 @@
-//! Bulk load (RFC 0039): rows of any order and size become tables of one job, within a bound of
-//! memory; what is refused names its row; what is given up is collected.
+//! Bulk load (RFC 0039): rows of any order and size become tables of one job, within a memory
+//! limit; a refusal names its row; objects of an aborted load are collected.
 
 use super::*;
 use siltstone::ErrorKind;
@@ -46,7 +46,7 @@ async fn load(db: &Database, rows: &Pairs, how: LoadOptions, some: usize) -> Res
     load.finish().await
 }
 
-/// The same numbers each time, in no order, some of them twice.
+/// The same numbers each time, shuffled, some of them twice.
 fn shuffled(seed: u64, rows: usize, distinct: u64) -> Pairs {
     let mut state = seed;
     let mut next = || {
@@ -55,7 +55,7 @@ fn shuffled(seed: u64, rows: usize, distinct: u64) -> Pairs {
     };
     let row = |at: usize| {
         let number = next() % distinct;
-        // Keys of many lengths, some of them beginnings of others.
+        // Keys of many lengths, some of them prefixes of others.
         let mut key = format!("row/{number}").into_bytes();
         key.resize(key.len() + number as usize % 5, 0);
         (key, format!("value {at}").into_bytes())
@@ -67,8 +67,8 @@ fn last_of(rows: &Pairs) -> BTreeMap<Vec<u8>, Vec<u8>> {
     rows.iter().cloned().collect()
 }
 
-/// However little memory there is, and however rows come, the last of equal keys counts and the
-/// database holds what a map would.
+/// With any amount of memory and any order of rows, the last of equal keys counts and the database
+/// equals a map.
 #[test]
 fn a_load_is_what_a_map_would_hold() {
     for (seed, memory_bytes) in [(1, 64 << 20), (2, 30_000), (3, 3_000), (4, 0)] {
@@ -107,8 +107,8 @@ fn spilled(scratch: &Path) -> Vec<String> {
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// What came last needs no file where there is memory for it. It is merged with what is in files,
-/// and of keys that are here and there the last row counts. Files go once they are merged.
+/// The last rows need no file if they fit into memory. They are merged with the rows in files, and
+/// for a key in both the last row counts. Files are deleted once they are merged.
 #[test]
 fn rows_in_files_and_rows_in_memory_are_one() {
     for seed in 1..=12 {
@@ -118,7 +118,7 @@ fn rows_in_files_and_rows_in_memory_are_one() {
         place.run("all", move |env| async move {
             let db = open(&env, options()).await?;
             let mut rows = shuffled(seed, 1200 + 100 * seed as usize, 500);
-            // The last rows are the first ones again: they are in files and in memory.
+            // The last rows repeat the first ones: they are in files and in memory.
             let again = rows.iter().take(60).map(|(key, _)| (key.clone(), b"again".to_vec()));
             rows.extend(again.collect::<Pairs>());
             let expected = last_of(&rows);
@@ -129,7 +129,7 @@ fn rows_in_files_and_rows_in_memory_are_one() {
             for batch in rows.chunks(20 + 7 * seed as usize) {
                 load.loader()?.push(Arc::new(Listed(batch.to_vec()))).await?;
             }
-            // All but four heaps, of which those that are being written may have files by now.
+            // All but four heaps; those that are being written may have files by now.
             assert!(spilled(&folder).len() > 4, "{:?}", spilled(&folder));
             let report = load.finish().await?;
             assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "seed {seed}");
@@ -141,11 +141,11 @@ fn rows_in_files_and_rows_in_memory_are_one() {
     }
 }
 
-/// Equal keys are refused wherever their rows are: in two files, in a file and in memory, in two
-/// heaps that are in memory, in one. The folder is empty again then.
+/// Equal keys are refused for any location of their rows: in two files, in a file and in memory, in
+/// two heaps in memory, in one heap. The folder is empty afterwards.
 #[test]
 fn equal_keys_are_refused_in_files_and_in_memory() {
-    // Rows of 47 bytes of memory: a heap is 10 of them, and those from 30 on are in memory, in two
+    // Rows of 47 bytes of memory: a heap has 10 of them, and those from 30 on are in memory, in two
     // heaps.
     for (first, second) in [(0, 1), (0, 15), (3, 44), (25, 35), (31, 32), (35, 42), (43, 44)] {
         let place = Place::new();
@@ -153,7 +153,7 @@ fn equal_keys_are_refused_in_files_and_in_memory() {
         let folder = scratch.path().to_owned();
         place.run("all", move |env| async move {
             let db = open(&env, options()).await?;
-            // No order: 37 shares no divisor with 100.
+            // Shuffled: 37 shares no divisor with 100.
             let key = |at: usize| format!("row/{:03}", at * 37 % 100).into_bytes();
             let mut rows: Pairs = (0..45).map(|at| (key(at), b"12345678".to_vec())).collect();
             rows[second].0 = key(first);
@@ -165,7 +165,7 @@ fn equal_keys_are_refused_in_files_and_in_memory() {
             let told =
                 [format!("key: {key}"), format!("row: {first},"), format!("and row: {second}")];
             assert!(told.iter().all(|told| text.contains(told.as_str())), "{text}");
-            // What was under way ends by itself.
+            // Running work ends by itself.
             env.clock.sleep(Duration::from_secs(1)).await;
             assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{first} {second}");
             db.close().await
@@ -195,7 +195,7 @@ fn files_of_a_dropped_load_go() {
     });
 }
 
-/// What a load of these rows is told.
+/// The error of a load of these rows.
 fn refused(sorted: bool, memory_bytes: usize, rows: &[(&[u8], &str)]) -> Error {
     let rows: Pairs =
         rows.iter().map(|(key, value)| (key.to_vec(), value.as_bytes().to_vec())).collect();
@@ -207,7 +207,7 @@ fn refused(sorted: bool, memory_bytes: usize, rows: &[(&[u8], &str)]) -> Error {
         let refused = load(&db, &rows, how, 2).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         assert!(all_of(db.scan(everything())?).await?.is_empty());
-        // The handle goes on.
+        // The handle continues to work.
         put(&db, 1, b"after").await?;
         db.close().await?;
         Ok(refused)
@@ -238,7 +238,7 @@ fn what_is_refused_names_its_row() {
     }
 }
 
-/// A load without rows is no job.
+/// A load without rows creates no job.
 #[test]
 fn nothing_is_loaded_where_there_are_no_rows() {
     let place = Place::new();
@@ -253,8 +253,8 @@ fn nothing_is_loaded_where_there_are_no_rows() {
     assert_eq!(place.staged(), 0);
 }
 
-/// What was uploaded for a load that was given up goes with the collector's next rounds, long
-/// before its job's deadline.
+/// Objects uploaded by an aborted load are deleted in the collector's next rounds, long before its
+/// job's deadline.
 #[test]
 fn what_is_given_up_is_collected() {
     let place = Place::new();
@@ -281,8 +281,8 @@ fn what_is_given_up_is_collected() {
     assert_eq!(place.staged(), 0);
 }
 
-/// An ingest of 1,000 tables into a live database costs five PUTs beyond the tables, and nothing
-/// of it is written twice where nothing else is in its range.
+/// An ingest of 1,000 tables into a live database costs five PUTs besides the tables, and no table
+/// is written twice if nothing else is in its range.
 #[test]
 fn a_thousand_tables_cost_five_puts() {
     let place = Place::new();

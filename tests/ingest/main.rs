@@ -1,5 +1,5 @@
-//! Ingest jobs (RFC 0035): staged by other processes, taken in by an open writer while it writes
-//! on, read everywhere, replayed, collected when they were given up; and a crash at every request.
+//! Ingest jobs (RFC 0035): staged by other processes, adopted by an open writer while it writes,
+//! read everywhere, replayed, collected when they were aborted; with a crash at every request.
 
 #![allow(
     clippy::disallowed_methods,
@@ -27,8 +27,8 @@ mod standing;
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
 use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
-    Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
-    ScanRange, Writes,
+    Accept, CompactionOptions, Database, Env, FillOutcome, Kind, OpenOptions, Options, Result,
+    Rows, Scan, ScanRange, Writes,
 };
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
@@ -58,8 +58,8 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// As those, of a writer that commits nothing for an hour after its first flush: what is queued
-/// stays so.
+/// The same, for a writer that commits nothing for an hour after its first flush: queued jobs stay
+/// queued.
 pub(crate) fn slow() -> Options {
     Options { l0_manifest_commit_interval: Duration::from_secs(3600), ..options() }
 }
@@ -114,7 +114,7 @@ pub(crate) async fn put(db: &Database, n: u32, value: &[u8]) -> Result<()> {
     accepted(|| db.put(&key(n), value, None)).await
 }
 
-/// Makes a write, again where it had to wait for room.
+/// Makes a write, and repeats it after waiting for room.
 pub(crate) async fn accepted(write: impl Fn() -> Result<Accept>) -> Result<()> {
     loop {
         match write()? {
@@ -155,7 +155,7 @@ pub(crate) async fn stage(
         }
     }
     let part = IngestJob::finish(writer).await?;
-    // It travels as bytes.
+    // It is sent as bytes.
     StagedPart::from_bytes(&part.to_bytes(job)?)
 }
 
@@ -189,9 +189,9 @@ pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
         all.extend((0..rows.len()).filter_map(row));
         rows.clear();
         match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => return Ok(all),
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Random histories against a map: puts, deletes, range deletes, jobs, flushes, compactions,
-//! snapshots, writers that close and writers that die; every read must be the map's.
+//! Random histories compared with a map: puts, deletes, range deletes, jobs, flushes, compactions,
+//! snapshots, writers that close and writers that die; every read must equal the map.
 
 use super::*;
 use siltstone::Snapshot;
@@ -38,7 +38,7 @@ async fn ingest(
         (within, job) = (range, job.replacing(replaced));
     }
     let mut parts = Vec::new();
-    // Without a part it is the delete of its range alone.
+    // Without a part the job is only the delete of its range.
     let most = if job.replace.is_some() { rng.below(4) } else { 1 + rng.below(3) };
     for part in 0..most {
         let first = within.start + rng.below(u64::from(within.end - within.start)) as u32;
@@ -58,7 +58,7 @@ async fn ingest(
     db.ingest(&request).await.map(drop)
 }
 
-/// A batch of a size around that from which on it skips the memtable.
+/// A batch of about the size from which on it skips the memtable.
 async fn batch(db: &Database, rng: &mut Rng, model: &mut Map, value: &[u8]) -> Result<()> {
     let mut rows = Vec::new();
     for _ in 0..1 + rng.below(30) {
@@ -73,7 +73,7 @@ async fn batch(db: &Database, rng: &mut Rng, model: &mut Map, value: &[u8]) -> R
     large::write(db, &large::batch_of(&rows)?).await.map(drop)
 }
 
-/// A range to replace, and the keys of the model in it: bounded, or open at its ends.
+/// A range to replace, and the keys of the model in it: bounded, or with open ends.
 fn replaced(rng: &mut Rng) -> Result<(std::ops::Range<u32>, ReplacedRange)> {
     let (first, end) = (rng.below(KEYS) as u32, KEYS as u32);
     let last = (first + 1 + rng.below(15) as u32).min(end);

@@ -1,14 +1,15 @@
-//! Readers that are outrun: between their look and their read of what an ingest of the log brings,
-//! that is installed, and collected. Who leases nothing begins again, as with tables that are gone.
+//! Readers that are outrun: between their look and their read, an ingest of the log is installed
+//! and its tables are collected. A reader without a lease begins again, as for other missing
+//! tables.
 
 use super::*;
 use parking_lot::Mutex;
 use siltstone::{Reader, ReaderOptions};
 use siltstone_tests::gc;
 
-/// A reader that is paused after so many milliseconds of opening, or of a refresh, while a writer
-/// that flushes nothing by itself has a job in its log; whether it slept amid that, and what it
-/// read once all was installed, merged and collected.
+/// A reader that is paused after this many milliseconds of opening, or of a refresh, while a writer
+/// without automatic flushes has a job in its log. Returns whether it was paused within that, and
+/// the rows that it read after all was installed, merged and collected.
 fn outrun(millis: u64, leases: bool, refreshes: bool) -> (bool, Result<Pairs>) {
     let place = Place::of(millis);
     let (writer, env) = place.process("writer");

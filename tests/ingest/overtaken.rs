@@ -1,12 +1,11 @@
-//! Writers that are overtaken by another one while they know nothing of it, and what they say of
-//! jobs then.
+//! Writers that are overtaken without knowing it, and their answers about jobs.
 
 use super::*;
 use parking_lot::Mutex;
 use siltstone::ErrorKind;
 use siltstone_tests::gc;
 
-/// A handle whose successor took a job in does not say that it shows it.
+/// A handle whose successor adopted a job does not report that it shows the job.
 #[test]
 fn an_overtaken_writer_does_not_claim_the_job_of_its_successor() {
     let place = Place::new();
@@ -38,8 +37,8 @@ fn an_overtaken_writer_does_not_claim_the_job_of_its_successor() {
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
 }
 
-/// Whoever is overtaken between its claim and its replay may find that what the log says was taken
-/// in is collected: its successor has installed it. That is no damage.
+/// A writer that is overtaken between its claim and its replay may find the tables of an adopted
+/// job collected: its successor has installed it. That is not damage.
 #[test]
 fn a_writer_that_is_overtaken_while_it_opens_finds_no_damage() {
     let mut fenced = 0;
@@ -79,5 +78,5 @@ fn a_writer_that_is_overtaken_while_it_opens_finds_no_damage() {
             fenced += 1;
         }
     }
-    assert!(fenced > 0, "nobody was overtaken");
+    assert!(fenced > 0, "no writer was overtaken");
 }

@@ -1,5 +1,5 @@
-//! Jobs that a later version of their application has passed: the record of what they brought is
-//! gone, and they are neither open, nor aborted, nor anybody's who asks again (rule N11).
+//! Jobs that a later version of their application has passed: their record is gone, and they are
+//! neither open, nor aborted, nor can they be requested again (rule N11).
 
 use super::*;
 use futures::channel::oneshot;
@@ -17,8 +17,8 @@ impl Place {
     }
 }
 
-/// A stream of versions, each of which replaces the rows of the one before: what is merged away
-/// goes with the next round, not with its deadline.
+/// A stream of versions, each of which replaces the rows of the previous one: merged tables are
+/// deleted in the next round, not after their deadline.
 #[test]
 fn what_passed_versions_staged_goes_once_it_is_merged() {
     let place = Place::new();
@@ -36,7 +36,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     assert_eq!(
         place.staged(),
         all,
-        "the tables are the tree's, and the objects say whose they are"
+        "the tables are in the tree, and the objects record their origin"
     );
     place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
@@ -45,7 +45,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     });
     place.collect();
     assert_eq!(place.staged(), 0);
-    // A version that came twice under another job is nobody's either.
+    // A version that came twice under another job has no owner either.
     place.run("again", |env| async move {
         let again = version_of(&env, 5, b"again").await?;
         assert!(matches!(again.submit(&env, false, LIMIT).await?, JobStatus::Adopted(_)));
@@ -56,7 +56,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     assert_eq!(place.staged(), 0);
 }
 
-/// Its rows are there, and nothing says so but they: it is not called aborted.
+/// Only its rows show that it was installed: it is not reported as aborted.
 #[test]
 fn a_passed_version_is_neither_open_nor_aborted() {
     let place = Place::new();
@@ -79,7 +79,7 @@ fn a_passed_version_is_neither_open_nor_aborted() {
         Ok(first)
     });
     place.collect();
-    // Also once its folder is gone: what an abort creates there says nothing.
+    // Even after its folder is deleted: the object that an abort creates there proves nothing.
     assert_eq!(place.staged(), 0);
     let again = first.clone();
     place.run("late", |env| async move {
@@ -93,8 +93,8 @@ fn a_passed_version_is_neither_open_nor_aborted() {
     assert_eq!(place.staged(), 0);
 }
 
-/// Jobs that began before their application was forgotten are no part of its next life: of one
-/// whose record a later version had replaced, nothing else would tell that it was taken in.
+/// Jobs that began before their application was forgotten are not part of its next life: if a later
+/// version had replaced the record of one, nothing else would show that it was adopted.
 #[test]
 fn a_forgotten_application_begins_anew_with_new_jobs() {
     let place = Place::new();
@@ -116,7 +116,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
         db.ingest(&version_of(&env, 1, b"anew").await?).await?;
         let expected: Pairs = (0..2).map(|n| (key(n), b"anew".to_vec())).collect();
         assert_eq!(all_of(db.scan(everything())?).await?, expected);
-        // Nor is one answered with the same version of the new life.
+        // It is not answered with the same version of the new life either.
         for brings in [false, true] {
             let refused = db.ingest(&first).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
@@ -137,7 +137,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
     assert_eq!(place.staged(), 0);
 }
 
-/// Who waits for a version while later ones come is told that it was taken in.
+/// A process that waits for a version while later ones are installed learns that it was adopted.
 #[test]
 fn who_waits_for_a_version_is_told_though_a_later_one_came() {
     let place = Place::new();
@@ -157,7 +157,7 @@ fn who_waits_for_a_version_is_told_though_a_later_one_came() {
     let stood = place.run("writer", |env| async move {
         env.clock.sleep(Duration::from_secs(5)).await;
         let db = open(&env, options()).await?;
-        // It takes both in, and installs them, between two looks of who waits.
+        // It adopts and installs both between two looks of the waiting process.
         env.clock.sleep(Duration::from_secs(5)).await;
         db.flush_memtable().await?;
         db.close().await?;
@@ -166,7 +166,7 @@ fn who_waits_for_a_version_is_told_though_a_later_one_came() {
     assert!(matches!(stood, JobStatus::AdoptedBefore(_)), "{stood:?}");
 }
 
-/// The object that closed a job says whose version it is; nobody asks for it as another.
+/// The closing object of a job records its version; it cannot be requested as another.
 #[test]
 fn a_job_is_asked_for_as_what_it_was_closed_as() {
     let place = Place::new();
@@ -179,7 +179,7 @@ fn a_job_is_asked_for_as_what_it_was_closed_as() {
             let refused = job.commit(&env, &[part], LIMIT).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
             assert!(refused.to_string().contains("closed as"), "{refused}");
-            // By whoever writes it into a request by hand: the writer sees through it.
+            // A request that was forged by hand: the writer detects it.
             let forged = IngestRequest { job, ..request.clone() };
             if forged.job.app.is_some() {
                 continue;
@@ -191,9 +191,8 @@ fn a_job_is_asked_for_as_what_it_was_closed_as() {
     });
 }
 
-/// Producers that know nothing of each other bring one version, each with a job of its own: one is
-/// taken in, and all are answered with it. Before, whoever lost the race for the manifest was told
-/// Conflict.
+/// Independent producers request one version, each with its own job: one is adopted, and all are
+/// answered with it. Before, producers that lost the race for the manifest got Conflict.
 #[test]
 fn one_version_from_many_at_once_is_one() {
     let place = Place::new();
@@ -220,7 +219,7 @@ fn one_version_from_many_at_once_is_one() {
         }
         db.close().await
     });
-    // By whoever asks a database that it is not of.
+    // A request to another database.
     let other = Place::of(8);
     let job = place.run("late", |env| async move { Ok(version_of(&env, 9, b"y").await?.job) });
     let refused = other.run("elsewhere", |env| async move {

@@ -1,9 +1,9 @@
-//! Jobs of other processes into an open writer: what everybody reads, before the install and after.
+//! Jobs of other processes in an open writer: all kinds of reads, before and after the install.
 
 use super::*;
 use siltstone::{CheckpointOptions, CheckpointScope, ReadAt, Reader, ReaderOptions, admin};
 
-/// Two tasks of other processes stage parts; the writer takes them in between its own puts, and
+/// Two tasks of other processes stage parts; the writer adopts them between its own puts, and
 /// neither its reads nor its log wait for a flush.
 #[test]
 fn a_job_becomes_visible_whole_between_two_puts() {
@@ -34,12 +34,12 @@ fn a_job_becomes_visible_whole_between_two_puts() {
         assert_eq!(all_of(among.scan(everything())).await?, expected);
         let old: Pairs = [10, 90].map(|n| (key(n), b"before".to_vec())).to_vec();
         assert_eq!(all_of(before.scan(everything())).await?, old);
-        // Again it answers the same.
+        // A repeated request gets the same answer.
         assert_eq!(db.ingest(&request).await?.seq(), commit.seq());
         commit.wait(None).await?;
         db.flush_memtable().await?;
         assert_eq!(db.ingest(&request).await?.seq(), commit.seq());
-        // Compacted and collected meanwhile, what was pinned in the queue is still read (Q3).
+        // After compaction and collection, tables pinned in the queue are still read (Q3).
         db.compact().await?;
         siltstone_tests::gc::round(&env).await?;
         assert_eq!(all_of(among.scan(everything())).await?, expected);
@@ -56,7 +56,7 @@ fn a_job_becomes_visible_whole_between_two_puts() {
     });
 }
 
-/// A table, a memtable, an ingest over it, and a memtable over that; nothing is flushed any more.
+/// A table, a memtable, an ingest over it, and a memtable over that; nothing more is flushed.
 async fn queued(env: &Env) -> Result<(Database, BTreeMap<u32, Vec<u8>>)> {
     let db = open(env, slow()).await?;
     for n in 0..10 {
@@ -89,7 +89,7 @@ async fn queued(env: &Env) -> Result<(Database, BTreeMap<u32, Vec<u8>>)> {
 }
 
 /// Q1 to Q5: while it is queued, look-ups of every kind, readers that follow, readers at a
-/// checkpoint, and whoever replays the log.
+/// checkpoint, and processes that replay the log.
 #[test]
 fn what_is_queued_reads_alike_everywhere() {
     let place = Place::new();
@@ -113,7 +113,7 @@ fn what_is_queued_reads_alike_everywhere() {
         let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
         let reader = Reader::open(env.clone(), how.clone()).await?;
         assert_eq!(all_of(reader.scan(everything())?).await?, expected);
-        // Made from outside it holds the log as it is.
+        // Created from outside it contains the log as it is.
         let made = CheckpointOptions::default();
         let checkpoint = admin::create_checkpoint(&env, &made, LIMIT).await?;
         let at = ReadAt::Checkpoint(checkpoint.id.into());
@@ -132,7 +132,7 @@ fn what_is_queued_reads_alike_everywhere() {
         db.compact().await?;
         siltstone_tests::gc::round(&env).await?;
         assert_eq!(all_of(db.scan(everything())?).await?, expected);
-        // What the checkpoint's log names is kept for it (N14).
+        // Objects that the checkpoint's log names are kept for it (N14).
         let at = ReadAt::Checkpoint(checkpoint.id.into());
         let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
         let pinned = Reader::open(env.clone(), ReaderOptions { at: Some(at), ..how }).await?;
@@ -141,8 +141,8 @@ fn what_is_queued_reads_alike_everywhere() {
     });
 }
 
-/// A checkpoint takes the log as it is, and waits for no flush: what is queued is part of it, and
-/// comes back (rule N14).
+/// A checkpoint contains the log as it is, and waits for no flush: a queued job is part of it, and
+/// is restored with it (rule N14).
 #[test]
 fn a_checkpoint_holds_what_is_queued() {
     for scope in [CheckpointScope::Durable, CheckpointScope::default()] {
@@ -168,7 +168,7 @@ fn a_checkpoint_holds_what_is_queued() {
     }
 }
 
-/// A reader that leased what came before the request goes on to a version that shows it.
+/// A reader with a lease on a state before the request moves to a version that shows it.
 #[test]
 fn a_reader_that_follows_comes_to_it() {
     let place = Place::new();

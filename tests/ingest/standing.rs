@@ -1,4 +1,4 @@
-//! What becomes of jobs: left for a writer elsewhere, made twice, aborted, refused, given up.
+//! The fate of jobs: left for a writer elsewhere, requested twice, aborted, refused, abandoned.
 
 use super::*;
 use siltstone::ErrorKind;
@@ -6,7 +6,7 @@ use siltstone::gc::GcOptions;
 use siltstone::ingest::{forget_app, status};
 use siltstone::{JobStatus, admin};
 
-/// N9, N12: the request stands in the manifest, and the writer finds it within its poll interval.
+/// N9, N12: the request is in the manifest, and the writer finds it within its poll interval.
 #[test]
 fn a_request_is_left_for_the_writer_elsewhere() {
     let place = Place::new();
@@ -15,7 +15,7 @@ fn a_request_is_left_for_the_writer_elsewhere() {
     let db = place.sim.block_on(writer, async move {
         let db = open(&held, options()).await?;
         put(&db, 1, b"own").await?;
-        // It has heard of jobs before.
+        // It has learned of jobs before.
         let first = job_of(&held, rows(50..51, b"first")).await?;
         db.ingest(&first).await?.wait(None).await?;
         Ok::<_, siltstone::Error>(db)
@@ -25,7 +25,7 @@ fn a_request_is_left_for_the_writer_elsewhere() {
         let request = job_of(&env, rows(0..5, b"bulk")).await?;
         assert_eq!(status(&env, request.job.id, LIMIT).await?, JobStatus::Open);
         let standing = request.submit(&env, true, LIMIT).await?;
-        // Made again, by whoever has it.
+        // Repeated by another process.
         assert_eq!(request.submit(&env, true, LIMIT).await?, standing);
         Ok(standing)
     });
@@ -38,7 +38,7 @@ fn a_request_is_left_for_the_writer_elsewhere() {
     assert_eq!(rows.unwrap().unwrap().len(), 6);
 }
 
-/// N9: a writer that serves reads, and never heard of a job, finds the first one.
+/// N9: a writer that only serves reads, and never learned of a job, finds the first one.
 #[test]
 fn the_first_request_is_found_by_a_writer_that_does_nothing() {
     for (interval, found) in [(Some(10), true), (Some(2), true), (None, false)] {
@@ -69,8 +69,8 @@ fn the_first_request_is_found_by_a_writer_that_does_nothing() {
     }
 }
 
-/// L0 stands at the threshold of its compaction, and one layer below its bound. The job's layers do
-/// not fit, and no compaction is due that would make room: the job comes in all the same.
+/// L0 is at the threshold of its compaction, and one layer below its limit. The job's layers do not
+/// fit, and no compaction is due that would make room: the job is adopted nevertheless.
 #[test]
 fn a_job_does_not_wait_for_a_compaction_that_is_not_due() {
     let place = Place::new();
@@ -79,7 +79,7 @@ fn a_job_does_not_wait_for_a_compaction_that_is_not_due() {
         options.compaction.l0_compaction_threshold_ssts = 4;
         options.compaction.l0_max_ssts = 5;
         let db = open(&env, options).await?;
-        // One row of every table is in the way of those of the job.
+        // One row of every table overlaps those of the job.
         for n in 0..4_u8 {
             put(&db, 2, &[n; 10]).await?;
             db.flush_memtable().await?;
@@ -101,7 +101,7 @@ fn a_job_does_not_wait_for_a_compaction_that_is_not_due() {
     });
 }
 
-/// Nobody lives: the next writer takes in what waits.
+/// No writer is open: the next one adopts pending jobs.
 #[test]
 fn the_next_writer_takes_in_what_waits() {
     let place = Place::new();
@@ -137,7 +137,7 @@ fn two_drivers_close_one_job() {
         db.ingest(&other).await?;
         db.ingest(&one).await?;
         assert_eq!(all_of(db.scan(everything())?).await?.len(), 3);
-        // What cannot be a job's.
+        // Input that cannot be a job's.
         let none = job.commit(&env, &[], LIMIT).await.unwrap_err();
         let twice = job.commit(&env, &[first.clone(), first], LIMIT).await.unwrap_err();
         assert_eq!([none.kind(), twice.kind()], [ErrorKind::Invalid; 2]);
@@ -145,7 +145,7 @@ fn two_drivers_close_one_job() {
     });
 }
 
-/// What closed a job is read once more where it came damaged: it is sound where it lies.
+/// A closing object that was damaged in transit is read once more: the stored object is intact.
 #[test]
 fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
     for seed in 1..=12 {
@@ -158,7 +158,7 @@ fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
             let other = stage(&env, &job, rows(3..9, b"second")).await?;
             let first = job.commit(&env, &[part], LIMIT).await?;
             assert_eq!(given_up.abort(&env, LIMIT).await?, JobStatus::Withdrawn);
-            // A read that follows a damaged one is right.
+            // A read after a damaged one is correct.
             bucket.set_plan(FaultPlan::none().with(Fault::GetFlippedBit, 1000));
             let again = job.commit(&env, &[other], LIMIT).await?;
             assert_eq!((again.attempt, again.rows), (first.attempt, 3));
@@ -222,7 +222,7 @@ fn an_abort_ends_what_nobody_asked_for_and_nothing_else() {
     });
 }
 
-/// The writer goes on, and says what is missing.
+/// The writer continues, and reports the missing object.
 #[test]
 fn a_job_with_a_missing_table_is_refused() {
     let place = Place::new();
@@ -246,7 +246,7 @@ fn a_job_with_a_missing_table_is_refused() {
     done.unwrap().unwrap();
 }
 
-/// N11: a stream that begins again stages its batch under a new job; it is taken in once, for good.
+/// N11: a restarted stream stages its batch under a new job; it is adopted once, permanently.
 #[test]
 fn a_version_of_an_application_is_taken_in_once() {
     let place = Place::new();
@@ -271,8 +271,8 @@ fn a_version_of_an_application_is_taken_in_once() {
     });
 }
 
-/// An abort is remembered: what was staged goes with the next round, and whoever closes the job
-/// once all of it is gone asks in vain.
+/// An abort is remembered: staged objects are deleted in the next round, and a process that closes
+/// the job after all of it is gone requests in vain.
 #[test]
 fn what_was_aborted_is_collected_at_once() {
     let place = Place::new();
@@ -298,8 +298,8 @@ fn what_was_aborted_is_collected_at_once() {
     });
 }
 
-/// N10: what nobody asked for goes once its deadline is over, and not before; what was asked for
-/// never does.
+/// N10: objects of an unrequested job are deleted after its deadline, and not before; those of a
+/// requested one never are.
 #[test]
 fn what_was_given_up_is_collected() {
     let place = Place::new();
@@ -328,7 +328,7 @@ fn what_was_given_up_is_collected() {
         });
     };
     collect(0);
-    // The object that closed the one that was adopted.
+    // The closing object of the adopted job.
     assert_eq!(place.staged(), before - 1);
     place.sim.run_for(Duration::from_secs(2 * 3600)).expect("nothing happens");
     collect(2);
@@ -344,7 +344,7 @@ fn what_was_given_up_is_collected() {
     });
 }
 
-/// A job that was staged for what a restore has undone is not taken in.
+/// A job that was staged for an undone state is not adopted.
 #[test]
 fn a_restore_ends_jobs_of_before() {
     let place = Place::new();
@@ -362,7 +362,7 @@ fn a_restore_ends_jobs_of_before() {
     });
 }
 
-/// A close that comes beside a job ends well: the job is in by then, or waits for the next writer.
+/// A close beside a job succeeds: the job is adopted by then, or waits for the next writer.
 #[test]
 fn a_close_beside_a_job_ends_well() {
     let place = Place::new();

@@ -1,17 +1,17 @@
-//! The history of one key, and who judges it.
+//! The history of one key, and its checker.
 
 use parking_lot::Mutex;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 use std::sync::Arc;
 
-/// What a client asks of one key. Values are numbers, each written at most once.
+/// An operation of a client on one key. Values are numbers, each written at most once.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
     Get,
     Put(u64),
     Delete,
     PutIfAbsent(u64),
-    /// Puts the second where the first is there.
+    /// Puts the second if the first is the present value.
     PutIf(Option<u64>, u64),
     DeleteIf(Option<u64>),
 }
@@ -24,7 +24,7 @@ pub(crate) enum Ret {
     Conflict,
 }
 
-/// A key of a map, one operation after the other: what all of it must look like.
+/// A key of a map, one operation after the other: the specification of the whole history.
 #[derive(Clone, Debug, Default)]
 struct Key(Option<u64>);
 
@@ -60,14 +60,14 @@ enum Event {
     Returned(u64, Ret),
 }
 
-/// What happened to one key, in the order of time: an event is noted before its operation begins,
-/// and after it has ended.
+/// The events of one key, in order of time: an event is recorded before its operation begins, and
+/// after it has ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Mutex<(u64, Vec<Event>)>>);
 
 impl History {
-    /// An operation begins; answers what its end is to be noted under. One that has no end may have
-    /// taken effect at any time from now on, or never.
+    /// An operation begins; returns the id under which its end is recorded. An operation without an
+    /// end may have taken effect at any later time, or never.
     pub(crate) fn invoked(&self, op: Op) -> u64 {
         let mut history = self.0.lock();
         history.0 += 1;
@@ -80,19 +80,19 @@ impl History {
         self.0.lock().1.push(Event::Returned(number, ret));
     }
 
-    /// Operations, and how many of them have no end.
+    /// Number of operations, and of those without an end.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let history = self.0.lock();
         let ended = history.1.iter().filter(|event| matches!(event, Event::Returned(..))).count();
         (history.0 as usize, history.0 as usize - ended)
     }
 
-    /// Whether there is an order of the operations, each somewhere between its beginning and its
-    /// end, that a single map could have gone through.
+    /// Whether there is an order of the operations, each between its beginning and its end, that a
+    /// single map could have gone through.
     pub(crate) fn is_linearizable(&self) -> bool {
         let mut tester = LinearizabilityTester::new(Key::default());
-        // A client of the checker has one operation at a time: each number goes to the first that
-        // is free, so that few of them stand for all.
+        // A client of the checker has one operation at a time: each number is assigned to the first
+        // free client, so that few of them are sufficient.
         let mut clients: Vec<Option<u64>> = Vec::new();
         for event in self.0.lock().1.clone() {
             match event {
@@ -119,7 +119,7 @@ impl History {
     }
 }
 
-/// Histories by hand: what is right, and what each kind of mistake looks like.
+/// Manual histories: correct ones, and each kind of mistake.
 #[test]
 fn the_checker_tells_right_from_wrong() {
     let history = |events: &[(u64, Option<Op>, Option<Ret>)]| {
@@ -173,5 +173,5 @@ fn the_checker_tells_right_from_wrong() {
     assert!(history(&unknown).is_linearizable(), "one without an end may come late");
     assert_eq!(history(&unknown).counts(), (3, 1));
     let never = [begins(1, put(1)), at_once(2, &get, value(2))];
-    assert!(!history(&never).is_linearizable(), "nobody wrote it");
+    assert!(!history(&never).is_linearizable(), "it was never written");
 }

@@ -1,8 +1,8 @@
 //! Histories of single keys, recorded while several tasks of one handle get, put, delete and write
-//! on a condition, and held to linearizability by a kept checker, `stateright` (RFC 0036).
+//! on a condition, and checked for linearizability by the checker `stateright` (RFC 0036).
 //!
-//! Within one handle an operation takes effect when it is accepted, and that is before its call
-//! returns: `threads`. Across writers only what is durable counts: `takeover`, in the simulation.
+//! Within one handle an operation takes effect when it is accepted, before its call returns:
+//! `threads`. Across writers only durable operations count: `takeover`, in the simulation.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,7 +23,7 @@ use siltstone::{CompactionOptions, Condition, Options};
 use siltstone_tests::sim::Rng;
 use std::time::Duration;
 
-/// Small everything: rows are in memtables, in L0 and in runs, and move while they are read.
+/// Small sizes: rows are in memtables, in L0 and in runs, and move while they are read.
 pub(crate) fn options() -> Options {
     Options {
         l0_sst_size_bytes: 2048,
@@ -44,7 +44,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// One of few values a key may be expected to have; every value that is written is new.
+/// One of few expected values of a key; every written value is new.
 pub(crate) fn draw(rng: &mut Rng, seen: Option<u64>, next: impl FnOnce() -> u64) -> Op {
     match rng.below(10) {
         0..4 => Op::Get,
@@ -65,7 +65,7 @@ pub(crate) fn number_in(value: &[u8]) -> u64 {
     std::str::from_utf8(value).expect("text").trim_end().parse().expect("a number")
 }
 
-/// What `expected` asks of the store.
+/// The condition for `expected`.
 pub(crate) fn condition(expected: Option<u64>) -> Condition {
     expected.map_or(Condition::Absent, |value| Condition::Value(stored(value)))
 }
@@ -74,7 +74,7 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// What a client saw last, which its next condition names.
+/// The value that a client saw last, which its next condition names.
 pub(crate) fn seen_in(op: &Op, ret: &Ret, before: Option<u64>) -> Option<u64> {
     match (op, ret) {
         (_, Ret::Value(value)) => *value,

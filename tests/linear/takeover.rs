@@ -1,9 +1,9 @@
 //! Two writers, one after the other, in the simulation; requests fail.
 //!
-//! What is read is durable (`read_durable_only`), and a write ends when it is durable: that is what
-//! a successor has. A condition that did not hold may rest on what is not durable yet, so it counts
-//! once everything accepted before is. Nobody reads through a handle that somebody else is taking
-//! over from: it goes on showing what it has. Its writes go on to their ends, or have none.
+//! Reads return durable data (`read_durable_only`), and a write ends when it is durable: a
+//! successor has exactly this data. A failed condition may depend on data that is not durable yet,
+//! so it counts once everything accepted before is durable. There are no reads through a handle
+//! that is being taken over: it continues to show its data. Its writes end, or have no end.
 
 use crate::checker::{History, Op, Ret};
 use crate::{condition, draw, number_in, options, seen_in, setting, stored};
@@ -18,15 +18,15 @@ use std::time::Duration;
 
 const KEYS: usize = 4;
 const TASKS: u64 = 4;
-/// Of a task, with each writer.
+/// Operations of a task with each writer.
 const EACH: u64 = 10;
 
 struct Shared {
     histories: Vec<History>,
     next: AtomicU64,
-    /// Whether the first writer is at work.
+    /// Whether the first writer is open.
     opened: AtomicBool,
-    /// Whether it is being taken over from.
+    /// Whether it is being taken over.
     taken_over: AtomicBool,
 }
 
@@ -82,8 +82,8 @@ async fn carried_out(db: &Database, key: &[u8], op: &Op) -> Result<Ret> {
     }
 }
 
-/// A client of one handle. An operation that fails may have happened, but for a read; what this
-/// client asks next is somebody else's, to the checker.
+/// A client of one handle. A failed operation may have happened, except for a read; for the
+/// checker, the next operation of this client belongs to a different client.
 async fn client(shared: Arc<Shared>, db: Database, env: Env, mut rng: Rng, first: bool) {
     let mut seen = [None; KEYS];
     for _ in 0..EACH * KEYS as u64 {
@@ -122,7 +122,8 @@ fn plan(rng: &mut Rng) -> FaultPlan {
     plan
 }
 
-/// Histories of a seed, and how many operations of the first writer ended after the second began.
+/// Histories of a seed, and the number of operations of the first writer that ended after the
+/// second began.
 fn run(seed: u64) -> Vec<History> {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
@@ -174,7 +175,7 @@ fn run(seed: u64) -> Vec<History> {
     shared.histories.clone()
 }
 
-/// `LINEAR_SEEDS` (default 60) says how many.
+/// `LINEAR_SEEDS` (default 60) sets the number of seeds.
 #[test]
 fn every_key_is_linearizable_across_a_take_over() {
     let (mut operations, mut open, mut failed) = (0, 0, Vec::new());

@@ -1,4 +1,4 @@
-//! Threads of one process at one handle, while its memtables are flushed and its tables merged.
+//! Threads of one process on one handle, while its memtables are flushed and its tables merged.
 
 use crate::checker::{History, Op, Ret};
 use crate::{condition, draw, number_in, options, seen_in, setting, stored};
@@ -64,7 +64,7 @@ fn carried_out(runtime: &Runtime, db: &Database, key: &[u8], op: &Op) -> Ret {
     }
 }
 
-/// `LINEAR_KEYS` (default 400) says how many keys, each with a history of its own.
+/// `LINEAR_KEYS` (default 400) sets the number of keys, each with a separate history.
 #[test]
 fn every_key_of_a_handle_is_linearizable() {
     let runtime =

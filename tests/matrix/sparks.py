@@ -1,11 +1,11 @@
-"""Runs the tests of Spark with several versions of it, one after the other.
+"""Runs the Spark tests with several versions of Spark, one after the other.
 
     sparks.py [--keep] [--folder FOLDER] WHEEL [NAME …]
 
-Each name is a minor version, "newest", or "connect": the newest through Spark Connect. Each has a
-virtual environment of its own, with the wheel in it, which is removed afterwards unless it is to be
-kept. What a version has not is left out by the tests themselves, with a reason; all of that is
-printed. Ends with a table, and badly where any test failed.
+Each name is a minor version, "newest", or "connect": the newest version through Spark Connect. Each
+version gets its own virtual environment with the wheel in it, which is removed afterwards unless
+`--keep` is given. Tests skip the features that a version lacks, with a reason; all reasons are
+printed. The program ends with a table, and with a failure status if any test failed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ TESTS = sorted((ROOT / "tests" / "python").glob("test_spark*.py"))
 
 @dataclass(frozen=True)
 class Spark:
-    """What is installed, and how a session is made."""
+    """The installed packages, and the way to make a session."""
 
     packages: tuple[str, ...]
     connect: bool = False
     options: tuple[str, ...] = ()
-    """Of pytest."""
+    """Options of pytest."""
 
 
-# Older lines use what newer Pythons and libraries will drop, and leave sockets to the collector:
-# theirs to mend, not ours.
+# Older versions of Spark use features that newer Pythons and libraries will drop, and leave sockets
+# to the garbage collector. That is for Spark to fix.
 WARNINGS = (
     "DeprecationWarning",
     "FutureWarning",
@@ -43,7 +43,7 @@ WARNINGS = (
     "pytest.PytestUnraisableExceptionWarning",
 )
 OLDER = tuple(part for name in WARNINGS for part in ("-W", f"ignore::{name}"))
-# Arrow as those lines were released with, near enough: what users of them have.
+# The Arrow versions from about the time of each release, which its users have.
 SPARKS = {
     "3.5": Spark(("pyspark==3.5.*", "pyarrow>=15,<18", "pandas<2.3", "numpy<2"), options=OLDER),
     "4.0": Spark(("pyspark==4.0.*", "pyarrow>=18,<20"), options=OLDER),
@@ -55,7 +55,7 @@ COMMON = ("hypothesis>=6.100", "moto[server]>=5", "pytest>=8")
 
 
 def main() -> int:
-    """As the module says; the status to end with."""
+    """Runs the versions as the module says. Returns the exit status."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--keep", action="store_true")
     arguments.add_argument("--folder", type=Path, default=ROOT / "target" / "spark-matrix")
@@ -73,13 +73,13 @@ def main() -> int:
 
 
 def tried(spark: Spark, place: Path, wheel: Path, keep: bool) -> tuple[bool, str]:
-    """Whether the tests went well, and a line about them."""
+    """Whether the tests passed, and a line about them."""
     python = place / "bin" / "python"
     if not (place / ".made").exists():
         venv.create(place, clear=True, with_pip=True)
         install(python, f"{wheel}[spark]", *spark.packages, *COMMON)
         (place / ".made").touch()
-    # A wheel of the same version would stay.
+    # Without this, an installed wheel of the same version would stay.
     install(python, "--force-reinstall", "--no-deps", str(wheel))
     found = said(python, "import pyspark, pyarrow; print(pyspark.__version__, pyarrow.__version__)")
     environment = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
@@ -105,13 +105,13 @@ def tried(spark: Spark, place: Path, wheel: Path, keep: bool) -> tuple[bool, str
 
 
 def install(python: Path, *packages: str) -> None:
-    """By pip, quietly."""
+    """Installs packages with pip, quietly."""
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*command, *packages], check=True)
 
 
 def said(python: Path, program: str) -> str:
-    """What a program printed."""
+    """The output of a program."""
     return subprocess.run(
         [python, "-c", program], check=True, capture_output=True, text=True
     ).stdout

@@ -1,5 +1,6 @@
-//! Checkpoints by hand: what each kind holds, from inside and from outside of the writer, read
-//! after everything was overwritten, compacted and collected with no grace (RFC 0027).
+//! Manual checkpoints: the state that each kind contains, from inside and from outside of the
+//! writer, read after everything was overwritten, compacted and collected without a grace period
+//! (RFC 0027).
 
 use crate::{POLL, Pairs, World, expected, key, load, options, some, tell, value, work, write};
 use siltstone::{
@@ -36,11 +37,11 @@ impl World {
         all.into_iter().filter(|one| one.owner == CheckpointOwner::User).collect()
     }
 
-    /// Everything is written anew, and what was before is collected.
+    /// Everything is written again, and older objects are collected.
     async fn overwrite(&self, db: &Database, round: u64) {
         load(db, round).await;
         self.rewrite().await;
-        // The writer lets go of what it has read, once it has heard of what came.
+        // The writer releases the tables that it has read, once it has learned of the newer ones.
         work(self, db).await;
         self.rewrite().await;
     }
@@ -82,7 +83,7 @@ fn each_scope_holds_what_it_says_for_as_long_as_it_is_there() {
             let reader = world.stays(at(checkpoint)).await.unwrap();
             assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
             assert_eq!(value_of(&reader, b"newest").await, newest.map(|text| text.into()));
-            // Nothing newer comes, and nothing is written.
+            // It shows nothing newer, and writes nothing.
             reader.refresh().await.unwrap();
             assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
             assert_eq!(reader.checkpoint().unwrap().checkpoint, *checkpoint);
@@ -92,7 +93,7 @@ fn each_scope_holds_what_it_says_for_as_long_as_it_is_there() {
     });
 }
 
-/// Of what a walk finds to be durable, beside a writer that does not know of it.
+/// A checkpoint of the durable data that a walk finds, beside a writer that does not know of it.
 #[test]
 fn one_from_outside_holds_the_log() {
     tell(async |world| {
@@ -109,7 +110,7 @@ fn one_from_outside_holds_the_log() {
         let reader = world.stays(ReadAt::Checkpoint("nightly".parse().unwrap())).await.unwrap();
         assert_eq!(value_of(&reader, &key(0)).await.unwrap(), b"in the log alone");
         assert_eq!(rows_of(&reader).await.unwrap()[1..], expected(0)[1..]);
-        // Without a writer, and of what that one left.
+        // Without a writer, and of the data that it left.
         db.close().await.unwrap();
         let after = world.create(&CheckpointOptions::default()).await.unwrap();
         let reader = world.stays(at(&after)).await.unwrap();
@@ -117,8 +118,8 @@ fn one_from_outside_holds_the_log() {
     });
 }
 
-/// What a reader takes to another process is enough for the very same state, with one request where
-/// there is no log, whatever a name means by then.
+/// The data that a reader passes to another process is sufficient for the very same state, with one
+/// request if there is no log, even if the name belongs to another checkpoint by then.
 #[test]
 fn a_reader_that_travels_asks_for_little() {
     tell(async |world| {
@@ -134,7 +135,7 @@ fn a_reader_that_travels_asks_for_little() {
         db.flush_memtable().await.unwrap();
         let again = db.checkpoint(&named("daily")).await.unwrap();
         assert_eq!(world.stays(name).await.unwrap().checkpoint().unwrap().checkpoint, again);
-        // The old one is gone, and nothing passes for it.
+        // The old checkpoint was deleted, and the new one must not be read in its place.
         let error = world.stays(ReadAt::Known(Box::new(known))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
 
@@ -146,7 +147,7 @@ fn a_reader_that_travels_asks_for_little() {
         assert_eq!((cost.gets, cost.puts, cost.lists), (1, 0, 0), "{cost:?}");
         assert_eq!(rows_of(&opened.unwrap()).await.unwrap(), expected(1));
 
-        // Another object under that number is not it.
+        // Another object with that number is not accepted.
         let ReadAt::Known(mut other) = known else { panic!() };
         other.attempt.0 ^= 1;
         let reader = world.stays(ReadAt::Known(other)).await.unwrap();
@@ -173,7 +174,7 @@ fn one_with_a_log_is_carried_with_its_log() {
         gc::round(&world.env).await.unwrap();
         let error = world.stays(ReadAt::Known(Box::new(known))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
-        // So is what a reader that was open misses.
+        // A table missing for an open reader is reported in the same way.
         let error = rows_of(&unread).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
     });
@@ -196,7 +197,7 @@ fn a_source_is_what_the_new_one_holds() {
         let from_inside = db.checkpoint(&of_writer).await.unwrap();
         assert_eq!(from_inside.manifest_id, short.manifest_id);
 
-        // Its time is over: present still, and no source any more.
+        // It has expired: still present, and no valid source any more.
         world.pause(LIFE).await;
         for made in [world.create(&of_writer).await, db.checkpoint(&of_writer).await] {
             assert_eq!(made.unwrap_err().kind(), ErrorKind::Expired);
@@ -212,13 +213,13 @@ fn a_source_is_what_the_new_one_holds() {
     });
 }
 
-/// 1,024 of them, and all have expired: the next one drops them.
+/// 1,024 checkpoints, all expired: the next one drops them.
 #[test]
 fn expired_checkpoints_make_room() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
-        // Longer than it takes to make them.
+        // Longer than the time to create them.
         let life = LIFE * 10;
         let brief = CheckpointOptions { lifetime: Some(life), ..CheckpointOptions::default() };
         for _ in 0..1024 {
@@ -243,7 +244,7 @@ fn a_life_is_moved_and_ended() {
         assert_eq!(made.expires_at.unwrap().0, made.created_at.0 + 60_000);
         let short: CheckpointName = "short".parse().unwrap();
         world.pause(LIFE * 2).await;
-        // Its time is over, and nobody has collected it.
+        // It has expired, and was not collected.
         let moved = admin::refresh_checkpoint(&world.env, &short, Some(LIFE), DEADLINE).await;
         assert!(moved.unwrap().expires_at > made.expires_at);
         gc::round(&world.env).await.unwrap();
@@ -304,7 +305,7 @@ fn what_is_out_of_range_is_refused_and_leaves_nothing() {
         let nowhere = siltstone::Env { store: nowhere, ..world.env.clone() };
         let made = admin::create_checkpoint(&nowhere, &named("x"), DEADLINE).await;
         assert_eq!(made.unwrap_err().kind(), ErrorKind::NotFound);
-        // A writer's own is the writer's.
+        // A writer's own checkpoint belongs to the writer.
         let all = admin::list_checkpoints(&world.env, DEADLINE).await.unwrap();
         let writers = all.iter().find(|one| one.owner != CheckpointOwner::User).unwrap().id;
         let error: Error =
@@ -313,7 +314,7 @@ fn what_is_out_of_range_is_refused_and_leaves_nothing() {
     });
 }
 
-/// One manifest commit (a create, and a listing that it counts), whatever the log holds.
+/// One manifest commit (a create, and a listing that counts), for any content of the log.
 #[test]
 fn what_a_checkpoint_costs() {
     tell(async |world| {
@@ -344,7 +345,7 @@ fn a_version_is_its_tables() {
         let reader = world.stays(ReadAt::Version(version)).await.unwrap();
         assert_eq!(value_of(&reader, &key(0)).await.unwrap(), value(0, 0));
         assert!(reader.checkpoint().is_none());
-        // By nothing but a checkpoint it is kept.
+        // Only a checkpoint keeps it.
         let kept = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
         world.overwrite(&db, 1).await;
         let error = match world.stays(ReadAt::Version(version)).await {
@@ -354,7 +355,7 @@ fn a_version_is_its_tables() {
         assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired), "{error}");
         let pinned = world.stays(ReadAt::Version(kept.manifest_id)).await.unwrap();
         assert_eq!(rows_of(&pinned).await.unwrap(), expected(0));
-        // What it has read it may have still.
+        // It may still have data that it has read.
         let unread = world.stays(ReadAt::Version(kept.manifest_id)).await.unwrap();
         admin::delete_checkpoint(&world.env, &kept.id.into(), DEADLINE).await.unwrap();
         world.rewrite().await;
@@ -380,7 +381,8 @@ fn holder(name: &str) -> Vec<(String, String)> {
     vec![("driver".to_owned(), name.to_owned())]
 }
 
-/// Jobs of one holder share a checkpoint of a state, have 16 of all states, and bar no destroy.
+/// Jobs of one holder share a checkpoint per state, have at most 16 in total, and do not prevent a
+/// destroy.
 #[test]
 fn jobs_of_one_holder_share_a_few_checkpoints() {
     tell(async |world| {
@@ -398,7 +400,7 @@ fn jobs_of_one_holder_share_a_few_checkpoints() {
         assert_eq!(renewed.id, first.id);
         assert!(renewed.expires_at > first.expires_at);
 
-        // That of a checkpoint that somebody made is pinned as well, once.
+        // The state of a user's checkpoint is pinned as well, once.
         let kept = world.create(&named("kept")).await.unwrap();
         let source = CheckpointName::Id(kept.id);
         let again = admin::pin_shared(&world.env, &one, Some(&source), LIFE, DEADLINE);
@@ -410,7 +412,7 @@ fn jobs_of_one_holder_share_a_few_checkpoints() {
         let reader = world.stays(at(&again)).await.unwrap();
         assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
 
-        // What is only in the log is a state of its own.
+        // Data only in the log is a separate state.
         put(&db, b"zz", b"in the log");
         db.flush().await.unwrap();
         let logged = pin(&one).await;

@@ -1,5 +1,5 @@
-//! A thousand readers of one checkpoint, as the tasks of a job open it: each carries what names it
-//! (RFC 0027), and what they ask for is counted.
+//! A thousand readers of one checkpoint, opened like the tasks of a job: each carries its identity
+//! (RFC 0027), and their requests are counted.
 
 use crate::{World, expected, key, load, options, some, tell, write};
 use futures::future::join_all;
@@ -9,16 +9,16 @@ use siltstone::{
 };
 
 const READERS: usize = 1_000;
-/// So many open at the same time.
+/// This many open at the same time.
 const AT_ONCE: usize = 40;
-/// What the look costs that says whether a checkpoint is still there (RFC 0027): the newest
-/// manifest, between two listings with a read each of the number behind what they show.
+/// The requests of the look that checks whether a checkpoint is still present (RFC 0027): the
+/// newest manifest, between two listings with a read each of the next number.
 const LOOK_GETS: u64 = 3;
 const LOOK_LISTS: u64 = 2;
 /// Objects of the log that the second checkpoint covers.
 const OBJECTS: u64 = 5;
 
-/// What travels: as the first of them finds it.
+/// The data that is passed on, as the first of them finds it.
 async fn known(world: &World, db: &Database) -> KnownCheckpoint {
     let made = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
     let first = open(world, ReadAt::Checkpoint(made.id.into())).await;
@@ -32,7 +32,7 @@ async fn open(world: &World, at: ReadAt) -> Reader {
     Reader::open(world.reader_env.clone(), how).await.unwrap()
 }
 
-/// Opens them all, and answers with what that cost together.
+/// Opens them all, and returns their total requests.
 async fn open_all(world: &World, known: &KnownCheckpoint) -> (Vec<Reader>, RequestTotals) {
     let mut fleet = Vec::with_capacity(READERS);
     let opening = async {
@@ -46,7 +46,7 @@ async fn open_all(world: &World, known: &KnownCheckpoint) -> (Vec<Reader>, Reque
     (fleet, cost)
 }
 
-/// Reads a row through each, closes them, and answers with what that cost together.
+/// Reads a row through each, closes them, and returns their total requests.
 async fn read_and_close(world: &World, fleet: Vec<Reader>, wanted: &[u8]) -> RequestTotals {
     let reading = async {
         for reader in fleet {
@@ -58,7 +58,7 @@ async fn read_and_close(world: &World, fleet: Vec<Reader>, wanted: &[u8]) -> Req
     world.reader_requests_of(reading).await
 }
 
-/// One GET each before the tables are read, and nothing is ever written or listed.
+/// One GET each before the tables are read, and no write or listing.
 #[test]
 fn a_thousand_readers_of_a_checkpoint_ask_for_its_manifest_alone() {
     tell(async |world| {
@@ -74,7 +74,7 @@ fn a_thousand_readers_of_a_checkpoint_ask_for_its_manifest_alone() {
         assert_eq!(counts, (READERS as u64, 0, 0), "{opening:?}");
         let whole = some(&mut fleet[0].scan(ScanRange::all()).unwrap(), usize::MAX).await;
         assert_eq!(whole.unwrap(), expected(0));
-        // The metadata and a block of the one table that may hold the key: none of it is kept.
+        // The metadata and a block of the one table that may contain the key: neither is cached.
         let row = expected(0).swap_remove(0).1;
         let reading = read_and_close(&world, fleet, &row).await;
         assert_eq!((reading.puts, reading.lists), (0, 0), "{reading:?}");
@@ -83,7 +83,7 @@ fn a_thousand_readers_of_a_checkpoint_ask_for_its_manifest_alone() {
     });
 }
 
-/// A GET for each object of the log, and the look that says that the checkpoint is still there.
+/// A GET for each object of the log, and the look that checks that the checkpoint is still present.
 #[test]
 fn a_log_costs_each_of_them_its_objects_and_a_look() {
     tell(async |world| {

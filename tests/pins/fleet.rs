@@ -1,5 +1,5 @@
-//! Many readers of one database: they share leases (RFC 0028); what a reader holds of the log in
-//! memory; and how old what it reads may be.
+//! Many readers of one database: they share leases (RFC 0028); a reader's memory for the log; and
+//! maximum staleness.
 
 use crate::trouble::{Way, behind_a_door};
 use crate::{POLL, World, expected, key, load, options, some, tell, value, write};
@@ -31,7 +31,7 @@ async fn get(reader: &Reader, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     Ok(found.map(|value| value.to_vec()))
 }
 
-/// Every manifest there is, in order.
+/// All existing manifests, in order.
 async fn chain(world: &World) -> Vec<Manifest> {
     let mut chain = Vec::new();
     for object in world.env.store.list(prefix::MANIFEST, None).await.unwrap() {
@@ -43,14 +43,15 @@ async fn chain(world: &World) -> Vec<Manifest> {
     chain
 }
 
-/// The leases of the fleet: how many commits changed them, and the most records in a manifest.
+/// The leases of the fleet: the number of commits that changed them, and the maximum number of
+/// records in a manifest.
 fn commits_and_records(chain: &[Manifest]) -> (usize, usize) {
     let changed = chain.windows(2).filter(|pair| pair[0].leases != pair[1].leases).count();
     (changed, chain.iter().map(|state| state.leases.len()).max().unwrap_or_default())
 }
 
-/// A thousand readers beside a writer that changes tables a hundred times: no more than three
-/// commits a change for all of them together, and no more than 32 records.
+/// A thousand readers beside a writer that changes tables a hundred times: at most three commits
+/// per change for all of them together, and at most 32 records.
 #[test]
 fn a_thousand_readers_commit_as_one() {
     tell(async |world| {
@@ -100,8 +101,8 @@ fn a_thousand_readers_commit_as_one() {
     });
 }
 
-/// L3: at rest, under a point lease, tables that a compaction made need no commit at once, and what
-/// was read goes on being read.
+/// L3: an idle database under a point lease: the tables of a compaction need no immediate commit,
+/// and the older tables can still be read.
 #[test]
 fn a_compaction_is_taken_up_when_it_suits() {
     tell(async |world| {
@@ -125,7 +126,7 @@ fn a_compaction_is_taken_up_when_it_suits() {
         // A sixteenth of a lifetime: a since-lease, which may be renewed once by then.
         let later = world.reader_requests_of(world.pause(LIFETIME / 16 + POLL)).await;
         assert!((1..=2).contains(&later.puts), "{later:?}");
-        // Another one that finds it leased by then writes nothing.
+        // Another reader that finds it leased by then writes nothing.
         let joining = async { drop(open(&world, options).await.unwrap()) };
         assert_eq!(world.reader_requests_of(joining).await.puts, 0);
     });
@@ -140,7 +141,7 @@ fn small() -> Options {
     }
 }
 
-/// About so many KiB in the log, in objects of their own.
+/// About this many KiB in the log, in separate objects.
 async fn fill(db: &Database, kibibytes: u64, round: u64) {
     for n in 0..kibibytes {
         put(db, &key(n), &[&value(n, round)[..], &[b'f'; 1000]].concat()).await;
@@ -152,8 +153,8 @@ fn names_the_option(error: &Error) {
     assert!(error.to_string().contains("max_memtable_bytes"), "{error}");
 }
 
-/// More in the log than the reader may hold: it is told when it opens; and as it goes on it stops,
-/// whole, and goes on once tables hold more.
+/// More data in the log than the reader may hold: it gets an error when it opens; while it follows
+/// it stops with a complete state, and continues once tables contain more.
 #[test]
 fn the_log_in_memory_is_bounded() {
     tell(async |world| {
@@ -165,7 +166,7 @@ fn the_log_in_memory_is_bounded() {
         let held = reader.stats().memtable_bytes;
         assert!(held < 80 << 10, "{held} bytes of 64 KiB");
         let before = reader.seq();
-        // Whatever it shows is one moment: round 1 up to some key, round 0 beyond.
+        // Its rows are from one moment: round 1 up to some key, round 0 beyond.
         let rows = some(&mut reader.scan(ScanRange::all()).unwrap(), usize::MAX).await.unwrap();
         let rounds: Vec<u8> = rows.iter().map(|(_, value)| value[0]).collect();
         let turn = rounds.iter().filter(|round| **round == b'1').count();
@@ -183,7 +184,7 @@ fn the_log_in_memory_is_bounded() {
     });
 }
 
-/// At a checkpoint a part is not the whole.
+/// At a checkpoint a part of the log is not sufficient.
 #[test]
 fn a_checkpoint_with_more_than_may_be_held_is_refused() {
     tell(async |world| {
@@ -205,7 +206,7 @@ fn a_checkpoint_with_more_than_may_be_held_is_refused() {
     });
 }
 
-/// A read is no older than was asked for, or says why it would be.
+/// A read is no older than requested, or raises the reason.
 #[test]
 fn what_is_read_is_no_older_than_the_bound() {
     tell(async |world| {
@@ -235,7 +236,7 @@ fn what_is_read_is_no_older_than_the_bound() {
         let error = reader.scan(ScanRange::all()).map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(get(&reader, b"n").await.unwrap().unwrap(), b"1");
-        // One look serves all that come in the next ten seconds.
+        // One look serves all reads in the next ten seconds.
         let again = world.reader_requests_of(async {
             reader.get_many(vec![b"n".to_vec()]).unwrap().wait().await.unwrap();
             reader.approximate_size(ScanRange::all()).unwrap().wait().await.unwrap();
@@ -251,7 +252,7 @@ fn what_is_read_is_no_older_than_the_bound() {
         assert!(found.into_iter().all(|found| found.unwrap().unwrap() == b"2"));
         assert!(looked.lists <= 3, "one look for all: {looked:?}");
 
-        // The store cannot be asked: that is said.
+        // The store cannot be reached: an error is raised.
         world.pause(Duration::from_secs(11)).await;
         door.set(Way::Down);
         let error = get(&reader, b"n").await.unwrap_err();

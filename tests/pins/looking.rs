@@ -1,4 +1,4 @@
-//! Who looks while others flush and collect: a reader that is asked to refresh, and a verification.
+//! Looks during flushes and collections: a reader that is asked to refresh, and a verification.
 
 use crate::{World, key, options, tell, value};
 use parking_lot::Mutex;
@@ -38,8 +38,8 @@ async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -
     Reader::open(world.reader_env.clone(), how).await.unwrap()
 }
 
-/// The reader's next manifest and its next WAL id are freed, so both are 404 for ever: its next 15
-/// probes would see nothing. One refresh sees what was durable.
+/// The reader's next manifest and its next WAL id are freed, so both are missing permanently: its
+/// next 15 probes would see nothing. One refresh sees all durable data.
 #[test]
 fn one_refresh_sees_what_was_durable_whatever_was_freed() {
     for own_checkpoint in [true, false] {
@@ -86,7 +86,7 @@ fn a_collection_during_a_refresh_hides_nothing() {
     }
 }
 
-/// What a reader does by itself falls behind by a poll and 16 s at most.
+/// By itself a reader falls behind by at most a poll and 16 s.
 #[test]
 fn a_reader_that_polls_seldom_lists_each_time() {
     tell(async |world| {
@@ -104,7 +104,8 @@ fn a_reader_that_polls_seldom_lists_each_time() {
     });
 }
 
-/// What a flush and a collection retire while it is being read is not missing, at whatever moment.
+/// Objects removed by a flush and a collection during the read are not reported as missing, at any
+/// moment.
 #[test]
 fn what_is_retired_during_a_verification_is_no_problem() {
     let met = Arc::new(AtomicU64::new(0));
@@ -140,7 +141,7 @@ fn what_is_retired_during_a_verification_is_no_problem() {
     assert!(met > 5, "{met} verifications met a collection");
 }
 
-/// What is missing and still needed is told, though a writer goes on.
+/// A missing object that is still needed is reported, although a writer continues.
 #[test]
 fn what_is_missing_and_needed_is_a_problem() {
     tell(async |world| {

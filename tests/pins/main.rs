@@ -1,5 +1,5 @@
-//! Who still reads what: a scan that is paused while everything is rewritten and collected with no
-//! grace gives exactly its snapshot, in the writer and in a reader (RFC 0017).
+//! Readers of old versions: a scan that is paused while everything is rewritten and collected
+//! without a grace period returns exactly its snapshot, in the writer and in a reader (RFC 0017).
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +21,7 @@ mod writer;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Database, Env, Error, Fill, OpenOptions, Options, Rows, Scan, Writes,
+    Accept, Batch, Database, Env, Error, FillOutcome, OpenOptions, Options, Rows, Scan, Writes,
 };
 use siltstone_base::{CheckpointId, ObjectName, SstId, WalId, name::prefix};
 use siltstone_manifest::{CheckpointOwner, Edit, Manifest, NewCheckpoint};
@@ -39,11 +39,11 @@ const POLL: Duration = Duration::from_secs(1);
 fn options() -> Options {
     Options {
         block_bytes: 256,
-        // Nothing stays in memory: what is read is read from the store.
+        // Nothing stays in memory: every read goes to the store.
         block_cache_bytes: 0,
         metadata_cache_bytes: 0,
         manifest_poll_interval: Some(POLL),
-        // The tests compact and collect when they will, and nobody asks for ingest jobs.
+        // The tests compact and collect explicitly, and there are no looks for ingest jobs.
         embedded_gc: false,
         writes: Writes { ingest_poll_interval: None, ..Writes::default() },
         ..Options::default()
@@ -55,7 +55,7 @@ struct World {
     sim: SimHandle,
     env: Env,
     requests: Arc<Requests>,
-    /// The process that readers live in; it can be paused.
+    /// The process of the readers; it can be paused.
     reading: ProcessId,
     reader_env: Env,
     reader_requests: Arc<Requests>,
@@ -92,7 +92,7 @@ impl World {
         gc::newest(&self.env).await.unwrap().unwrap()
     }
 
-    /// Owners of the checkpoints that are present.
+    /// Owners of the present checkpoints.
     async fn owners(&self) -> Vec<CheckpointOwner> {
         self.manifest().await.checkpoints.iter().map(|one| one.owner).collect()
     }
@@ -107,7 +107,7 @@ impl World {
         ids.max()
     }
 
-    /// The manifest knows of the end of the log, and nothing pins it.
+    /// The manifest knows the end of the log, and nothing pins it.
     async fn note_the_log(&self) {
         let id = CheckpointId(7_777);
         let wal_id_last_seen = self.last_of_the_log().await;
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Tables in the store that the newest manifest does not name.
+    /// Tables in the store that the newest manifest does not reference.
     async fn unnamed_tables(&self) -> BTreeSet<SstId> {
         let listed = self.env.store.list(prefix::COMPACTED, None).await.unwrap();
         let named: BTreeSet<SstId> = self.manifest().await.tables().map(|table| table.id).collect();
@@ -128,7 +128,7 @@ impl World {
         ids.filter(|id| !named.contains(id)).collect()
     }
 
-    /// Rewrites everything and collects with no grace, twice over.
+    /// Rewrites everything and collects without a grace period, twice.
     async fn rewrite(&self) {
         for _ in 0..2 {
             compact::everything(&self.env).await.unwrap();
@@ -140,7 +140,7 @@ impl World {
         counted(&self.requests, work).await
     }
 
-    /// Of the process that readers live in.
+    /// The requests of the process of the readers.
     async fn reader_requests_of(&self, work: impl Future<Output = ()>) -> RequestTotals {
         counted(&self.reader_requests, work).await
     }
@@ -173,7 +173,7 @@ async fn write(db: &Database, batch: &Batch) {
     }
 }
 
-/// Every row, in tables of their own.
+/// Every row, in separate tables.
 async fn load(db: &Database, round: u64) {
     for layer in 0..LAYERS {
         let mut batch = Batch::new();
@@ -185,7 +185,7 @@ async fn load(db: &Database, round: u64) {
     }
 }
 
-/// Half of the rows go.
+/// Deletes half of the rows.
 async fn delete_half(db: &Database) {
     let mut batch = Batch::new();
     for n in (0..ROWS).filter(|n| n % 2 == 0) {
@@ -195,8 +195,8 @@ async fn delete_half(db: &Database) {
     db.flush_memtable().await.unwrap();
 }
 
-/// Writes for so long that the writer looks for a newer manifest, by a listing too: with no grace
-/// the next number is freed before it is looked for.
+/// Writes for so long that the writer looks for a newer manifest, by a listing too: without a grace
+/// period the next number is freed before it is probed.
 async fn work(world: &World, db: &Database) {
     for n in 0..20 {
         let mut batch = Batch::new();
@@ -208,7 +208,7 @@ async fn work(world: &World, db: &Database) {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// At most `most` rows more.
+/// At most `most` more rows.
 async fn some(scan: &mut Scan, most: usize) -> Result<Pairs, Error> {
     let (mut rows, mut all) = (Rows::new(), Pairs::new());
     while all.len() < most {
@@ -219,9 +219,9 @@ async fn some(scan: &mut Scan, most: usize) -> Result<Pairs, Error> {
         );
         rows.clear();
         match filled {
-            Fill::End => break,
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
     Ok(all)

@@ -1,4 +1,4 @@
-//! Leases of readers (rules L1 to L5), given checkpoints, and reading without either.
+//! Leases of readers (rules L1 to L5), given checkpoints, and reads without either.
 
 use crate::{
     POLL, ROWS, World, delete_half, expected, key, load, options, some, tell, value, work, write,
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const LIFETIME: Duration = Duration::from_secs(60);
-/// How long a since-lease lasts by default.
+/// Default lifetime of a since-lease.
 const SINCE: Duration = Duration::from_secs(20);
 
 fn lasting() -> Options {
@@ -43,8 +43,8 @@ impl World {
         gc::commit(&self.env, edit, self.manifest().await).await.unwrap();
     }
 
-    /// Versions that are leased, and those that since-leases begin with, ascending, each with the
-    /// end of its lease.
+    /// Leased versions, and the first versions of since-leases, ascending, each with the expiry of
+    /// its lease.
     async fn leased(&self) -> Vec<(ManifestId, UnixMillis)> {
         let state = self.manifest().await;
         let each = state.leases.iter().flat_map(|lease| {
@@ -76,7 +76,7 @@ fn a_paused_scan_of_a_reader_gives_its_snapshot() {
         work(&world, &db).await;
         delete_half(&db).await;
         world.rewrite().await;
-        // Longer than a lease lives unless it is renewed; the reader takes others meanwhile.
+        // Longer than the lifetime of a lease without renewal; the reader takes others meanwhile.
         for _ in 0..4 {
             work(&world, &db).await;
             world.rewrite().await;
@@ -88,14 +88,14 @@ fn a_paused_scan_of_a_reader_gives_its_snapshot() {
         reader.refresh().await.unwrap();
         assert_eq!(all_of(&reader).await.unwrap().len() as u64, ROWS / 2);
 
-        // What only the scan kept is garbage once it has ended, by itself.
+        // Tables that only the scan kept become garbage after its end, automatically.
         drop(scan);
         work(&world, &db).await;
         world.pause(LIFETIME * 2).await;
         gc::round(&world.env).await.unwrap();
         assert_eq!(world.leased().await.len(), 1);
         assert_eq!(world.unnamed_tables().await, BTreeSet::new());
-        // And what it read last, some time after it has gone.
+        // And the tables that it read last, some time after its close.
         reader.close().await.unwrap();
         assert_eq!(world.leased().await.len(), 1);
         world.pause(LIFETIME * 2).await;
@@ -140,31 +140,31 @@ fn what_a_reader_costs() {
         let mut opened = None;
         let opening = async { opened = Some(world.reader().await) };
         let with = world.reader_requests_of(opening).await;
-        // One commit: a manifest, and the look behind it.
+        // One commit: a manifest, and the listing after it.
         let more = (with.puts - without.puts, with.lists - without.lists, with.gets - without.gets);
         assert_eq!(more, (1, 1, 1));
-        // Who comes later finds it leased.
+        // A later reader finds it leased.
         let joining = async { drop(world.reader().await) };
         let joins = world.reader_requests_of(joining).await;
         assert_eq!((joins.puts, joins.lists), (0, without.lists));
 
-        // Two reads a poll and one poll in 16 a listing, as before; and two commits a lifetime.
+        // Two reads per poll and one listing in 16 polls, as before; and two commits per lifetime.
         let idle = world.reader_requests_of(world.pause(LIFETIME * 10)).await;
         assert!((15..=21).contains(&idle.puts), "{idle:?}");
         assert!(idle.lists <= idle.puts + 2 * 600 / 16 + 2, "{idle:?}");
 
-        // Nobody releases.
+        // The lease is not released.
         let reader = opened.unwrap();
         let closing = async { reader.close().await.unwrap() };
         let closing = world.reader_requests_of(closing).await;
         assert_eq!((closing.puts, closing.gets, closing.lists), (0, 0, 0));
-        // What was under way comes to its end.
+        // Running requests end.
         let after = world.reader_requests_of(world.pause(LIFETIME * 2)).await;
         assert!(after.puts == 0 && after.gets + after.lists <= 2, "{after:?}");
     });
 }
 
-/// L4: whoever leaves takes nothing along.
+/// L4: a reader that leaves ends no lease.
 #[test]
 fn who_leaves_first_takes_no_lease_along() {
     tell(async |world| {
@@ -186,7 +186,7 @@ fn who_leaves_first_takes_no_lease_along() {
     });
 }
 
-/// L5: a table that a lease covers and that is missing all the same is no fault of the reader's.
+/// L5: a missing table under a lease is not the reader's fault.
 #[test]
 fn what_is_missing_under_a_lease_is_a_corruption() {
     tell(async |world| {
@@ -230,7 +230,7 @@ fn a_reader_moves_on_under_its_lease_when_tables_change() {
     });
 }
 
-/// A pause longer than the lifetime: what is lost is told, and the reader goes on.
+/// A pause longer than the lifetime: lost tables are reported, and the reader continues.
 #[test]
 fn a_reader_whose_lease_was_revoked_goes_on() {
     tell(async |world| {
@@ -242,7 +242,7 @@ fn a_reader_whose_lease_was_revoked_goes_on() {
         load(&db, 1).await;
         work(&world, &db).await;
         world.pause(LIFETIME * 2).await;
-        // The first round only revokes: present is alive, however long it has expired.
+        // The first round only revokes: a present lease is alive, even long after its expiry.
         world.rewrite().await;
         work(&world, &db).await;
         world.rewrite().await;
@@ -258,7 +258,7 @@ fn a_reader_whose_lease_was_revoked_goes_on() {
     });
 }
 
-/// A get that lacks a table while the reader has not noticed yet.
+/// A get that misses a table before the reader has noticed.
 #[test]
 fn a_get_after_a_revocation_starts_anew() {
     tell(async |world| {
@@ -278,7 +278,7 @@ fn a_get_after_a_revocation_starts_anew() {
     });
 }
 
-/// Nothing is written, nothing is followed; and once it is gone that is said.
+/// Nothing is written or followed; once the tables are gone, an error is raised.
 #[test]
 fn a_given_checkpoint_is_used_as_it_is() {
     tell(async |world| {
@@ -300,7 +300,7 @@ fn a_given_checkpoint_is_used_as_it_is() {
         world.rewrite().await;
 
         let reading = async {
-            // No poll interval is too long for one that does not poll.
+            // Any poll interval is valid for a reader that does not poll.
             let slow = Options { manifest_poll_interval: Some(LIFETIME), ..lasting() };
             let given = world.try_reader(slow, Some(id)).await.unwrap();
             assert_eq!(all_of(&given).await.unwrap(), seen);
@@ -398,7 +398,7 @@ async fn put(db: &Database, key: &[u8], value: &[u8]) {
     write(db, &batch).await;
 }
 
-/// A minute, and a little for what is under way.
+/// A minute, and a little for running requests.
 const QUIET: Duration = Duration::from_secs(70);
 
 #[test]
@@ -434,14 +434,14 @@ fn an_idle_reader_polls_less_often_and_sees_changes_in_time() {
             world.pause(Duration::from_secs(5)).await;
             let read = reader.get(b"news").unwrap().wait().await.unwrap().unwrap();
             assert_eq!(read[..], *value.as_bytes(), "seen within five seconds");
-            // As soon as things move, every second.
+            // Once there are changes, every second.
             put(&db, b"more", value.as_bytes()).await;
             world.pause(Duration::from_millis(1500)).await;
             let read = reader.get(b"more").unwrap().wait().await.unwrap().unwrap();
             assert_eq!(read[..], *value.as_bytes(), "seen within the interval");
             world.pause(QUIET + Duration::from_secs(turn)).await;
         }
-        // What was collected at once is found by the next listing.
+        // A version that was collected immediately is found by the next listing.
         put(&db, b"news", b"gone").await;
         work(&world, &db).await;
         world.rewrite().await;

@@ -1,4 +1,4 @@
-//! A reader's lease on a store that refuses, goes silent, and comes back.
+//! A reader's lease on a store that refuses, does not answer, and recovers.
 
 use crate::{POLL, ROWS, World, expected, load, options, some, tell, work};
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Open,
-    /// Nothing may be created.
+    /// Creates are refused.
     ReadOnly,
     /// The next create lands; its answer is lost, and the store is down from then on.
     LastWords,
     Down,
 }
 
-/// A way to a store that can be shut.
+/// A connection to a store that can be cut.
 #[derive(Debug)]
 pub(crate) struct Door {
     store: Arc<dyn Store>,
@@ -90,7 +90,7 @@ impl Store for Door {
     }
 }
 
-/// A reader's process behind a door.
+/// A reader's process with such a connection.
 pub(crate) fn behind_a_door(world: &World) -> (Env, Arc<Door>) {
     let store = Arc::clone(&world.reader_env.store);
     let door = Arc::new(Door { store, way: Mutex::new(Way::Open) });
@@ -123,8 +123,8 @@ fn a_reader_that_may_not_write_reads_without_a_lease() {
     });
 }
 
-/// Whatever answer of a commit is lost, and however long the store is away within the lifetime:
-/// what scans read stays, and no lease is left over.
+/// If any answer of a commit is lost, and the store is down for any time within the lifetime, the
+/// tables of scans stay, and no lease is left over.
 #[test]
 fn a_lease_whose_answer_is_lost_is_settled_when_the_store_is_back() {
     tell(async |world| {
@@ -146,7 +146,7 @@ fn a_lease_whose_answer_is_lost_is_settled_when_the_store_is_back() {
             world.pause(Duration::from_secs(12)).await;
             let error = reader.refresh().await.unwrap_err();
             assert!(error.kind().is_transient() || error.kind() == ErrorKind::Timeout, "{error}");
-            // Away for long, while everything is rewritten and collected.
+            // Down for a long time, while everything is rewritten and collected.
             world.rewrite().await;
             work(&world, &db).await;
             world.rewrite().await;
@@ -165,7 +165,7 @@ fn a_lease_whose_answer_is_lost_is_settled_when_the_store_is_back() {
         world.rewrite().await;
         assert!(leased(&world).await <= 2);
 
-        // Closing while the store is down ends; the lease runs out by itself.
+        // A close while the store is down ends; the lease expires by itself.
         door.set(Way::Down);
         reader.close().await.unwrap();
         assert!(leased(&world).await > 0);

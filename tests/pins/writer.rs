@@ -16,11 +16,11 @@ fn a_paused_scan_of_the_writer_gives_its_snapshot() {
         let snapshot = db.snapshot().unwrap();
         let mut rows = some(&mut scan, 10).await.unwrap();
 
-        // Here the writer does not even hear of it.
+        // Here the writer does not even learn of it.
         world.rewrite().await;
         load(&db, 1).await;
         world.rewrite().await;
-        // Here it takes the new tables up, and lets go of them again.
+        // Here it takes up the new tables, and releases the old ones.
         work(&world, &db).await;
         delete_half(&db).await;
         world.rewrite().await;
@@ -33,7 +33,7 @@ fn a_paused_scan_of_the_writer_gives_its_snapshot() {
         let now = some(&mut db.scan(ScanRange::prefix(b"key")).unwrap(), usize::MAX).await;
         assert_eq!(now.unwrap().len() as u64, ROWS / 2);
 
-        // Nobody reads the old versions any more: after a while they are garbage, by themselves.
+        // The old versions are not read any more: after a while they are garbage, automatically.
         assert!(!world.unnamed_tables().await.is_empty());
         drop((scan, snapshot, again));
         world.pause(POLL * 3).await;
@@ -45,12 +45,12 @@ fn a_paused_scan_of_the_writer_gives_its_snapshot() {
     });
 }
 
-/// Puts, flushes, scans: what the checkpoint costs is nothing.
+/// Puts, flushes, scans: the checkpoint costs no request.
 #[test]
 fn a_flush_swaps_the_checkpoint_in_its_own_commit() {
     tell(async |world| {
         let opening = world.requests_of(async { drop(world.open().await) }).await;
-        // The look that finds nothing tells what is left as well.
+        // The look that finds nothing also shows the remaining objects.
         assert_eq!((opening.puts, opening.lists), (4, 6), "{opening:?}");
         let db = world.open().await;
         let mut scans = Vec::new();
@@ -60,7 +60,7 @@ fn a_flush_swaps_the_checkpoint_in_its_own_commit() {
             write(&db, &batch).await;
             let flush = async { db.flush_memtable().await.unwrap() };
             let flushing = world.requests_of(flush).await;
-            // The table, the manifest, and the look behind it.
+            // The table, the manifest, and the listing after it.
             assert_eq!((flushing.puts, flushing.lists), (2, 1), "{flushing:?}");
             scans.push(db.scan(ScanRange::all()).unwrap());
             let manifest = world.manifest().await;
@@ -74,8 +74,8 @@ fn a_flush_swaps_the_checkpoint_in_its_own_commit() {
     });
 }
 
-/// A compaction costs a writer that has heard of it and flushes nothing two commits: one takes the
-/// new tables up, and one lets go of the old ones when nobody reads them any more.
+/// A compaction costs a writer that has learned of it and flushes nothing two commits: one takes up
+/// the new tables, and one releases the old ones when they are no longer read.
 #[test]
 fn a_compaction_costs_an_idle_writer_two_commits() {
     tell(async |world| {
@@ -99,7 +99,7 @@ fn a_compaction_costs_an_idle_writer_two_commits() {
     });
 }
 
-/// The floor never passes a snapshot, never what is flushed, and rises with the next commit.
+/// The floor never passes a snapshot or the flushed data, and rises with the next commit.
 #[test]
 fn the_floor_is_the_oldest_snapshot() {
     tell(async |world| {
@@ -117,8 +117,8 @@ fn the_floor_is_the_oldest_snapshot() {
     });
 }
 
-/// A scan may outlive its handle. Its checkpoint does not: what it lacks then is told for what it
-/// is, and not as damage.
+/// A scan may outlive its handle. Its checkpoint does not: missing tables then raise the correct
+/// error, not Corruption.
 #[test]
 fn a_scan_of_an_ended_writer_says_why_its_tables_are_gone() {
     tell(async |world| {
@@ -135,7 +135,7 @@ fn a_scan_of_an_ended_writer_says_why_its_tables_are_gone() {
         let newer = world.open().await;
         load(&newer, 1).await;
         world.rewrite().await;
-        // The newer one read the same tables; now it lets go of them.
+        // The newer one read the same tables; now it releases them.
         work(&world, &newer).await;
         world.pause(POLL * 5).await;
         gc::round(&world.env).await.unwrap();
@@ -144,7 +144,8 @@ fn a_scan_of_an_ended_writer_says_why_its_tables_are_gone() {
     });
 }
 
-/// A compaction between claim and first read: the tree begins as what the claim pinned.
+/// A compaction between claim and first read: the tree begins with the tables that the claim
+/// pinned.
 #[test]
 fn a_new_writer_reads_what_its_claim_pins() {
     tell(async |world| {
@@ -153,7 +154,7 @@ fn a_new_writer_reads_what_its_claim_pins() {
         drop(db);
         for _ in 0..3 {
             let opening = world.open();
-            // Opening takes several round trips, the compaction as many: they interleave.
+            // Opening takes several round trips, and so does the compaction: they interleave.
             let compacting = async {
                 compact::everything(&world.env).await.unwrap();
             };

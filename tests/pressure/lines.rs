@@ -1,4 +1,4 @@
-//! What the engine logs, by the thread that it runs on: a simulated world stays on its own.
+//! The log lines of the engine by thread: a simulated world stays on its own thread.
 
 use log::{LevelFilter, Log, Metadata, Record};
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ impl Log for Keep {
     fn flush(&self) {}
 }
 
-/// From now on lines are kept.
+/// Keeps lines from now on.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

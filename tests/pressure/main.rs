@@ -24,11 +24,11 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Small tables, and a short way to the end: L0 is compacted beyond two layers, full at four.
+/// Small tables and low limits: L0 is compacted beyond two layers, and full at four.
 fn options() -> Options {
     let mut options = Options {
         l0_sst_size_bytes: 64 << 10,
-        // Sizes can be told from rows.
+        // Sizes follow from the rows.
         compression: Some(Codec::None),
         max_memtable_bytes: 256 << 10,
         l0_manifest_commit_interval: Duration::ZERO,
@@ -40,7 +40,7 @@ fn options() -> Options {
     options
 }
 
-/// Nobody compacts.
+/// Options without a compactor.
 fn alone() -> Options {
     Options { embedded_compactor: false, ..options() }
 }
@@ -50,7 +50,7 @@ struct World {
     sim: SimHandle,
     process: ProcessId,
     env: Env,
-    /// Of another process.
+    /// The environment of another process.
     other: Env,
     requests: Arc<Requests>,
 }
@@ -80,7 +80,7 @@ impl World {
         self.env.clock.monotonic()
     }
 
-    /// Work beside the story; what it gives is awaited.
+    /// Starts work beside the test; its result is awaited.
     fn beside<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -103,7 +103,7 @@ fn key(n: u64) -> [u8; 8] {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// Ten rows of some 1,000 bytes.
+/// Ten rows of about 1,000 bytes.
 fn batch(number: u64) -> Batch {
     let mut batch = Batch::new();
     for row in 0..10 {
@@ -112,7 +112,8 @@ fn batch(number: u64) -> Batch {
     batch
 }
 
-/// Writes until one is stopped; how many were accepted, and the wait of the one that was not.
+/// Writes until one is stopped; returns the number of accepted ones, and the wait of the stopped
+/// one.
 async fn until_stopped(
     world: &World,
     db: &Database,
@@ -126,7 +127,7 @@ async fn until_stopped(
                 Accept::Accepted(_) => break,
                 Accept::Pressure(room) => {
                     let stats = db.stats();
-                    // Stopped, and not for memory, which a flush is about to relieve.
+                    // Stopped, and not for memory, which a flush is about to free.
                     if stats.stopped_writes > stopped && stats.memtable_bytes < 256 << 10 {
                         return (number, room);
                     }
@@ -140,7 +141,7 @@ async fn until_stopped(
     panic!("nothing was stopped")
 }
 
-/// All rows of `batches` are there.
+/// Checks that all rows of `batches` exist.
 async fn check(db: &Database, batches: u64) {
     for number in 0..batches {
         for row in 0..10 {

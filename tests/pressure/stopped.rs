@@ -1,4 +1,4 @@
-//! Writes that wait for room: what wakes them, and what they are told when nothing does.
+//! Writes that wait for room: the events that wake them, and the errors if there is none.
 
 use crate::{DEADLINE, World, alone, batch, check, key, lines, open, options, tell, until_stopped};
 use siltstone::{Accept, Batch, Database, Error, ErrorKind, Options};
@@ -6,7 +6,7 @@ use siltstone_base::ObjectName;
 use siltstone_tests::{compact, gc};
 use std::time::Duration;
 
-/// L0 is filled to its limit and no further; the write is told what helps, and that does help.
+/// L0 is filled exactly to its limit; the error of the write names the remedy, which works.
 #[test]
 fn without_a_compactor_writes_stop_at_l0_max_and_are_told_why() {
     tell(async |world| {
@@ -31,14 +31,14 @@ fn without_a_compactor_writes_stop_at_l0_max_and_are_told_why() {
     });
 }
 
-/// Stopped for memory while the last flush is on its way, and for L0 once that has landed: the time
-/// goes to each as long as it was in the way, and the second is said, too.
+/// Stopped for memory while the last flush is running, and for L0 once that has landed: the waiting
+/// time is attributed to each for its duration, and the second is reported, too.
 #[test]
 fn a_wait_whose_cause_changes_is_counted_and_told_as_both() {
     lines::keep();
     tell(async |world| {
-        // A batch fills memory by itself, however much writes were slowed down before it, and the
-        // wait is over before anybody looks for what a compactor elsewhere has done.
+        // A batch fills the memory by itself, for any earlier slowdown, and the wait is over before
+        // there is a look for the result of a compactor elsewhere.
         let deadline = Duration::from_millis(500);
         let options = Options { max_memtable_bytes: 64 << 10, deadline, ..alone() };
         let db = world.open(options).await;
@@ -73,7 +73,7 @@ fn a_wait_whose_cause_changes_is_counted_and_told_as_both() {
     });
 }
 
-/// Memtables that find no room in L0 stay in memory until there is, and nothing of them is lost.
+/// Memtables without room in L0 stay in memory until there is room, and nothing of them is lost.
 #[test]
 fn flushes_wait_while_l0_is_full() {
     tell(async |world| {
@@ -119,7 +119,7 @@ fn closing_wakes_who_waits_and_flushes_past_a_full_l0() {
         let state = gc::newest(&world.env).await.unwrap().unwrap();
         assert!(state.closed_cleanly());
         assert_eq!(state.flushed_seq.0, written * 10);
-        // The next one stops where this one did, and says so; reads are as ever.
+        // The next one stops at the same point, and reports it; reads work as before.
         let db = world.open(alone()).await;
         check(&db, written).await;
         assert!(matches!(db.write(&batch(written)), Ok(Accept::Pressure(_))));
@@ -144,7 +144,8 @@ fn a_successor_wakes_who_waits() {
     });
 }
 
-/// What a compactor elsewhere has done is noticed within about a poll, at about a request a poll.
+/// The result of a compactor elsewhere is noticed within about a poll, with about one request per
+/// poll.
 #[test]
 fn a_compactor_in_another_process_is_noticed() {
     tell(async |world| {
@@ -249,7 +250,7 @@ fn pending_bytes_stop_writes_where_they_have_a_limit() {
     });
 }
 
-/// A wait that is given up counts no longer, and nobody looks for compactions on its account.
+/// An abandoned wait no longer counts, and causes no look for compactions.
 #[test]
 fn a_wait_that_is_dropped_leaves_nothing_behind() {
     tell(async |world| {

@@ -1,4 +1,4 @@
-//! Writes that come as fast as they can for long: slowed, hardly ever stopped, never for long.
+//! Sustained writes at full speed: slowed, rarely stopped, and never for long.
 
 use crate::{World, batch, check, options, tell};
 use siltstone::{Accept, Database, Options, SchedulerName};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Some 40 MB, or 80 layers.
 const BATCHES: u64 = 4000;
 
-/// Writes `batches`; how long each one waited, ascending.
+/// Writes `batches`; returns the wait of each, ascending.
 async fn ingest(world: &World, db: &Database, batches: u64) -> Vec<Duration> {
     let mut waits = Vec::new();
     for number in 0..batches {
@@ -19,14 +19,14 @@ async fn ingest(world: &World, db: &Database, batches: u64) -> Vec<Duration> {
         let stats = db.stats();
         assert!(stats.l0_entries <= 8, "{stats:?}");
         assert!(stats.memtable_bytes <= (2 << 20) + (64 << 10), "{stats:?}");
-        // Some microseconds of the writer's own time, as a real one takes.
+        // Some microseconds of the writer's own time, as in reality.
         world.env.clock.sleep(Duration::from_micros(50)).await;
     }
     waits.sort_unstable();
     waits
 }
 
-/// From the threshold to the limit as many layers as up to the threshold and more.
+/// At least as many layers from the threshold to the limit as up to the threshold.
 fn roomy() -> Options {
     let mut options = Options {
         l0_sst_size_bytes: 512 << 10,
@@ -38,8 +38,8 @@ fn roomy() -> Options {
     options
 }
 
-/// In virtual time a writer is as fast as nothing real, and the store is slow: all of what is
-/// written is drained at the pace of flushes and compactions.
+/// In virtual time a writer is faster than any real one, and the store is slow: all written data is
+/// drained at the speed of flushes and compactions.
 #[test]
 fn a_writer_that_is_too_fast_is_slowed_and_does_not_stall() {
     tell(async |world| {
@@ -66,11 +66,11 @@ fn a_writer_that_is_too_fast_is_slowed_and_does_not_stall() {
     });
 }
 
-/// Some 20 layers of live rows.
+/// About 20 layers of live rows.
 const LIVE: u64 = 1000;
 
-/// Rows overwritten at random, far faster than merges into the last run can follow: what lies above
-/// that run stays within a fifth more than the factor says, 1.25.
+/// Rows overwritten at random, far faster than merges into the last run can follow: the bytes above
+/// that run exceed the factor, 1.25, by at most a fifth.
 #[test]
 fn a_writer_that_is_too_fast_for_lazy_leveling_is_slowed_to_its_pace() {
     tell(async |world| {
@@ -81,7 +81,7 @@ fn a_writer_that_is_too_fast_for_lazy_leveling_is_slowed_to_its_pace() {
         let (mut waits, mut most, mut slowest) = (Vec::new(), 0.0f64, 0u64);
         for number in 0..8 * LIVE {
             let began = world.now();
-            // An odd number of steps apart: all of them, in an order that no table keeps.
+            // An odd number of steps apart: all of them, in an order that is not that of any table.
             let batch = batch(number * 617 % LIVE);
             while let Accept::Pressure(room) = db.write(&batch).unwrap() {
                 room.await.unwrap();
@@ -114,7 +114,7 @@ fn a_writer_that_is_too_fast_for_lazy_leveling_is_slowed_to_its_pace() {
     });
 }
 
-/// With everything on, after a load that left nothing to do: at most one request in ten seconds.
+/// With all features on, after a load that left no work: at most one request in ten seconds.
 #[test]
 fn an_idle_database_with_everything_on_makes_hardly_a_request() {
     tell(async |world| {

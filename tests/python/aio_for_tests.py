@@ -1,4 +1,4 @@
-"""What the tests of `siltstone.aio` share: a loop that counts, and ways to run on it."""
+"""Shared by the tests of `siltstone.aio`: a loop that counts, and ways to run coroutines on it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ except ImportError:
 
 LOOPS = [asyncio.SelectorEventLoop, *([uvloop.Loop] if uvloop else [])]
 
-# A WAL object a second at most, and none unless somebody waits: the second wait lasts.
+# At most one WAL object a second, and only if a caller waits: the second wait takes long.
 SLOW = {"flush_interval": 3600, "max_wal_puts_per_second": 2}
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """Counts what wakes it from other threads, and the futures made on it."""
+    """Counts its wakes from other threads, and the futures made on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
 @contextlib.contextmanager
 def counting():
-    """Counts the wakes of a block: the loop, whose count starts at 0 with each `fresh`."""
+    """Counts the wakes within a block. `fresh` makes a loop whose count starts at 0."""
     loop = asyncio.get_running_loop()
     before = loop.wakes
     counted: list[int] = []
@@ -54,13 +54,13 @@ def counting():
 
 
 def run(coroutine, loop_factory=CountingLoop):
-    """What `asyncio.run` does, on a loop of this kind."""
+    """Like `asyncio.run`, on a loop of this kind."""
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(coroutine)
 
 
 def at_once(coroutine):
-    """The answer of a coroutine that never waits, without any event loop."""
+    """The result of a coroutine that never waits, without any event loop."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,8 +1,8 @@
-"""The lives of applications, which end when they are forgotten: what of their jobs can have been,
-by the times at which processes asked, on one clock.
+"""The lives of applications. A life ends when the application is forgotten. This module checks the
+jobs of applications against the times of the requests, on one clock.
 
-A job is of the life in which it began, and is taken in within it or not at all. Within one life
-each version comes once, and they ascend.
+A job belongs to the life in which it began. It is taken in within that life or not at all. Within
+one life each version occurs once, in ascending order.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from jobs_planned_for_tests import Plan
 
 @dataclass(frozen=True)
 class Answer:
-    """What somebody was told of a job."""
+    """The answer that a process got for a job."""
 
     how: str
-    """By "submit" or "status", which may be answered for another job of the same version; by
-    "abort"."""
+    """The kind of request: "submit" or "status", which may be answered for another job of the same
+    version, or "abort"."""
     job: int
     state: str
-    """As a status has it, or "denied": its application was forgotten after it began."""
+    """The state from a status, or "denied": the application was forgotten after the job began."""
     until: int = 0
-    """The last batch that anybody had begun then."""
+    """The last batch that any writer had begun at that time."""
     since: float = 0.0
-    """When it was asked, and when answered."""
+    """The time of the request; `at` is the time of the answer."""
     at: float = math.inf
 
     @property
     def is_own(self) -> bool:
-        """Whether it is about no other job."""
+        """Whether the answer can only be about this job."""
         return self.how == "abort"
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """That an application was forgotten, or may have been."""
+    """A request to forget an application, which may have had no effect."""
 
     app: str
     since: float
     until: float
-    """When that was answered; or when whoever did it was killed."""
+    """The time of the answer, or the time at which the process was killed."""
     sure: bool
-    """Whether it was answered."""
+    """Whether there was an answer."""
 
 
 @dataclass
 class Times:
-    """When it was, of whatever concerns applications."""
+    """The times of all events that concern applications."""
 
     begun: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By job, when it began: not before the first, not after the second."""
+    """By job: the earliest and the latest time at which it can have begun."""
     asked: dict[int, float] = field(default_factory=dict)
-    """By job, when it was asked for first."""
+    """By job: the time of the first request for it."""
     forgotten: list[Forgotten] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
@@ -80,14 +80,14 @@ class Lives:
         return self.times.asked.get(job, -math.inf)
 
     def same(self, job: int) -> list[int]:
-        """Those that are there of the same version."""
+        """The present jobs with the same application and version."""
         txn = self.plans[job].txn
         if txn is None:
             return []
         return [other for other in self.apps.get(txn[0], []) if self.plans[other].txn == txn]
 
     def known_from(self) -> dict[int, float]:
-        """By job that is there: since when it had been asked for, surely."""
+        """By present job: the earliest time at which it is known to be accepted."""
         found: dict[int, float] = {}
         for answer in self.times.answers:
             if answer.state not in ("pending", "adopted"):
@@ -97,8 +97,8 @@ class Lives:
         return found
 
     def sure_ends(self, app: str) -> Iterable[tuple[float, float]]:
-        """Between which two moments a life surely ended: a job had been taken in, and nothing else
-        can have ended its life."""
+        """Pairs of times between which a life surely ended: a job had been taken in, and no other
+        request can have ended its life."""
         for one in self.forgotten[app]:
             for job in self.apps.get(app, []):
                 if not one.sure or self.accepted.get(job, math.inf) > one.since:
@@ -108,19 +108,19 @@ class Lives:
                 yield min(f.since for f in may), one.until
 
     def is_over(self, job: int, by: float) -> bool:
-        """Whether the life in which it began was surely over then."""
+        """Whether the life in which the job began was surely over at `by`."""
         txn = self.plans[job].txn
         begun = self.began(job)[1]
         ends = self.ends.get(txn[0], set()) if txn is not None else set()
         return any(begun < since and until < by for since, until in ends)
 
     def may_end(self, app: str, since: float, until: float) -> bool:
-        """Whether a life can have ended between these moments."""
+        """Whether a life can have ended between two times."""
         lives = self.forgotten.get(app, [])
         return any(one.until >= since and one.since <= until for one in lives)
 
     def may_follow(self, job: int, earlier: int) -> bool:
-        """Whether a job may have been taken in behind another one of its application."""
+        """Whether a job may have been taken in after another job of its application."""
         (app, version), (_, lower) = (
             self.plans[job].txn or ("", 0),
             self.plans[earlier].txn or ("", 0),
@@ -128,14 +128,14 @@ class Lives:
         return lower < version or self.may_end(app, self.asked(earlier), self.began(job)[1])
 
     def brought(self, answer: Answer) -> list[int]:
-        """Which jobs an answer may be about."""
+        """The jobs that an answer may be about."""
         job = answer.job
         if answer.is_own or self.plans[job].txn is None:
             return [job]
         return [other for other in self.same(job) if other == job or self.is_one(job, other)]
 
     def is_one(self, job: int, other: int) -> bool:
-        """Whether two jobs may be of one life."""
+        """Whether two jobs may belong to one life."""
         return not (
             self.is_over(job, self.began(other)[0]) or self.is_over(other, self.began(job)[0])
         )
@@ -150,14 +150,14 @@ class Lives:
                 continue
             app = (self.plans[answer.job].txn or ("", 0))[0]
             if not self.may_end(app, self.began(answer.job)[0], answer.at):
-                yield f"job {answer.job} was denied, and nobody forgot {app!r}"
+                yield f"job {answer.job} was denied, and {app!r} was never forgotten"
         for app, ends in self.forgotten.items():
             for one in ends:
                 if one.sure and (waiting := self.waiting(one)):
                     yield f"{app!r} was forgotten while jobs {waiting} of it were pending"
 
     def waiting(self, one: Forgotten) -> set[int]:
-        """Jobs that were pending before an application was forgotten, and are so after it."""
+        """Jobs that were pending both before and after an application was forgotten."""
         before, after = set[int](), set[int]()
         for answer in self.times.answers:
             txn = self.plans[answer.job].txn

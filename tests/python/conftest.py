@@ -14,27 +14,27 @@ from hypothesis import HealthCheck, settings
 
 import siltstone
 
-# How long an example takes says how busy the machine is.
+# The duration of an example depends on the load of the machine, so there is no deadline.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
-    """A job in a shell's background ignores Ctrl-C, and hands that on to its children: the tests
-    of Ctrl-C need the interpreter's own way."""
+    """A background job of a shell ignores Ctrl-C, and its children inherit that. The tests of
+    Ctrl-C need the interpreter's own handler."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Where a database may be made, in a local folder."""
+    """An unused URL for a database in a local folder."""
     return str(tmp_path / "db")
 
 
 @pytest.fixture
 def memory_url() -> str:
-    """Where a database may be made, in memory."""
+    """An unused URL for a database in memory."""
     return f"memory://{uuid.uuid4().hex}"
 
 
@@ -47,7 +47,7 @@ def db(memory_url: str):
 
 @pytest.fixture
 def cold(url: str):
-    """A database of 2,000 rows in tables of small blocks, none of it in memory."""
+    """A database of 2,000 rows in tables of small blocks, with nothing cached in memory."""
     small = {"block_bytes": 256, "block_cache_bytes": 0}
     with siltstone.open(url, options=small) as handle:
         keys = [b"key%05d" % i for i in range(2000)]
@@ -58,7 +58,8 @@ def cold(url: str):
 
 @pytest.fixture
 def python():
-    """Runs a program in another interpreter: exit status, standard output, standard error."""
+    """Runs a program in another interpreter. Returns its exit status, standard output and standard
+    error."""
 
     def run(program: str, *arguments: str, timeout: float = 300.0, **environment: str):
         done = subprocess.run(

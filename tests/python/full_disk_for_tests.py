@@ -1,5 +1,5 @@
-"""What a database does on a disk that is full, and once there is room again. Run as a program, by
-``test_full_disk.py``, where FOLDER is a small disk of its own.
+"""Checks a database on a full disk, and after there is room again. Run as a program by
+``test_full_disk.py``. FOLDER is a small disk of its own.
 
     full_disk_for_tests.py SCENARIO FOLDER
 """
@@ -18,9 +18,9 @@ import pyarrow as pa
 import siltstone
 from siltstone import admin
 
-# As the operating system says it.
+# The error text of the operating system.
 WORDS = "No space left on device"
-# Nothing makes room by itself. No wait is long, and each is longer than a pause between two tries.
+# Nothing frees space in the background. No wait is long; each is longer than a retry pause.
 ALONE = {
     "deadline": 3.0,
     "l0_sst_size_bytes": 1 << 20,
@@ -32,7 +32,7 @@ VALUE = bytes(range(256)) * 16
 
 
 def fill(folder: Path, spare: int = 0) -> Path:
-    """A file that leaves so many bytes of the disk."""
+    """Makes a file that leaves `spare` bytes of the disk free."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -46,7 +46,7 @@ def fill(folder: Path, spare: int = 0) -> Path:
 
 
 def put(db: siltstone.Database, numbers: range) -> tuple[list[bytes], siltstone.Error | None]:
-    """Rows, each waited for: those that were acknowledged, and what ended it."""
+    """Puts rows and waits for each. Returns the acknowledged rows and the error that stopped it."""
     done: list[bytes] = []
     for number in numbers:
         key = b"key%06d" % number
@@ -59,7 +59,7 @@ def put(db: siltstone.Database, numbers: range) -> tuple[list[bytes], siltstone.
 
 
 def told(error: BaseException | None) -> None:
-    """A deadline that passed, in the store's own words."""
+    """The error is a deadline that passed, with the text of the store."""
     assert isinstance(error, siltstone.Timeout), repr(error)
     assert WORDS in str(error), str(error)
 
@@ -86,7 +86,7 @@ def a_writer_says_why_and_goes_on(folder: Path) -> None:
             raise AssertionError("it is full")
     ballast.unlink()
     db.flush()
-    # What was accepted, and not acknowledged, was never given up.
+    # Accepted but unacknowledged rows were never given up.
     after, error = put(db, range(200_000, 200_100))
     assert error is None
     db.compact()
@@ -139,13 +139,13 @@ def compactors_say_why_and_end(folder: Path) -> None:
     command = [sys.executable, "-m", "siltstone.cli", "--path", str(path)]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        # The time only ends a test that would never end.
+        # The timeout only ends a test that would never end.
         return subprocess.run(
             [*command, *arguments, *small], check=False, capture_output=True, text=True, timeout=60
         )
 
     for spare in (0, 64 << 10):
-        # Not even a claim of the compactor's epoch fits; and that, but no table.
+        # First not even a claim of the compactor's epoch fits; then it fits, but no table does.
         ballast = fill(folder, spare)
         ended = run("compact")
         assert ended.returncode == 1, ended
@@ -163,7 +163,7 @@ def compactors_say_why_and_end(folder: Path) -> None:
 
 
 def a_load_gives_its_scratch_folder_back(folder: Path) -> None:
-    """Rows of 80 MB in no order, where the database has room and the files between have none."""
+    """Loads 80 MB of unsorted rows: the database has room, but the scratch files have none."""
     scratch = folder / "scratch"
     scratch.mkdir()
     free = os.statvfs(folder).f_bavail

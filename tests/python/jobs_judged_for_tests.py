@@ -1,14 +1,14 @@
-"""The judge of `kills_of_jobs_for_tests.py`: whether all that was told and seen can have been.
+"""The judge of `kills_of_jobs_for_tests.py`: whether all answers and looks are consistent.
 
-`Judge` asks for one order of all batches and jobs such that every look is what a beginning of it
-leaves in the cells, and that has whatever anybody was told: a job that was adopted twice, is half
-there or was lost fits into none. Of each job it knows between which batches it may stand, and which
-jobs stand before it; every look and every answer makes that narrower.
+`Judge` looks for one order of all batches and jobs in which every look shows the cells that a
+beginning of the order leaves, and which contains every job that a process was told of. A job that
+was adopted twice, is present in part or was lost fits into no order. For each job the judge knows a
+range of batches and a set of jobs that stand before it; every look and every answer narrows both.
 
-A job that clears a span of cells is in no look. That it is there, and its number, is known by an
-answer in the end; which looks show what it left is narrowed as all else.
+A job that clears a span of cells is in no look. An answer at the end tells that it was adopted, and
+its number. The looks narrow its place as for any other job.
 
-Jobs that fill stand before all that is there, whenever they come: of them their own order counts.
+Jobs that fill always stand before all existing data: only the order among them matters.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from jobs_planned_for_tests import CELLS, Look, Plan, last_put
 
 @dataclass
 class Told(Times):
-    """What the processes saw, and were told."""
+    """The looks and answers of the processes."""
 
     looks: list[Look] = field(default_factory=list)
-    """The last one is of the end, when all was taken in."""
+    """The last look is the final one, after all jobs were taken in."""
     seqs: list[tuple[int, int]] = field(default_factory=list)
-    """Sequence numbers of batches that were acknowledged, ascending."""
+    """Sequence numbers of acknowledged batches, ascending."""
     acknowledged: int = 0
     """The last of those batches."""
     behind: dict[int, int] = field(default_factory=dict)
-    """By job: a batch that was acknowledged before anybody asked for it."""
+    """By job: a batch that was acknowledged before the first request for the job."""
     requested: list[Answer] = field(default_factory=list)
-    """By which a request was accepted."""
+    """Answers after which a request counts as accepted."""
     adopted: list[tuple[Answer, int]] = field(default_factory=list)
-    """With the sequence number."""
+    """Answers with the sequence number of the adoption."""
     ended: list[Answer] = field(default_factory=list)
-    """After which the job is not taken in any more."""
+    """Answers after which the job is not taken in any more."""
     aborted: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -52,7 +52,8 @@ class Told(Times):
         elif state == "aborted":
             self.aborted.add(answer.job)
         elif state in ("pending", "adopted") or (answer.how == "submit" and state != "denied"):
-            # A `submit` that ends was accepted, also where what became of it is forgotten since.
+            # A `submit` that returns was accepted, even if the state of the job was forgotten
+            # later.
             self.requested.append(answer)
         if state == "adopted" and seq is not None:
             self.adopted.append((answer, seq))
@@ -61,7 +62,7 @@ class Told(Times):
 
 
 class Judge(Order):
-    """Of one database: `judged` has what is wrong."""
+    """The judge of one database: `judged` returns the problems."""
 
     def __init__(self, plans: dict[int, Plan], told: Told) -> None:
         self.plans, self.told, self.last = plans, told, told.looks[-1]
@@ -109,13 +110,13 @@ class Judge(Order):
                 self.wrong.append(text)
         self.wrong += [f"job {job} was accepted, and is lost" for job in sorted(self.lost)]
         for job in here - told.behind.keys():
-            self.wrong.append(f"job {job} is there, and nobody asked for it")
+            self.wrong.append(f"job {job} is there, and was never asked for")
         for job in told.aborted & here:
             self.wrong.append(f"job {job} is there, and was aborted")
         self.wrong += self.lives.wrong()
 
     def read_answers(self) -> None:
-        """Each is at one place, between the batches whose numbers are known."""
+        """Places each adopted job between the batches with known sequence numbers."""
         places: dict[int, int] = {}
         for answer in self.told.ended:
             if answer.job in self.bit:
@@ -133,7 +134,7 @@ class Judge(Order):
             if len(jobs) == 1 and places.setdefault(jobs[0], seq) != seq:
                 self.wrong.append(f"job {jobs[0]} is at two places: {seq}, {places[jobs[0]]}")
         known = sorted(places, key=lambda job: places[job])
-        # What fills is given numbers downwards.
+        # Jobs that fill get descending sequence numbers.
         self.ascend(job for job in reversed(known) if job in self.fillers)
         self.ascend(job for job in known if job not in self.fillers)
 
@@ -142,14 +143,14 @@ class Judge(Order):
             self.behind(later, self.bit[earlier])
 
     def between(self, seq: int) -> tuple[int, int]:
-        """The batches around a number."""
+        """The batches directly below and above a sequence number."""
         seqs = self.told.seqs
         at = bisect(seqs, (seq, 0))
         low = seqs[at - 1][1] if at > 0 else 0
         return low, seqs[at][1] - 1 if at < len(seqs) else self.last.batch
 
     def read_versions(self) -> None:
-        """Of each two of an application one may stand before the other."""
+        """Of two jobs of an application, one must be allowed to follow the other."""
         for jobs in self.lives.apps.values():
             for one, other in combinations(jobs, 2):
                 both = ((one, other), (other, one))
@@ -170,7 +171,7 @@ class Judge(Order):
         return zoned
 
     def read(self, look: Look) -> None:
-        """Those that are there stand before its end, and before all others."""
+        """Jobs in a look stand before its end, and before all jobs that are not in it."""
         self.wrong += look.wrong
         if look.batch < look.least:
             self.wrong.append(f"{look.least} was acknowledged, and a look ended at {look.batch}")
@@ -196,7 +197,8 @@ class Judge(Order):
             self.read_cell(look, cell, there & self.covering[cell])
 
     def read_fillers(self, look: Look) -> None:
-        """They are told of by versions of the tables and not by the log: no batch says when."""
+        """Jobs that fill are reported by versions of the tables and not by the log, so no batch
+        tells when they came."""
         there = self.mask(look.jobs & self.fillers)
         for job in self.fillers - look.jobs:
             self.behind(job, there)
@@ -207,12 +209,12 @@ class Judge(Order):
         return (("behind", job, self.bit[earlier]),)
 
     def later(self, look: Look, job: int, there: int) -> Iterator[Option]:
-        """It came behind all of the look; in the end nothing does."""
+        """The job came after the look. After the final look no job comes."""
         if look is not self.last:
             yield ("above", job, look.batch), ("behind", job, there)
 
     def hidden(self, look: Look, job: int, holder: int | None) -> Iterator[Option]:
-        """What it replaced a zone by was replaced itself."""
+        """The zone that the job replaced was replaced again later."""
         if holder is not None:
             yield self.over(holder, job)
             return
@@ -221,7 +223,7 @@ class Judge(Order):
                 yield *self.over(clear, job), ("below", clear, look.batch)
 
     def read_cell(self, look: Look, cell: int, over: int) -> None:
-        """Whoever is seen in a cell stands behind all others that are there."""
+        """The job or batch in a cell stands behind all others that cover the cell."""
         held, put = look.cells[cell], last_put(cell, look.batch)
         clears = [clear for clear in self.clears if self.plans[clear].covers(cell)]
         where = f"cell {cell} has {held} at {look.batch}"
@@ -243,7 +245,7 @@ class Judge(Order):
             return
         for clear, option in zip(clears, on_top, strict=True):
             options = [*self.later(look, clear, there)]
-            # Nothing fills what was cleared.
+            # A cleared cell is not filled.
             if isinstance(held, int) or held[0] not in self.fillers:
                 options.append(option)
             self.either(options, f"{where}, which {clear} cleared")
@@ -259,12 +261,12 @@ class Judge(Order):
         self.is_so((self.is_first(job, look, cell),), "")
 
     def is_first(self, job: int, look: Look, cell: int) -> Option:
-        """Of those that fill a cell."""
+        """The job is the first of those that fill a cell."""
         others = (other for other in self.filling[cell] if other in look.jobs and other != job)
         return tuple(("behind", other, self.bit[job]) for other in others)
 
     def read_empty(self, look: Look, cell: int, over: int, clears: list[int]) -> None:
-        """Nothing was ever there, or somebody took it away behind all others."""
+        """The cell was never set, or the last job that covers it deleted or cleared it."""
         put = last_put(cell, look.batch)
         fill = [job for job in self.filling[cell] if job in look.jobs]
         if not put and not over and not fill:

@@ -1,6 +1,6 @@
-"""What `kills_of_jobs_for_tests.py` leaves when everybody is dead: a last writer takes in what is
-pending, all that anybody was told or saw is judged, the deadlines pass, and nothing stays that
-nobody names.
+"""The check after `kills_of_jobs_for_tests.py` has killed all processes: a last writer takes in the
+pending requests, all answers and looks are judged, the deadlines pass, and no object stays that is
+not referenced.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jobs_on_desk_for_tests import Desk
 from jobs_planned_for_tests import Look, Plan, look_of
 from siltstone import admin, ingest
 
-# For so long the last writer may take in what is pending.
+# Seconds that the last writer may need to take in the pending requests.
 PATIENCE = 300.0
-# Loads, and the command, give their jobs a day.
+# Loads, and the command, give their jobs a deadline of one day.
 LONG_SECONDS = 3600.0
-# Nobody compacts beside the last writer, and there is always room.
+# No compactor runs beside the last writer: L0 always has room.
 LAST = {**single.WRITER, **single.ALONE, "l0_max_ssts": 2000}
 
 
 def settled(path: Path) -> Look:
-    """What a last writer shows that took in all that was pending."""
+    """A look through a last writer, after it took in all pending requests."""
     until = time.monotonic() + PATIENCE
     with siltstone.open(path, take_over=True, options=LAST) as db:
         db.flush(memtable=True)
@@ -41,7 +41,7 @@ def settled(path: Path) -> Look:
 
 
 def deadline_of(job: str) -> float:
-    """Of its id, a ULID, in seconds."""
+    """The deadline in an id, which is a ULID, in seconds."""
     digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     millis = 0
     for digit in job[:10]:
@@ -50,7 +50,7 @@ def deadline_of(job: str) -> float:
 
 
 def check(desk: Desk, writers: int, seed: int, counts: Any) -> None:
-    """The whole database, when everybody is dead."""
+    """Checks the whole database after all processes are killed."""
     path, draw = desk.path, random.Random(seed)
     plans, told, opens = desks.read_notes(desk)
     last = settled(path)
@@ -61,9 +61,9 @@ def check(desk: Desk, writers: int, seed: int, counts: Any) -> None:
     wrong = case.judged()
     assert not wrong, "\n".join(wrong[:20])
     open_jobs = [(job, plan) for job, plan in jobs if plan.number not in case.there]
-    # One that clears has a day.
+    # A job that clears has a deadline of one day.
     give_up(path, [job for job, plan in open_jobs if plan.span or draw.random() < 0.5])
-    # Of jobs, and of leases of readers that were killed.
+    # Wait for the deadlines of jobs, and for the leases of killed readers.
     ends = [job.deadline.timestamp() for job, plan in jobs if plan.span is None]
     ends += [lease["expires_at_ms"] / 1000 for lease in admin.manifest(path)["leases"]]
     time.sleep(max(max(ends, default=0) - time.time(), 0) + 0.002)
@@ -81,7 +81,8 @@ def check(desk: Desk, writers: int, seed: int, counts: Any) -> None:
 
 
 def ask_for_clears(desk: Desk, jobs: list[tuple[ingest.Job, Plan]], told: Told) -> None:
-    """No look shows which of them came in: each is asked for, a day before its deadline."""
+    """Asks for the state of each job that clears, because no look shows it. Its deadline is a day
+    later."""
     for job, plan in jobs:
         if plan.span is None:
             continue
@@ -91,7 +92,7 @@ def ask_for_clears(desk: Desk, jobs: list[tuple[ingest.Job, Plan]], told: Told) 
 
 
 def give_up(path: Path, jobs: list[ingest.Job]) -> None:
-    """Whatever is given up goes with the next round, before its deadline."""
+    """Aborts jobs: the next collection removes their objects, before the deadline."""
     jobs = [job for job in jobs if ingest.status(path, job).state in ("open", "aborted")]
     assert {job.abort().state for job in jobs} <= {"aborted", "forgotten"}
     assert admin.gc(path, min_age=0).trouble is None
@@ -100,8 +101,8 @@ def give_up(path: Path, jobs: list[ingest.Job]) -> None:
 
 
 def check_objects(path: Path, writers: int, collected: admin.GcReport) -> int:
-    """Nothing is missing, and nothing is left but what loads of a day have staged that were killed:
-    how many those are."""
+    """Checks that no object is missing, and that no object is left except those staged by killed
+    loads with a deadline of one day. Returns the number of such loads."""
     report = admin.verify(path)
     assert report.ok, report.problems
     state, there = admin.manifest(path), single.objects(path)
@@ -110,7 +111,7 @@ def check_objects(path: Path, writers: int, collected: admin.GcReport) -> int:
     needed = (single.reachable(path, state) - single.tables(state)) | tables
     assert needed <= there, f"missing: {sorted(needed - there)}"
     fences = {f"wal/{number:020}.sst" for number in range(1, state["replay_from"])} & there
-    # One stays for every writer that did not close.
+    # One fence stays for every writer that did not close.
     assert len(fences) <= writers, f"{len(fences)} fences of {writers} writers"
     left = there - fences - needed
     staged = {name: re.fullmatch(r"ingest/(\w{26})/.+", name) for name in left}
@@ -123,6 +124,6 @@ def check_objects(path: Path, writers: int, collected: admin.GcReport) -> int:
 
 
 def waits(path: Path, job: str) -> bool:
-    """Whether it may be asked for for a long time yet, and nobody has."""
+    """Whether the job is open and its deadline is more than an hour ahead."""
     long = deadline_of(job) > time.time() + LONG_SECONDS
     return long and ingest.status(path, job).state == "open"

@@ -1,6 +1,6 @@
-"""What the processes of `kills_of_jobs_for_tests.py` share: what writers have begun, in memory; and
-a folder of jobs, parts and requests, and of what each process was told. All of it outlives whoever
-is killed.
+"""Shared state of the processes of `kills_of_jobs_for_tests.py`: the batches of the writers, in
+shared memory, and a folder with jobs, parts, requests and the notes of each process. All of it
+stays after a process is killed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from apps_judged_for_tests import Answer, Forgotten
 from jobs_judged_for_tests import Told
 from jobs_planned_for_tests import Look, Plan
 
-# More than the writers of one database come to.
+# More batches than the writers of one database make.
 BATCHES = 1 << 18
 
 
 class Board:
-    """What writers have begun and had acknowledged, in memory that outlives them."""
+    """The begun and the acknowledged batches of all writers, in memory that outlives them."""
 
     def __init__(self, writers: int) -> None:
         self.writers = writers
@@ -47,41 +47,41 @@ class Board:
 
     @property
     def seqs(self) -> list[tuple[int, int]]:
-        """Sequence numbers of acknowledged batches."""
+        """Sequence numbers of acknowledged batches, each with its batch."""
         numbers = self.numbers[2 * self.writers :]
         return [(seq, batch) for batch, seq in enumerate(numbers) if seq]
 
 
 @dataclass
 class Tray:
-    """What lies in the folder: names, by job."""
+    """The contents of the folder: file names by job."""
 
     jobs: dict[int, str] = field(default_factory=dict)
     parts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     requests: dict[int, list[str]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    """By application: the last of what is taken for its present life."""
+    """By application: the highest version that was used in its present life."""
     lives: dict[str, int] = field(default_factory=dict)
     """By application: how often it was forgotten."""
     aborted: set[int] = field(default_factory=set)
 
     def lacks(self, job: int, *, again: bool = False) -> list[int]:
-        """Its parts that nobody has built; `again`, all of them."""
+        """The parts of a job that are not built yet; with `again`, all of them."""
         count = int(self.jobs[job].split(".")[2])
         return [part for part in range(count) if again or (job, part) not in self.parts]
 
 
 class Desk:
-    """The folder in which processes leave things to one another."""
+    """The folder in which processes leave files for one another."""
 
     def __init__(self, path: Path, board: Board, *, fills: bool) -> None:
         self.path, self.board = path, board
-        # Whether jobs may come behind the database.
+        # Whether the database allows jobs that come behind its data.
         self.fills = fills
         self.folder = path.with_suffix(".desk")
 
     def leave(self, name: str, what: object) -> None:
-        """Whole or not at all, whenever its process is killed."""
+        """Writes a file whole or not at all, even if the process is killed."""
         draft = self.folder / f"draft-{os.getpid()}"
         draft.write_bytes(pickle.dumps(what))
         draft.rename(self.folder / name)
@@ -113,11 +113,12 @@ class Desk:
 
 
 def read_notes(desk: Desk) -> tuple[dict[int, Plan], Told, int]:
-    """Plans, what was told, and how many may have opened the database beside the writers."""
-    # By what a note begins with.
+    """The plans, the notes of all processes, and the highest number of opens beside those of the
+    writers."""
+    # Grouped by the first key of a note.
     notes: dict[str, list[dict[str, Any]]] = {}
     for file in desk.folder.glob("notes.*"):
-        # A last line that was cut by a kill was told to nobody.
+        # A kill may have cut the last line: such a note does not count.
         for line in file.read_bytes().split(b"\n")[:-1]:
             note = json.loads(line)
             notes.setdefault(next(iter(note)), []).append(note)
@@ -137,7 +138,8 @@ def read_notes(desk: Desk) -> tuple[dict[int, Plan], Told, int]:
 
 
 def forgotten(notes: dict[str, list[dict[str, Any]]]) -> Iterator[Forgotten]:
-    """Whoever was killed before it was answered may have done it until then."""
+    """The forgets. A process killed before the answer may have forgotten the application until its
+    end."""
     ends = {note["ended"]: note["at"] for note in notes["ended"]}
     answers = {note["forgot"]: note for note in notes.get("forgot", [])}
     for note in notes.get("forgets", []):

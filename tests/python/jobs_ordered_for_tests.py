@@ -1,6 +1,6 @@
-"""An order of jobs between batches, as far as it is known: of each job a batch that it does not
-stand below, one that it does not stand above, and which jobs stand before it. Where one of several
-things holds, those that cannot be are dropped, until one is left.
+"""A partly known order of jobs between batches. For each job it has a batch that the job is not
+below, a batch that the job is not above, and the jobs before it. If one of several options holds,
+the impossible options are dropped until one is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Order:
             yield self.there[lowest.bit_length() - 1]
             mask ^= lowest
 
-    # --- What narrows it --------------------------------------------------------------------------
+    # --- Narrowing --------------------------------------------------------------------------------
 
     def above(self, job: int, batch: int) -> None:
         self.low[job] = max(self.low[job], batch)
@@ -45,7 +45,7 @@ class Order:
         self.before[job] |= mask & ~self.bit[job]
 
     def either(self, options: Iterable[Option], otherwise: str) -> None:
-        """One of these holds."""
+        """One of these options holds."""
         left = self.possible(tuple(options))
         if left is None:
             return
@@ -55,7 +55,7 @@ class Order:
             self.is_so(left, otherwise)
 
     def is_so(self, left: tuple[Option, ...], otherwise: str) -> None:
-        """The only one, or none."""
+        """Applies the only option that is left; reports `otherwise` if there is none."""
         if not left:
             self.wrong.append(otherwise)
             return
@@ -63,7 +63,7 @@ class Order:
             getattr(self, how)(job, what)
 
     def possible(self, options: tuple[Option, ...]) -> tuple[Option, ...] | None:
-        """Those that may hold; None where it is known that one does."""
+        """The options that may hold; None if one is known to hold."""
         left = []
         for option in options:
             if all(map(self.holds, option)):
@@ -91,10 +91,10 @@ class Order:
         others = self.members(what & ~bit)
         return any(self.before[other] & bit or self.low[other] > most for other in others)
 
-    # --- Whether there is one ---------------------------------------------------------------------
+    # --- Existence of an order --------------------------------------------------------------------
 
     def settle(self) -> None:
-        """As far as it goes."""
+        """Narrows the order until no further step is possible."""
         known = True
         while known and self.spread():
             known = False
@@ -110,8 +110,8 @@ class Order:
                     known = True
 
     def spread(self) -> bool:
-        """What holds for a job holds for those before it and behind it; whether there is an order
-        at all."""
+        """Passes the bounds of a job on to the jobs before and behind it. Returns whether an order
+        exists."""
         turns: list[int] = []
         left = set(self.there)
         while left:

@@ -1,11 +1,12 @@
-"""What batches and jobs of `kills_of_jobs_for_tests.py` write, and what one look at all rows shows
-of it.
+"""The rows that batches and jobs of `kills_of_jobs_for_tests.py` write, and the content of a look
+at all rows.
 
-The n-th batch of the writer puts its number into some of the cells (`cells_put`). A job writes its
-own into some of them too, or deletes them, and rows that are its alone, by which one sees that it
-is there. One that replaces a zone has those within it, so that the last one to do that is seen. One
-that clears a span of cells has no row at all: what was there is gone, and nothing else tells of it.
-One that comes behind all that is there fills cells that nobody else has, of such jobs the first.
+The n-th batch of the writer puts its number into some of the cells (`cells_put`). A job also writes
+its number into some cells, or deletes them. It also writes witnesses: rows of its own, which show
+that the job is present. A job that replaces a zone has its witnesses within the zone, so that only
+the last such job is seen. A job that clears a span of cells has no row at all: only the missing
+rows show it. A job that comes behind all existing data fills cells that are otherwise empty; the
+first of such jobs wins.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any
 
 ZONES = 5
 CELLS = 60
-# Of those that batches put, half are put again and again, the others rarely.
+# Of the cells that batches put, half are put often, the others rarely.
 PUT = 48
 OFTEN = PUT // 2
 RARELY = 16
-# Rows of each part that are the job's alone, in several places.
+# The number of witnesses of each part, in several places.
 WITNESSES = 3
 
 Cell = int | tuple[int, int] | None
-"""What a cell holds: the number of a batch; a job, and which of its parts; nothing."""
+"""The content of a cell: the number of a batch, a job and one of its parts, or nothing."""
 
 
 def zone_of(cell: int) -> int:
@@ -39,12 +40,12 @@ def key_of(cell: int) -> bytes:
 
 
 def bounds(zone: int) -> tuple[bytes, bytes]:
-    """The keys of a zone: its cells, and the witnesses of whoever replaces it."""
+    """The keys of a zone: its cells, and the witnesses of a job that replaces it."""
     return b"cell/%d/" % zone, b"cell/%d0" % zone
 
 
 def bounds_of(span: range) -> tuple[bytes, bytes]:
-    """The keys of some cells: of a part of a zone those alone, otherwise of whole zones."""
+    """The keys of a span of cells, which is within one zone or covers whole zones."""
     first, last = zone_of(span[0]), zone_of(span[-1])
     if (span.start, span.stop) == (cells_of(first).start, cells_of(last).stop):
         return bounds(first)[0], bounds(last)[1]
@@ -60,7 +61,7 @@ def cells_put(batch: int) -> tuple[int, ...]:
 
 
 def last_put(cell: int, batch: int) -> int:
-    """The last batch up to this one that puts a cell; 0: none does."""
+    """The last batch up to `batch` that puts a cell; 0 if there is none."""
     if cell >= PUT:
         return 0
     step = RARELY if cell % 2 else 1
@@ -70,23 +71,23 @@ def last_put(cell: int, batch: int) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job brings."""
+    """The content of a job."""
 
     number: int
     parts: tuple[tuple[int, ...], ...] = ()
-    """The cells of each."""
+    """The cells of each part."""
     zone: int | None = None
-    """What it replaces."""
+    """The zone that it replaces."""
     txn: tuple[str, int] | None = None
     deletes: frozenset[tuple[int, int]] = frozenset()
-    """Parts, and cells of theirs, that are deleted and not put."""
+    """Pairs of a part and one of its cells, which it deletes instead of putting it."""
     span: tuple[int, int] | None = None
-    """The cells that it clears, from one up to another: it has no parts."""
+    """The cells that it clears, from the first up to the second number. Such a job has no parts."""
     fills: bool = False
-    """Whether it comes behind all that is there."""
+    """Whether it comes behind all existing data."""
 
     def rows(self, part: int, attempt: int) -> dict[bytes, bytes | None]:
-        """Of one part, by one of the tasks that may build it; None deletes."""
+        """The rows of one part, built by one of several attempts; None is a delete."""
         said = (self.number, part, attempt, len(self.parts))
         value = b"job %d %d %d %d " % said + b"." * (attempt % 200)
         place = b"" if self.zone is None else bounds(self.zone)[0]
@@ -97,22 +98,22 @@ class Plan:
         return rows
 
     def replaces(self) -> tuple[bytes, bytes] | None:
-        """The range of keys of which it leaves nothing."""
+        """The range of keys that it removes."""
         if self.span is not None:
             return bounds_of(range(*self.span))
         return None if self.zone is None else bounds(self.zone)
 
     def winner(self, cell: int) -> int | None:
-        """The part whose row counts: the last one that has the cell."""
+        """The part whose row counts: the last part with this cell."""
         return max((n for n, part in enumerate(self.parts) if cell in part), default=None)
 
     def leaves(self, cell: int) -> Cell:
-        """What is in a cell that it covers."""
+        """The content of a covered cell after the job."""
         part = self.winner(cell)
         return None if part is None or (part, cell) in self.deletes else (self.number, part)
 
     def covers(self, cell: int) -> bool:
-        """Whether what was in the cell before is gone."""
+        """Whether the earlier content of the cell is gone after the job."""
         if self.fills:
             return False
         if self.span is not None:
@@ -120,7 +121,7 @@ class Plan:
         return zone_of(cell) == self.zone or self.winner(cell) is not None
 
     def hides(self, zone: int | None) -> bool:
-        """Whether it clears all of a zone, and so whoever replaced that before is not seen."""
+        """Whether it clears all of a zone, which hides any job that replaced the zone before."""
         if self.span is None or zone is None:
             return False
         cells, span = cells_of(zone), range(*self.span)
@@ -143,14 +144,14 @@ class Look:
     """All rows at one moment."""
 
     batch: int
-    """The last one that is there."""
+    """The last batch that is present."""
     jobs: frozenset[int]
-    """Those that are there."""
+    """The jobs that are present."""
     cells: tuple[Cell, ...]
     wrong: tuple[str, ...] = ()
-    """What can never be, by the rows alone."""
+    """Problems that show in the rows alone."""
     least: int = field(default=0, compare=False)
-    """A batch that was acknowledged before."""
+    """A batch that was acknowledged before the look."""
 
     def to_plain(self) -> list[Any]:
         return [self.batch, sorted(self.jobs), self.cells, self.wrong, self.least]
@@ -163,11 +164,11 @@ class Look:
 
 
 def look_of(rows: dict[bytes, bytes], least: int = 0) -> Look:
-    """What is there; of each job all, and of each part by one task, or it is wrong."""
+    """The look at some rows. A job must be present whole, and each part from one attempt."""
     batch = int(rows.get(b"batch", b"put 0").split()[1])
     wrong: list[str] = []
     cells: list[Cell] = [None] * CELLS
-    # By job: how many parts it has, and of each witness by which task it is.
+    # `parts`: the number of parts by job. `found`: the attempt of each witness by job.
     parts: dict[int, int] = {}
     found: dict[int, dict[tuple[int, int], int]] = {}
     held: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Runs a program that kills processes at random moments, and reads what it says of them."""
+"""Runs a program that kills processes at random moments, and parses its report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 
 def killed(program: str, folder: Path, kills: int, role: str = r"(\w+)s") -> dict[str, str]:
-    """How often each role was killed, as the last line says it; `role` is how that names one.
+    """How often each role was killed, from the last line of output; `role` is the pattern of a role
+    name.
 
-    In a process of its own, which opens nothing and so can be forked as often as it likes.
+    The program runs in its own process, which opens nothing and so can fork as often as it likes.
     """
     seed = random.SystemRandom().randrange(1 << 32)
     path = Path(__file__).parent / program

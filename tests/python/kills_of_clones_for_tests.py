@@ -1,17 +1,17 @@
-"""Kills every role of a parent and of its clone at random moments, all of them at work at once, and
-whoever makes more clones of both meanwhile. Run as a program, by ``test_kill_clones.py`` and
-``make soak``.
+"""Kills the processes of a parent and of its clone at random moments, while all of them work,
+together with processes that make more clones of both. Run as a program by ``test_kill_clones.py``
+and ``make soak``.
 
     kills_of_clones_for_tests.py FOLDER KILLS SEED
 
-After every `A_FAMILY` kills all are killed together, and:
+After every `A_FAMILY` kills all processes are killed together. Then:
 
-- on either side every acknowledged write is there, and what is there is a prefix: each writer that
-  opened has recovered no less than any writer before it had acknowledged;
-- every clone that was made shows a prefix that is no shorter than what its parent had acknowledged
-  before it was asked for; one that was half made is gone on with;
-- once the clone is merged and collected it needs its parent no more, which keeps nothing for it;
-  `verify` finds nothing wrong on either side.
+- on either side every acknowledged write is present, and the present writes are a prefix: each new
+  writer recovered at least as many writes as any earlier writer had acknowledged;
+- every finished clone shows a prefix that is no shorter than the writes its parent had acknowledged
+  before the clone was requested; a half-made clone is continued;
+- once the clone is merged and collected it no longer needs its parent, and the parent keeps nothing
+  for it; `verify` finds no problem on either side.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import siltstone
 from siltstone import admin
 
 A_FAMILY = 60
-# The most that a maker has half made at a time.
+# The highest number of half-made clones of a maker.
 PLACES = 3
 
 
@@ -38,11 +38,11 @@ def acknowledged(database: single.Database) -> int:
 
 
 def made(path: Path, parent: Path, at_least: int) -> None:
-    """Makes a clone, or goes on with it, looks at it, and ends it."""
+    """Makes or continues a clone, checks it, and destroys it."""
     try:
         siltstone.clone(path, parent=parent)
     except (siltstone.Conflict, siltstone.NotFound):
-        # Begun by somebody else as a clone of the other one, or half destroyed.
+        # Another maker began it as a clone of the other side, or it is half destroyed.
         at_least = -1
     if at_least >= 0:
         with siltstone.open_reader(path, options={"reader_lease": False}) as reader:
@@ -52,12 +52,12 @@ def made(path: Path, parent: Path, at_least: int) -> None:
 
 
 def make(parents: list[single.Database], folder: Path, seed: int) -> None:
-    """What a maker does until it is killed."""
+    """The work of a maker, until it is killed."""
     draw = random.Random(seed)
     while True:
         source = draw.choice(parents)
         place = folder / f"made{draw.randrange(PLACES)}"
-        # A clone that somebody killed has begun shows what was durable then.
+        # A clone that a killed maker began shows the data that was durable at that time.
         begun = (place / "manifest").exists()
         at_least = 0 if begun else acknowledged(source)
         made(place, source.path, at_least)
@@ -70,7 +70,7 @@ class Side(single.Database):
 
 
 class Makers(single.Database):
-    """Whoever makes clones of both sides."""
+    """The processes that make clones of both sides."""
 
     ROLES = ("maker",)
 
@@ -84,7 +84,7 @@ class Makers(single.Database):
         self.living[child] = role
 
     def ended(self, child: int, status: int) -> None:
-        # One that is killed before it ran has no log.
+        # A process killed before it ran has no log.
         log = self.logs / str(child)
         told = log.read_text() if log.exists() else "nothing"
         assert os.WIFSIGNALED(status), f"a maker ended with {status}: {told}"
@@ -92,13 +92,14 @@ class Makers(single.Database):
 
 
 def check(path: Path, recovered: int) -> None:
-    """One side, when everybody is dead: all is there, and nothing is wrong after it is merged."""
-    # Nobody compacts here: there is always room.
+    """Checks one side after all processes are killed: all writes are present, and `verify` finds no
+    problem after a merge."""
+    # No compactor runs: L0 always has room.
     alone = {**single.WRITER, **single.ALONE, "l0_max_ssts": 2000}
     with siltstone.open(path, options=alone) as db:
         last = single.prefix(db)
         assert last >= recovered, f"{path.name}: recovered {last} of {recovered}"
-        # Nothing is moved as it is.
+        # The first and last key overlap all tables, so that none is moved without a rewrite.
         for key, value in [(b"", b"first"), (b"\xff", b"last")]:
             db.put(key or b"\x00", value)
         db.flush(memtable=True)
@@ -114,26 +115,27 @@ def check(path: Path, recovered: int) -> None:
 
 
 def end(parent: Path, clone: Path, places: Path) -> None:
-    """What nobody needs any more is kept by nobody."""
+    """Checks that objects without a user are no longer kept."""
     for place in places.glob("made*"):
         try:
             siltstone.destroy(place)
         except siltstone.NotFound:
             continue
     state = admin.manifest(clone)
-    # Nobody lets go of a lease, nor of a pin: those of who was killed keep the version that they
-    # read until they run out, and what that version names in the parent with it.
+    # Leases and pins of killed processes are not released. Until they expire they keep the
+    # version that was read, and the objects of the parent that this version names.
     needed = {entry["checkpoint"] for entry in state["ancestors"]}
     assert not needed or state["leases"] or state["checkpoints"]
     for path in (clone, parent):
-        # Makers that were killed early have left pins that expire.
+        # Makers killed early have left pins that expire.
         kept = [one for one in admin.manifest(path)["checkpoints"] if one["expires_at_ms"] is None]
         kept = [one for one in kept if one["id"] not in needed]
         assert not kept, f"{path.name}: {kept}"
 
 
 class Family:
-    """A parent, a clone, their processes, and makers, until so many kills are done."""
+    """A parent, a clone, their processes, and makers, until the requested number of kills is
+    done."""
 
     def __init__(self, folder: Path, kills: int, draw: random.Random) -> None:
         self.kills, self.draw = kills, draw
@@ -142,7 +144,7 @@ class Family:
         self.all: list[single.Database] = [*self.sides, self.makers]
 
     def killed(self) -> dict[str, int]:
-        """By side and role."""
+        """The number of kills by side and role."""
         return {
             f"{one.path.name}_{role}": times
             for one in self.all
@@ -170,7 +172,7 @@ class Family:
             self.rest(self.draw.expovariate(1 / 0.1))
             one, child = self.draw.choice(self.living())
             if one is not self.makers and self.draw.random() < 0.2:
-                # The next one is there before this one is gone, which may end it.
+                # The next process starts before this one is killed, and may end it.
                 one.start(one.living[child])
                 self.rest(self.draw.random() * 0.05)
             if child in one.living:
@@ -208,7 +210,7 @@ def siltstone_clone(path: Path, parent: Path) -> None:
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
-    # Whoever ends this one ends its children too.
+    # SIGTERM to this process ends its children too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw, killed, began = random.Random(seed), dict[str, int](), time.monotonic()
     number = writes = 0

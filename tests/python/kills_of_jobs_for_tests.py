@@ -1,19 +1,19 @@
-"""Kills everybody who has to do with ingest jobs at random moments, all of them at work on one
-database: builders of parts, submitters, the writer, a compactor, a collector without grace and a
-reader. Run as a program, by ``test_kill_jobs.py`` and ``make soak``.
+"""Kills processes that work with ingest jobs at random moments. All of them work on one database:
+builders of parts, submitters, the writer, a compactor, a collector without grace and a reader. Run
+as a program by ``test_kill_jobs.py`` and ``make soak``.
 
     kills_of_jobs_for_tests.py FOLDER KILLS SEED
 
-After every `A_DATABASE` kills all are killed together, a writer takes in what is pending, and all
-that anybody was told or saw is judged (`jobs_judged_for_tests.py`): no job and no put is lost, none
-is there twice or in part. Then the deadlines pass, and a collection without grace leaves nothing
-that nobody names.
+After every `A_DATABASE` kills all processes are killed together, and a writer takes in the pending
+requests. `jobs_judged_for_tests.py` then judges all answers and looks of the processes: no job and
+no put is lost, none is present twice or in part. Then the deadlines pass, and a collection without
+grace leaves no object that is not referenced.
 
-Some jobs delete, some replace or clear a range, some come behind all that is there, some are
-versions of applications, which are forgotten now and then.
+Some jobs delete, some replace or clear a range, some come behind all existing data. Some are
+versions of applications, and applications are forgotten now and then.
 
-Jobs, parts and requests travel as pickles in files (`jobs_on_desk_for_tests.py`); who finds one may
-build, commit, ask or abort, whatever others did with it.
+Jobs, parts and requests travel as pickles in files (`jobs_on_desk_for_tests.py`). A process that
+finds a file may build, commit, submit or abort, regardless of the other processes.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ from siltstone import admin, ingest
 
 A_DATABASE = 100
 DAY = 24 * 3600.0
-# Jobs of submitters that nobody has asked for yet: they begin others while there are fewer.
+# The number of jobs without a request. Submitters begin new jobs while there are fewer.
 OPEN = 6
 APPS = ("a", "b")
-# Readers without a lease, and with one that does not outlive them for long.
+# Readers without a lease, and readers whose lease soon expires after they are killed.
 READER = (
     {"reader_lease": False},
     {"manifest_poll_interval": 0.05, "readers.checkpoint_lifetime": 2},
 )
-# What whoever asks too late for an application that was forgotten is told.
+# The error text for a request that comes after its application was forgotten.
 DENIED = "began before its application was forgotten"
-# Whoever asks and is answered by one of these was told nothing: too late, given up, not yet.
+# These errors say nothing about the job: the request was too late, given up, or not done yet.
 NOTHING = (siltstone.Conflict, siltstone.Expired, siltstone.Timeout)
 
 
 class Hand:
-    """One process at work: what it draws, and what it was told, in a file of its own that is there
-    when it is killed."""
+    """One process at work. It draws its actions at random and notes the answers in its own file,
+    which is still there after the process is killed."""
 
     def __init__(self, desk: Desk, serial: int, seed: int) -> None:
         self.desk, self.draw = desk, random.Random(seed)
         self.fresh = itertools.count(serial * 1000)
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
         self.notes = os.open(desk.folder / f"notes.{serial}", flags)
-        # When it last asked for something: on one clock for all processes.
+        # The time of its last request, on one clock for all processes.
         self.since = time.monotonic()
 
     def note(self, **told: object) -> None:
         os.write(self.notes, json.dumps(told).encode() + b"\n")
 
     def recent(self, jobs: Iterable[int]) -> int | None:
-        """One of them, of the last ones more often than not."""
+        """One of the jobs, most often one of the last 8."""
         known = sorted(jobs)
         few = known[-8:] if self.draw.random() < 0.8 else known
         return self.draw.choice(few) if few else None
@@ -81,7 +81,7 @@ class Hand:
     def plans(
         self, number: int, txn: tuple[str, int] | None = None, *, alone: bool = False
     ) -> Plan:
-        """What a new job brings; `alone`, of a single part, of which no row deletes."""
+        """The content of a new job. With `alone` it has a single part, without deletes."""
         draw, lot = self.draw, 1.0 if txn or alone else self.draw.random()
         if lot < 0.08:
             plan = Plan(number, span=some_span(draw))
@@ -103,7 +103,7 @@ class Hand:
         return plan
 
     def asks(self, number: int) -> None:
-        """Is about to ask: what was acknowledged lies below the job."""
+        """Called before a request: batches acknowledged until now lie below the job."""
         self.since = time.monotonic()
         self.note(asks=number, behind=self.desk.board.acknowledged, since=self.since)
 
@@ -116,7 +116,7 @@ class Hand:
         self.note(how=how, job=number, state=state, seq=seq, until=until, **times)
 
     def was_refused(self, number: int, error: Exception) -> None:
-        """Of a refusal that says nothing of what became of a job no note is taken."""
+        """Notes a refusal only if it says something about the state of the job."""
         if isinstance(error, siltstone.Conflict) and DENIED in str(error):
             self.answered("submit", number, "denied")
 
@@ -133,8 +133,8 @@ class Hand:
             version = max(tray.versions.get(app, 0) + draw.choice([-1, 0, 0, 1, 1]), 1)
             txn = (app, version)
         plan = self.plans(number, txn)
-        # Some are too late when they are asked for, or closed. What became of one that clears is
-        # asked in the end.
+        # Some jobs are already expired when they are closed or submitted. A job that clears gets a
+        # long lifetime, because its state is asked for at the end.
         lifetime = draw.uniform(0.05, 1) if draw.random() < 0.15 else draw.uniform(1.5, 4.5)
         lifetime = lifetime if plan.span is None else DAY
         late = draw.random() < 0.5
@@ -154,7 +154,7 @@ class Hand:
         self.desk.leave(name, (job, plan))
 
     def forget(self) -> None:
-        """While jobs of the application are staged and asked for."""
+        """Forgets an application while its jobs are staged and submitted."""
         number, app = next(self.fresh), self.draw.choice(APPS)
         self.note(forgets=number, app=app, since=time.monotonic())
         try:
@@ -166,7 +166,8 @@ class Hand:
         self.desk.leave(f"forgotten.{app}.{number}", None)
 
     def close(self, tray: Tray, number: int) -> None:
-        """With whichever attempts of its parts; somebody may have closed it with others."""
+        """Closes a job with any attempt of each part. Another process may have closed it already,
+        with other attempts."""
         job, plan = self.desk.take(tray.jobs[number])
         count = range(len(plan.parts))
         parts = [self.desk.take(self.draw.choice(tray.parts[number, part])) for part in count]
@@ -210,7 +211,7 @@ class Hand:
         self.was_told("submit", plan.number, ingest.IngestStatus("adopted", done.seq))
 
     def take_in(self, db: siltstone.Database, number: int, request: ingest.IngestRequest) -> None:
-        """By the writer itself."""
+        """The writer itself ingests the request."""
         self.asks(number)
         try:
             commit = db.ingest(request)
@@ -222,7 +223,7 @@ class Hand:
 
 
 def some_span(draw: random.Random) -> tuple[int, int]:
-    """A part of a zone, or one, or several."""
+    """The cells of a part of a zone, of one zone, or of several zones."""
     first, last = sorted(draw.choices(range(planned.ZONES), k=2))
     cells = planned.cells_of(first)
     if draw.random() < 0.4:
@@ -233,7 +234,7 @@ def some_span(draw: random.Random) -> tuple[int, int]:
 
 
 def table(rows: dict[bytes, bytes | None], draw: random.Random) -> pa.Table:
-    """In no order."""
+    """The rows as a table, in random order."""
     names = draw.sample(list(rows), len(rows))
     kind = pa.binary()
     values = [rows[name] for name in names]
@@ -263,7 +264,7 @@ def stage(hand: Hand, job: ingest.Job, part: int, rows: dict[bytes, bytes | None
     lot = draw.random()
     if lot < 0.3 and all(rows.values()):
         return job.load(part, table(rows, draw))
-    # Every few rows make a table.
+    # Every few rows fill a table.
     with job.writer(part, table_bytes=draw.choice([1, 100, 400, 1 << 20])) as writer:
         if lot < 0.4:
             columns = table(rows, draw)
@@ -289,7 +290,7 @@ def submit(hand: Hand) -> None:
         tray, draw = hand.desk.tray(), hand.draw
         lot = draw.random()
         unasked = tray.jobs.keys() - tray.requests.keys() - tray.aborted
-        # Some are closed again, whatever became of them.
+        # Some jobs are closed again, regardless of their state.
         closed = tray.jobs if lot < 0.15 else unasked
         built = [job for job in closed if not tray.lacks(job)]
         number: int | None
@@ -323,7 +324,7 @@ def submit_by_command(hand: Hand) -> None:
 
 
 def write(hand: Hand, place: int) -> None:
-    """The n-th batch sets the cells that are its own, and says its number."""
+    """The n-th batch sets its own cells and stores its number."""
     desk, draw, board = hand.desk, hand.draw, hand.desk.board
     both = {"embedded_compactor": draw.random() < 0.2, "embedded_gc": draw.random() < 0.5}
     window = draw.randrange(1, 64)
@@ -350,7 +351,7 @@ def write(hand: Hand, place: int) -> None:
         elif lot < 0.02:
             with db.snapshot() as held:
                 rows = dict(held.scan())
-            # What it shows counts once it is durable.
+            # A look counts once it is durable.
             db.flush()
             hand.saw(rows, known)
         elif lot < 0.09:
@@ -368,7 +369,7 @@ def ingests_too(hand: Hand, db: siltstone.Database) -> None:
 
 
 def read(hand: Hand) -> None:
-    """With a lease or without one: then what is read may go at any moment."""
+    """Reads with or without a lease. Without one, objects may disappear during the read."""
     leases = hand.draw.random() < 0.5
     while True:
         least = hand.desk.board.acknowledged
@@ -395,7 +396,7 @@ def compact(hand: Hand) -> None:
 
 
 def run(role: str, desk: Desk, serial: int, seed: int, place: int) -> None:
-    """What a process of this role does until it is killed."""
+    """The work of a process of this role, until it is killed."""
     hand = Hand(desk, serial, seed)
     if role == "writer":
         write(hand, place)
@@ -406,13 +407,13 @@ def run(role: str, desk: Desk, serial: int, seed: int, place: int) -> None:
 
 
 class Database(single.Database):
-    """One database and its processes, until so many kills are done."""
+    """One database and its processes, until the requested number of kills is done."""
 
     ROLES = ("writer", *2 * ("builder", "submitter"), "compactor", "collector", "reader")
-    # Another one may be there already.
+    # Roles that another process may replace before the process ends.
     BY_OTHERS = ("writer", "compactor")
     PAUSE = 0.06
-    # Some end by themselves before they are killed.
+    # Some processes end by themselves before they are killed.
     SPARE = 2
 
     def __init__(self, path: Path, kills: int, draw: random.Random) -> None:
@@ -431,7 +432,7 @@ class Database(single.Database):
         self.living[child], self.serials[child] = role, self.serial
 
     def ended(self, child: int, status: int) -> None:
-        """Takes a process out, and puts one in its place unless another is there already."""
+        """Removes an ended process, and starts a new one unless the role is filled."""
         role, log = self.living.pop(child), self.logs / str(child)
         if os.WIFSIGNALED(status):
             self.killed[role] += 1
@@ -451,9 +452,9 @@ class Database(single.Database):
             self.start(role)
 
     def command_ended(self, number: int, status: int, told: str) -> None:
-        """It came through, and said so."""
+        """The command ended without an error and printed its answer."""
         assert status == 0, f"a submitter ended with {status}: {told}"
-        # Warnings may stand before it: it is the writer for a moment where nobody else is.
+        # Warnings may come first: the command becomes the writer for a moment if there is no other.
         said = json.loads(told.splitlines()[-1])
         stands = ingest.IngestStatus(said["state"], said.get("seq"), said.get("reason"))
         self.hand.was_told("submit", number, stands)
@@ -476,7 +477,7 @@ def made(desk: Desk) -> None:
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
-    # Whoever ends this one ends its children too.
+    # SIGTERM to this process ends its children too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw = random.Random(seed)
     killed, counts, began = dict.fromkeys(Database.ROLES, 0), [0] * 10, time.monotonic()

@@ -1,11 +1,11 @@
-"""What tests need so that they do not depend on how fast, or how busy, the machine is.
+"""Helpers for tests that must not depend on the speed or the load of the machine.
 
-- Whatever happens by itself is waited for (`until`), never slept for.
-- A bound on time is held by the quickest of several tries (`quickest`): a busy machine only adds
-  to each of them, and what has no bound misses it every time. What never ends fails the first, by
-  `PATIENCE`.
-- What must happen before something ends is done again, with more time, where the machine stalled
-  for too long (`in_time`).
+- A test waits for events that happen by themselves (`until`) and never sleeps for them.
+- A bound on time is checked on the quickest of several tries (`quickest`). A busy machine only adds
+  to each try; code without the bound misses it in every try. A try that never ends fails the test
+  after `PATIENCE`.
+- If something must happen before something else ends, the test tries it again with more time when
+  the machine stalled for too long (`in_time`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 120.0
-"""Seconds after which what has not happened never will, on any machine that tests run on."""
+"""Seconds after which an expected event counts as missing, on any machine that runs tests."""
 
 
 def until(holds: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Waits until `holds` answers something true, and answers that."""
+    """Waits until `holds` returns a true value, and returns that value."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < end, "it does not come to that"
@@ -30,7 +30,7 @@ def until(holds: Callable[[], T], seconds: float = PATIENCE) -> T:
 
 
 def quickest(attempt: Callable[[], float], bound: float, tries: int = 8) -> None:
-    """Asserts that `attempt`, which answers seconds, stays below `bound` at least once."""
+    """Asserts that the seconds returned by `attempt` are below `bound` at least once."""
     took: list[float] = []
     while not took or min(took) >= bound:
         assert len(took) < tries, f"never below {bound} s: {took}"
@@ -38,8 +38,8 @@ def quickest(attempt: Callable[[], float], bound: float, tries: int = 8) -> None
 
 
 def in_time(attempt: Callable[[float], T], seconds: float, tries: int = 8) -> T:
-    """What `attempt` answers where it took less than half of `seconds`, the time that it is given:
-    otherwise it is made again, with twice as much."""
+    """The result of `attempt`, if it took less than half of `seconds`, the time that it is given.
+    Otherwise it is called again with twice the time."""
     for _ in range(tries):
         begun, failed, answer = time.monotonic(), None, None
         try:

@@ -6,7 +6,7 @@ import os
 
 
 def from_environment() -> dict[str, str | bool]:
-    """Store options as this process's environment tells them."""
+    """Store options from the environment of this process."""
     return {
         "endpoint": os.environ["TEST_ENDPOINT"],
         "secret_access_key": os.environ["TEST_SECRET"],
@@ -22,11 +22,11 @@ def nothing() -> dict[str, str]:
 
 
 def of_a_variable() -> dict[str, str]:
-    """A store that needs no options, where a variable is set; otherwise it fails in its own way."""
+    """A store that needs no options. It fails with its own error if a variable is not set."""
     assert os.environ["TEST_PROVIDER"]
     return {}
 
 
 def wrong() -> int:
-    """What no store can be reached with."""
+    """A value that is not valid as store options."""
     return 3

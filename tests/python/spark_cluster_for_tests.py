@@ -1,7 +1,7 @@
-"""A standalone cluster on this machine: a master and two workers, on addresses of their own.
+"""A standalone cluster on this machine: a master and two workers, each on its own address.
 
-They are the classes that Spark's own scripts start, which its package from the index lacks. Each is
-a process of ours, is ended by its number, and ends with this one, however that ends.
+The classes are those that Spark's own scripts start; its package from the index lacks the scripts.
+Each is a child process, is ended by its process id, and ends with this process in every case.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SETTINGS = {
     "spark.driver.host": HOSTS[0],
     "spark.driver.bindAddress": HOSTS[0],
 }
-"""Of any session on the cluster."""
+"""Settings of every session on the cluster."""
 
 
 def follow_parent() -> None:
-    """In a new process: to be ended with the one that made it."""
+    """In a new process: ends it when its parent ends."""
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
 
 
 def has_both_addresses() -> bool:
-    """Whether this system has more of the loopback net than one address."""
+    """Whether this system has more than one address of the loopback network."""
     import socket  # noqa: PLC0415
 
     with socket.socket() as one:
@@ -54,7 +54,7 @@ def has_both_addresses() -> bool:
 
 
 class Cluster:
-    """A master, and a worker an address."""
+    """A master, and one worker for each address."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,19 +69,19 @@ class Cluster:
         return line.rsplit(" ", 1)[-1]
 
     def begin_worker(self, host: str) -> None:
-        """Starts the worker of an address; the one before has ended."""
+        """Starts the worker of an address, after the previous one has ended."""
         arguments = ["--host", host, "--cores", str(CORES), "--memory", "2g", "--webui-port", "0"]
         arguments += ["--work-dir", str(self.folder / host), self.url]
         self._begin(host, host, "worker.Worker", arguments, "Successfully registered with master")
 
     def kill_worker(self, host: str) -> None:
-        """Kills a worker; its executors see it, and end."""
+        """Kills a worker; its executors notice and end."""
         process = self.processes.pop(host)
         process.kill()
         process.wait(PATIENCE)
 
     def end(self) -> None:
-        """Ends all of it."""
+        """Ends all processes of the cluster."""
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():
@@ -90,7 +90,7 @@ class Cluster:
     def _begin(self, name: str, host: str, kind: str, arguments: list[str], until: str) -> str:
         """Starts a process, and waits for a line of its log."""
         java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-        # Executors that are killed are begun again; what never begins is told at last.
+        # Killed executors are started again. The limit makes a worker that never starts an error.
         patient = "-Dspark.deploy.maxExecutorRetries=100"
         opened = "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
         command = [str(java), "-Xmx256m", patient, opened, "-cp", CLASSPATH]

@@ -1,5 +1,5 @@
-"""A driver in a process of its own, which is killed beside its commit: before it asked for the
-load, or after.
+"""A driver in its own process. It is killed during its commit: before it asks for the load, or
+after that.
 
     spark_driver_for_tests.py MASTER DATABASE ROWS VERSION before|after
 """

@@ -1,4 +1,4 @@
-"""A session of Spark for the tests of a module."""
+"""A Spark session for the tests of a module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def worker_path() -> str:
 
 @pytest.fixture(scope="module")
 def session_settings() -> dict[str, str]:
-    """Settings of a module beside `SETTINGS`."""
+    """Settings of a module in addition to `SETTINGS`."""
     return {}
 
 
@@ -39,12 +39,12 @@ def session_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def spark(session_settings: dict[str, str], session_environment: dict[str, str]):
-    """A session on two slots, whose workers are this interpreter."""
+    """A session with two slots. Its workers run this interpreter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        # Workers import what the tests send them, and the package that is under test.
+        # Workers import the helpers of the tests, and the package under test.
         patch.setenv("PYTHONPATH", worker_path())
         for name, value in session_environment.items():
             patch.setenv(name, value)
@@ -64,16 +64,17 @@ def begun(settings: dict[str, str]) -> Any:
         builder = builder.config(name, value)
     with warnings.catch_warnings():
         if CONNECT:
-            # The server has begun with them; that the session cannot change them is told as well.
+            # The server already has these settings; the warning says that a session cannot change
+            # them.
             warnings.filterwarnings("ignore", "Failed to set", UserWarning)
         return builder.getOrCreate()
 
 
 def ended() -> None:
-    """Ends the machine that a session ran on, once it is stopped.
+    """Ends the JVM of a session that was stopped.
 
-    PySpark keeps one machine for each process and has no public call to end it. The name is the
-    same from 3.5 to 4.3; where it is missing, the machine stays until the process ends.
+    PySpark keeps one JVM for each process and has no public call to end it. The private name is the
+    same from 3.5 to 4.3; if it is missing, the JVM stays until the process ends.
     """
     from pyspark import SparkContext  # noqa: PLC0415
 

@@ -1,9 +1,10 @@
-"""What the rounds of `test_spark_cluster.py` send to other processes: jobs that do not live long,
-so that what a killed driver left is collected within a test, and data sources whose commit fails.
+"""Classes that `test_spark_cluster.py` sends to other processes: jobs with a short lifetime, so
+that a test can wait until the objects of a killed driver are collected, and data sources whose
+commit fails.
 
-Spark commits, and aborts what failed, in processes of its own, which nothing that a test patches
-reaches: so these are sources beside ours, `siltstone_before`, `siltstone_after`, and, for the
-lifetime of its jobs, `siltstone_whole`.
+Spark commits, and aborts failed loads, in processes of its own, which patches of a test do not
+reach. So there are separate sources beside ours: `siltstone_before`, `siltstone_after`, and
+`siltstone_whole`, which only shortens the lifetime of its jobs.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from siltstone import ingest
 from siltstone.spark._sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 
 LIFETIME = 300.0
-"""Seconds of the jobs."""
+"""Lifetime of the jobs in seconds."""
 
 
 class ShortLived(ingest.Job):
-    """A job that is given up soon."""
+    """A job that expires soon."""
 
     __slots__ = ()
 
@@ -31,14 +32,14 @@ class Away(siltstone.Unavailable):
 
 
 class BatchBefore(BatchWriter):
-    """Fails before it asked."""
+    """Fails before it asks for the load."""
 
     def commit(self, messages) -> None:  # noqa: ARG002
         raise Away("before")
 
 
 class BatchAfter(BatchWriter):
-    """Fails once the load is part of the database; Spark calls `abort` then."""
+    """Fails after the load is part of the database; Spark then calls `abort`."""
 
     def commit(self, messages) -> None:
         super().commit(messages)
@@ -46,7 +47,7 @@ class BatchAfter(BatchWriter):
 
 
 class StreamBefore(StreamWriter):
-    """As `BatchBefore`, in a batch that is not the first."""
+    """Like `BatchBefore`, in a batch that is not the first."""
 
     def commit(self, messages, batchId) -> None:  # noqa: N803 - Spark's name
         if batchId:
@@ -55,7 +56,7 @@ class StreamBefore(StreamWriter):
 
 
 class StreamAfter(StreamWriter):
-    """As `BatchAfter`, in a batch that is not the first."""
+    """Like `BatchAfter`, in a batch that is not the first."""
 
     def commit(self, messages, batchId) -> None:  # noqa: N803 - Spark's name
         super().commit(messages, batchId)

@@ -1,5 +1,5 @@
-"""Differences between versions of Spark, and Spark Connect, which `make spark-matrix` selects by
-the variable ``SILTSTONE_SPARK_CONNECT``.
+"""Differences between versions of Spark, and Spark Connect. `make spark-matrix` selects Spark
+Connect by the variable ``SILTSTONE_SPARK_CONNECT``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def version() -> tuple[int, int]:
 
 
 def since(major: int, minor: int, what: str) -> pytest.MarkDecorator:
-    """Leaves a test out on an older Spark, and says why."""
+    """Skips a test on an older Spark, with a reason."""
     older = version() < (major, minor)
     return pytest.mark.skipif(older, reason=f"{what}: from Spark {major}.{minor} on")
 
@@ -36,7 +36,7 @@ CLASSIC = pytest.mark.skipif(CONNECT, reason="a session by Connect has no contex
 
 
 def frame_of_table(spark, table: pa.Table):
-    """A table as a DataFrame: what `createDataFrame` does itself from Spark 4.0 on."""
+    """A table as a DataFrame: `createDataFrame` itself can do this from Spark 4.0 on."""
     if version() >= (4, 0):
         return spark.createDataFrame(table)
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
@@ -46,7 +46,7 @@ def frame_of_table(spark, table: pa.Table):
 
 
 def tasks_of(frame) -> int:
-    """How many tasks of a frame have rows."""
+    """The number of tasks of a frame that have rows."""
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
     return frame.select(sf.spark_partition_id().alias("task")).distinct().count()

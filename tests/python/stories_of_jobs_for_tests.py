@@ -1,4 +1,4 @@
-"""Histories of jobs and batches, such as can be and such as cannot, for the judge of
+"""Possible and impossible histories of jobs and batches, for tests of the judge in
 `jobs_judged_for_tests.py`.
 """
 
@@ -13,12 +13,12 @@ from jobs_planned_for_tests import Look, Plan, look_of
 
 
 class Story:
-    """What happened, one after the other, and what was seen and told of it."""
+    """A sequence of events, with the looks and answers about them."""
 
     def __init__(self, *plans: Plan) -> None:
         self.plans = {plan.number: plan for plan in plans}
         self.rows: dict[bytes, bytes] = {}
-        # Keys that were ever written, or cleared.
+        # Keys that were ever written or cleared.
         self.had = set[bytes]()
         self.batch = 0
         self.now = 0.0
@@ -65,7 +65,7 @@ class Story:
         if draw.random() < share:
             self.looks()
 
-    # --- Each of these takes a while --------------------------------------------------------------
+    # --- Events, each with a duration -------------------------------------------------------------
 
     def passes(self) -> tuple[float, float]:
         self.now += 1

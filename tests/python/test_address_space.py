@@ -1,5 +1,5 @@
-"""Under a limit of the address space (`ulimit -v`, Spark's `spark.executor.pyspark.memory`) reads
-map what fits and read the rest: the process does not run out of addresses."""
+"""With a limited address space (`ulimit -v`, Spark's `spark.executor.pyspark.memory`) reads map the
+files that fit and read the others: the process does not run out of addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import siltstone
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
 
 ROWS, VALUE = 100_000, 2_000
-"""200 MB, in tables of up to 64 MB."""
+"""A database of 200 MB, in tables of up to 64 MB."""
 
 READS = """
 import resource, sys, siltstone
@@ -49,9 +49,9 @@ def full(tmp_path_factory) -> str:
 
 
 def mapped(url: str, spare_mib: int, cache: int = 4 << 20) -> int:
-    """Bytes that a process maps which has so much address space left."""
+    """Bytes that a process maps if it has this much address space left."""
     program = [sys.executable, "-c", READS, url, str(spare_mib), str(cache)]
-    # glibc reserves 64 MiB of addresses for each thread otherwise, and there are as many as cores.
+    # Otherwise glibc reserves 64 MiB of addresses per thread, and there is one thread per core.
     environment = os.environ | {"MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
         program, capture_output=True, text=True, timeout=120, check=False, env=environment
@@ -70,5 +70,5 @@ def test_enough_address_space_is_mapped_in_part(full: str) -> None:
 
 
 def test_a_cache_larger_than_the_address_space_is_no_abort_at_open(full: str) -> None:
-    """What it holds is allocated as it comes."""
+    """The memory of the cache is allocated on use."""
     mapped(full, 900, cache=1 << 40)

@@ -1,4 +1,4 @@
-"""`siltstone.aio`: how seldom a call wakes its event loop, and what cancelling does."""
+"""`siltstone.aio`: the number of wakes of the event loop per call, and cancellation."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_call_that_waits_wakes_the_loop_once(url: str) -> None:
         total = 0
 
         async def once(call):
-            """At most one wake: none when the work was quicker than the first look at it."""
+            """At most one wake: none if the work was done before the first check."""
             nonlocal total
             with counting() as wakes:
                 answer = await call()
@@ -93,7 +93,7 @@ def test_a_call_that_waits_wakes_the_loop_once(url: str) -> None:
         db = await once(lambda: opened(aio.open(url, options=small)))
         await db.put_many(keys, keys)
         await once(db.close)
-        # The quicker the work is beside the loop, the fewer wakes there are to be counted.
+        # The quicker the work is relative to the loop, the fewer wakes are counted.
         for _ in range(200):
             if total > 20:
                 break
@@ -127,7 +127,7 @@ def test_a_scan_wakes_once_a_refill_and_a_stream_once_a_batch(cold) -> None:
             keys = await rows(db.keys())
         assert keys == [b"key%05d" % i for i in range(2000)]
         refills = cold.stats().get_requests
-        # A worker that answers before the loop has gone to sleep wakes nobody.
+        # A worker that answers before the loop goes to sleep causes no wake.
         assert refills > 1
         assert wakes[0] <= refills
         with counting() as wakes:
@@ -143,7 +143,7 @@ def test_a_scan_wakes_once_a_refill_and_a_stream_once_a_batch(cold) -> None:
 
 def test_commits_that_become_durable_together_wake_the_loop_together(url: str) -> None:
     async def work() -> None:
-        # A rate, so that how many objects there are does not depend on how quick the store is.
+        # With this rate the number of objects does not depend on the speed of the store.
         options = {"flush_interval": 3600, "max_wal_puts_per_second": 50}
         async with aio.open(url, options=options) as db:
             await (await db.put(b"first", b"v"))
@@ -156,7 +156,7 @@ def test_commits_that_become_durable_together_wake_the_loop_together(url: str) -
                 await asyncio.gather(*(durably(i) for i in range(1000)))
             objects = (await db.stats()).put_requests - before
             assert 1 <= wakes[0] <= objects
-            # They share objects.
+            # Commits share objects.
             assert objects < 500
             assert len(await rows(db.keys())) == 1001
 
@@ -167,7 +167,7 @@ def test_waits_for_one_object_wake_exactly_once(url: str) -> None:
     async def work() -> None:
         async with aio.open(url, options=SLOW) as db:
             await (await db.put(b"first", b"v"))
-            # The rate holds the next object back until all of these wait for it.
+            # The rate delays the next object until all of these commits wait for it.
             commits = [await db.put(b"%04d" % i, b"v") for i in range(1000)]
             with counting() as wakes:
                 await asyncio.gather(*commits)
@@ -246,7 +246,7 @@ def test_cancelling_a_wait_cancels_no_write(url: str, factory) -> None:
                 (lambda commit: commit.wait(0.01), siltstone.Timeout),
                 (lambda commit: asyncio.wait_for(commit, 0.01), asyncio.TimeoutError),
             ):
-                # Again with the next one, where the machine stalled until it was durable.
+                # Tries the next commit if the machine stalled until this one was durable.
                 for _ in range(100):
                     commit = await db.put(b"a", b"1")
                     with contextlib.suppress(kind):
@@ -271,7 +271,7 @@ def test_a_scan_goes_on_after_a_cancelled_refill(cold) -> None:
         scan, found, cancelled = db.keys(), [], 0
         while True:
             task = asyncio.create_task(anext(scan, None))
-            # Now and then before it began, while it waits, or when it is over.
+            # Cancels before the task began, while it waits, or when it is over.
             for _ in range(len(found) % 5):
                 await asyncio.sleep(0)
             task.cancel()
@@ -311,7 +311,8 @@ def test_a_cancelled_open_leaves_nothing_open(url: str) -> None:
 
 @pytest.mark.parametrize("again", range(5))
 def test_a_cancelled_close_goes_on_and_a_second_one_joins_it(url: str, again: int) -> None:
-    """The second returned before the clean close was recorded: whoever opened then met Conflict."""
+    """Before the fix, the second close returned before the clean close was recorded, and the next
+    open raised Conflict."""
 
     async def work() -> None:
         db = await aio.open(url, options={"flush_interval": 3600})
@@ -330,7 +331,7 @@ def test_a_cancelled_close_goes_on_and_a_second_one_joins_it(url: str, again: in
 
 
 def test_a_cancelled_checkpoint_is_made_all_the_same(url: str) -> None:
-    """As its text says. It was given up with the wait."""
+    """The docstring promises it. Before the fix, the checkpoint was given up with the wait."""
 
     async def work() -> None:
         async with aio.open(url, options=SLOW) as db:
@@ -353,7 +354,8 @@ def test_a_cancelled_checkpoint_is_made_all_the_same(url: str) -> None:
 
 
 def test_a_feed_goes_on_after_a_cancelled_read(url: str) -> None:
-    """Also where the read had ended, and nobody took what it gave: such rows were passed over."""
+    """Also if the read had ended and its result was not taken. Before the fix such rows were
+    skipped."""
     rows = 400
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""`siltstone.aio` and the ends of things: writers, loops, tasks, threads, processes."""
+"""`siltstone.aio` when a writer, loop, task, thread or process ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from siltstone import aio
 
 
 async def fenced_over_waits(url: str) -> bool:
-    """False where the machine stalled until what was waited for had become durable."""
+    """Returns False if the machine stalled until the awaited commits were durable."""
     old = await aio.open(url, options=SLOW)
     await (await old.put(b"first", b"v"))
     commits = [await old.put(b"%d" % i, b"v") for i in range(10)]
@@ -33,7 +33,7 @@ async def fenced_over_waits(url: str) -> bool:
         ended = await asyncio.gather(*waits, return_exceptions=True)
         in_time = None not in ended
         assert not in_time or [type(error) for error in ended] == [siltstone.Fenced] * 10
-        # A handle that has nothing to send finds out with what it sends next.
+        # A handle with nothing to send notices the fence at its next request.
         with pytest.raises(siltstone.Fenced):
             await (await old.put(b"x", b"y"))
         with pytest.raises(siltstone.Fenced):
@@ -64,7 +64,7 @@ def test_a_closed_handle_is_closed_for_all_who_wait(url: str) -> None:
             await db.put(b"%03d" % i, b"v" * 1000)
 
         fills = [asyncio.create_task(fill(i)) for i in range(50)]
-        # All of them have begun: some were accepted at once, the others wait for room.
+        # All tasks have begun: some were accepted at once, the others wait for room.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not all(task.done() for task in fills)
@@ -91,8 +91,8 @@ def test_a_closed_handle_is_closed_for_all_who_wait(url: str) -> None:
 
 
 def left_waiting(db: aio.Database, factory) -> list[weakref.ref]:
-    """The tasks of a loop that was closed while they waited; none where the machine stalled until
-    some of them had ended."""
+    """The tasks of a loop that was closed while they waited. The list is empty if the machine
+    stalled until some of them had ended."""
     loop = factory()
 
     async def wait(i: int) -> None:
@@ -105,7 +105,7 @@ def left_waiting(db: aio.Database, factory) -> list[weakref.ref]:
     if not waiting:
         loop.run_until_complete(asyncio.gather(*tasks))
     for task in tasks:
-        # Otherwise asyncio tells that they were pending.
+        # Otherwise asyncio logs that they were pending.
         task._log_destroy_pending = False
     loop.close()
     return [weakref.ref(task) for task in tasks] if waiting else []
@@ -118,7 +118,7 @@ def test_a_loop_that_is_closed_over_waits_is_forgotten(url: str, factory) -> Non
         db, gone = aio.Database(handle), []
         for _ in range(3):
             gone += until(lambda: left_waiting(db, factory))
-        # Wakes of loops that are no more.
+        # This wakes loops that no longer exist.
         handle.put(b"x", b"y").wait()
         gc.collect()
         assert [task() for task in gone] == [None] * 15
@@ -126,7 +126,7 @@ def test_a_loop_that_is_closed_over_waits_is_forgotten(url: str, factory) -> Non
 
 
 def test_an_abandoned_task_keeps_waiting_while_its_loop_lives(url: str) -> None:
-    """The loop holds whoever waits: nobody else may."""
+    """The loop holds the waiting task; there may be no other reference to it."""
     with siltstone.open(url, options=SLOW) as handle:
         handle.put(b"first", b"v").wait()
         db, done = aio.Database(handle), []
@@ -273,7 +273,7 @@ asyncio.run(forever())
 
 
 def interrupted(url: str) -> float:
-    """Seconds from Ctrl-C to the end of a process whose tasks wait."""
+    """Seconds from Ctrl-C to the end of a process with waiting tasks."""
     program = PENDING + INTERRUPTED
     child = subprocess.Popen(
         [sys.executable, "-c", program, url],
@@ -296,7 +296,7 @@ def interrupted(url: str) -> float:
 
 def test_ctrl_c_ends_a_wait(tmp_path) -> None:
     made = (str(tmp_path / str(number)) for number in itertools.count())
-    # One second for the wait; what else there is, is closing the database at exit.
+    # The wait takes one second; the rest is the close at exit.
     quickest(lambda: interrupted(next(made)), 3)
 
 
@@ -330,7 +330,7 @@ def test_a_forked_child_opens_its_own(url: str, tmp_path) -> None:
                 raised.append(repr(await mine.get(b"x")))
             return " ".join(raised)
 
-        # Waits of the parent's loop are under way while it forks.
+        # Waits of the parent's loop are in progress at the fork.
         loop = asyncio.new_event_loop()
         loop.run_until_complete(warm())
         task = loop.create_task(warm())

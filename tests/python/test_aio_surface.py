@@ -1,4 +1,4 @@
-"""`siltstone.aio` has the names, the errors and the answers of the surface that waits."""
+"""`siltstone.aio` has the same names, errors and results as the blocking interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from siltstone import aio
 from siltstone.aio import _scan as scanning
 
 NOT_AWAITED = {"mapping"}
-"""What has item operators, which cannot be awaited."""
+"""Members with item operators, which cannot be awaited."""
 ITEM_OPERATORS = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__len__"}
 
 
@@ -140,7 +140,7 @@ def test_scans_are_one_shot_pinned_and_can_be_left(memory_url: str) -> None:
 
 def test_two_tasks_cannot_share_a_scan(memory_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
-        """A scan whose rows wait until nobody wants them any more."""
+        """A scan whose rows are never ready, so that the read waits until it is cancelled."""
 
         def begin_rows(self):
             return asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What the surface promises, call by call."""
+"""The documented behaviour of the API, call by call."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_every_option_is_documented() -> None:
     for group, own in names.items():
         typed = GROUPS.get(group, OptionValues)
         assert sorted(typed.__annotations__) == sorted(own)
-    # What somebody has to look through for the one that helps.
+    # A user has to look through all of them to find the right one.
     assert len(OptionValues.__annotations__) <= 38
 
 
@@ -347,7 +347,7 @@ def test_a_group_of_options_is_one_object_or_a_dict(tmp_path: Path) -> None:
     )
     assert hash(whole) == hash(pickle.loads(pickle.dumps(whole)))
     assert pickle.loads(pickle.dumps(whole)) == whole
-    # A dot where there are names alone.
+    # Dotted names work where only plain names are possible.
     assert siltstone.Options(**{"gc.min_age": 1, "gc.interval": 2}) == siltstone.Options(
         gc={"min_age": 1, "interval": 2}
     )

@@ -1,5 +1,5 @@
-"""The judge of killed jobs, by histories of applications that are forgotten while their jobs come
-and go: it must accept what can be, and find what cannot.
+"""The judge of killed jobs, checked with histories of applications that are forgotten while their
+jobs come and go. It must accept each possible history and find each impossible one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ONE, TWO, SAME, THREE = (Plan(n, ((13,),), txn=("a", v)) for n, v in enumerate((
 
 
 def lived(story: Story, number: int, seq: int | None = None) -> None:
-    """Begun, asked for, taken in, and known to be."""
+    """The job begins, is asked for, is taken in, and is seen."""
     story.begins(number)
     story.asks(number)
     story.adopts(number)
@@ -129,7 +129,7 @@ def it_is_forgotten_while_a_job_waits(story: Story) -> None:
 
 
 def what_is_pending_itself_is_lost(story: Story) -> None:
-    """Another of its version does not do."""
+    """Another pending job of the same version does not replace it."""
     lived(story, 12)
     story.says(13, "pending", how="abort")
 
@@ -170,7 +170,8 @@ def test_a_version_comes_once_a_life() -> None:
 
 
 def test_a_job_of_an_earlier_life_is_known_in_the_next() -> None:
-    """The last one of a life, until its deadline; and who asks for a version of this one."""
+    """This holds for the last job of a life until its deadline, and for a request with a version of
+    this life."""
     story = Story(ONE, TWO, SAME, THREE)
     lived(story, 12, 5)
     story.forgets("a")
@@ -183,7 +184,8 @@ def test_a_job_of_an_earlier_life_is_known_in_the_next() -> None:
 
 
 def test_what_forgets_nothing_ends_no_life() -> None:
-    """Nothing of it had been taken in: who began before may be taken in after."""
+    """No job of the application had been taken in: a job that began before may be taken in
+    after."""
     story = Story(ONE, TWO, SAME, THREE)
     story.begins(11)
     story.forgets("a")
@@ -206,7 +208,7 @@ def test_who_was_killed_may_have_forgotten_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_lives_are_is_accepted(seed: int) -> None:
-    """Jobs of two applications begin, are asked for later, and are refused where they must be."""
+    """Jobs of two applications begin, are asked for later, and are refused as the rules require."""
     draw = random.Random(seed)
     plans = [
         Plan(n, ((draw.randrange(48),),), txn=(draw.choice("ab"), draw.randrange(1, 5)))

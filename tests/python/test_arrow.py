@@ -1,4 +1,4 @@
-"""Arrow in and out, with pyarrow and without it."""
+"""Arrow input and output, with and without pyarrow."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_batches_hold_as_many_rows_as_asked(full, batch_rows: int) -> None:
 
 @pytest.fixture
 def long_url(tmp_path) -> str:
-    """A database of several parts (8 MiB of tables each), the newest rows in the memtable."""
+    """A database of several parts (8 MiB of tables each), with the newest rows in the memtable."""
     url = str(tmp_path / "long")
     with siltstone.open(url) as db:
         keys = [b"%08d" % i for i in range(0, 240_000, 2)]
@@ -96,7 +96,7 @@ def test_a_long_scan_may_be_left_in_the_middle(long_url: str) -> None:
             stream = pa.RecordBatchReader.from_stream(reader.scan().to_arrow(batch_rows=1000))
             assert next(stream).num_rows == 1000
             del stream
-    # A thread that nobody listens to ends with its next batch.
+    # The thread of a dropped stream ends with its next batch.
     until(lambda: scan_threads() == 0)
 
 

@@ -1,5 +1,5 @@
-"""The comparison runs, on little data: every case, every engine that is installed, and the table is
-well formed. How fast it is says `make bench`."""
+"""The comparison on little data: it runs each case with each installed engine and prints a
+well-formed table. `make bench` measures the speed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OTHERS = {
 
 
 def compare(*arguments: str) -> str:
-    """Runs the comparison; what it printed."""
+    """Runs the comparison and returns its output."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"),
@@ -58,7 +58,7 @@ def compare(*arguments: str) -> str:
 
 
 def table(text: str) -> list[dict[str, str]]:
-    """The rows of the table, by their heads."""
+    """The rows of the table, keyed by column heads."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines]
     head, rule, *rows = cells
@@ -69,7 +69,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The table of one run of everything."""
+    """The table of one run of all cases."""
     pytest.importorskip("pytest_benchmark")
     path = tmp_path_factory.mktemp("benches") / "RESULTS.md"
     compare("--results", str(path))
@@ -113,7 +113,7 @@ def test_a_filter_runs_only_its_cases() -> None:
 
 
 def printed(program: str, *arguments: str) -> str:
-    """What a program of the benches prints."""
+    """The output of a program of the benches."""
     done = subprocess.run(
         [sys.executable, f"benches/python/{program}", *arguments],
         cwd=ROOT,
@@ -128,7 +128,7 @@ def printed(program: str, *arguments: str) -> str:
 
 
 def test_sustained_ingest_is_compared() -> None:
-    """Ten batches an engine: every figure is there, and makes sense."""
+    """Ten batches per engine: every figure is present and plausible."""
     found = json.loads(printed("ingest.py", "--rows", "10000", "--json"))
     peers = [name for name in ("slatedb", "rocksdict") if name in PEERS]
     assert [one["engine"] for one in found] == ["siltstone", *peers]
@@ -142,7 +142,7 @@ def test_sustained_ingest_is_compared() -> None:
 
 
 def test_bulk_loads_are_compared() -> None:
-    """In memory, and as a stream."""
+    """From memory, and as a stream."""
     pytest.importorskip("numpy")
     for more in ([], ["--table", "1"]):
         few = ["--rows", "5000", "--rounds", "1", "--engines", "siltstone", "--json", *more]
@@ -169,7 +169,7 @@ def test_large_batches_are_measured() -> None:
     few = ["--batches", "2", "--rows", "20000", "--rounds", "1", "--json"]
     through, past = json.loads(printed("large_batches.py", *few))
     assert (through["large_batches"], past["large_batches"]) == (0, 2)
-    # Nothing in a folder in memory.
+    # Memory databases write no files, so both figures are 0 there.
     assert through["written_per_byte"] >= past["written_per_byte"]
     assert past["put_ms_median"] > 0
 

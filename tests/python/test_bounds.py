@@ -1,4 +1,5 @@
-"""Every bound of `docs/operations.md` that a test can fill: what happens there, and the way on."""
+"""Every bound of `docs/operations.md` that a test can reach: the error at the bound, and how to
+continue."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def test_checkpoints(url: str) -> None:
     made = [admin.create_checkpoint(url) for _ in range(1024)]
     with pytest.raises(siltstone.Invalid, match="delete some"):
         admin.create_checkpoint(url)
-    # Readers, writers and verification go on.
+    # Readers, writers and verification still work.
     with siltstone.open_reader(url) as reader:
         assert reader[b"key"] == b"value"
     with siltstone.open(url) as db:
@@ -43,7 +44,7 @@ def test_jobs_that_wait(url: str) -> None:
     one_more = asked_for(url, b"one more")
     with pytest.raises(siltstone.Unavailable, match="ask again later"):
         ingest.submit(one_more, wait=False)
-    # Whoever waits takes them in by itself, where no writer does.
+    # A waiting submitter takes the jobs in by itself if there is no writer.
     assert ingest.submit(one_more).state == "adopted"
     with siltstone.open_reader(url) as reader:
         assert sum(1 for _ in reader) == 258

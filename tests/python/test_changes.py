@@ -1,4 +1,4 @@
-"""The change feed: what was committed, in order, from tokens on, held by consumers."""
+"""The change feed: commits in order, from a token on, kept for consumers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_a_snapshot_and_what_follows_make_the_whole(tmp_path) -> None:
 
 
 def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
-    """It began at the end, as a new one did, and passed over what it had missed."""
+    """Before the fix, such a consumer began at the end, like a new one, and skipped the missed
+    rows."""
     with siltstone.open(tmp_path) as db:
         with pytest.raises(siltstone.Expired, match=r'new, or it was removed.*since="snapshot"'):
             db.changes(consumer="index")

@@ -1,5 +1,5 @@
-"""Checkpoints by hand: from the writer, from outside, from the command line; in every spelling, in
-other processes, by pickle."""
+"""Explicit checkpoints: from the writer, from other processes, from the command line; in all forms
+of an id, in other processes, by pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ admin = siltstone.admin
 
 @pytest.fixture
 def db(url: str):
-    """An open database of one row, which its writer goes on to change."""
+    """An open database with one row, which the writer changes later."""
     with siltstone.open(url) as handle:
         handle[b"layer"] = b"stone"
         yield handle
@@ -138,7 +138,7 @@ def test_a_reader_takes_its_checkpoint_along(db, url: str, python) -> None:
     kept = db.checkpoint(name="daily", metadata={"job": "7"}, lifetime=3600)
     reader = siltstone.open_reader(url, checkpoint="daily")
     pickled = pickle.dumps(reader)
-    # Its name is another one's by now.
+    # The name belongs to another checkpoint after this.
     admin.delete_checkpoint(url, kept)
     db[b"layer"] = b"sand"
     again = db.checkpoint(name="daily")
@@ -148,7 +148,7 @@ def test_a_reader_takes_its_checkpoint_along(db, url: str, python) -> None:
         travelled = pickle.loads(pickle.dumps(newer))
         assert travelled.checkpoint == again
         assert travelled[b"layer"] == b"sand"
-    # Nothing was collected yet: the tables and the log are there, and the checkpoint is not.
+    # Nothing was collected yet: the tables and the log exist, but the checkpoint does not.
     with pytest.raises(siltstone.Expired):
         pickle.loads(pickled)
 
@@ -162,7 +162,8 @@ def test_a_thousand_readers_travel_for_a_get_each(db, url: str) -> None:
     for _ in range(1000):
         with pickle.loads(pickled) as reader:
             asked = reader.stats()
-            # The manifest of the checkpoint, and nothing else before a block is read.
+            # The reader gets the manifest of the checkpoint, and nothing else until a block is
+            # read.
             assert (asked.get_requests, asked.put_requests, asked.list_requests) == (1, 0, 0)
             assert reader.checkpoint == kept
     with pickle.loads(pickled) as reader:

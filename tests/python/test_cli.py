@@ -28,7 +28,7 @@ COMMANDS = ["create", "get", "put", "delete", "scan", "stats", "manifest", "veri
 
 @pytest.fixture
 def run(url: str):
-    """Runs a command on a database that exists: exit status, output, errors."""
+    """Runs a command on an existing database. Returns exit status, output and errors."""
     siltstone.open(url).close()
 
     def call(*arguments: str, path: str = url):
@@ -103,7 +103,7 @@ def test_a_row_stays_in_its_line(run, url: str) -> None:
 
 
 def installed(url: str, *arguments: str, **more):
-    """The program in a process of its own."""
+    """The program in its own process."""
     command = [sys.executable, "-m", "siltstone.cli", "--path", url, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
@@ -131,7 +131,7 @@ def test_tables_on_a_terminal(url: str, colourless: bool) -> None:
     shown = b""
     with subprocess.Popen(command, stdout=theirs, env=environment) as program:
         os.close(theirs)
-        # Linux answers EIO once the other end is closed and drained, others an empty read.
+        # After the other end is closed and drained, Linux answers EIO and others an empty read.
         with contextlib.suppress(OSError):
             while part := os.read(ours, 65536):
                 shown += part
@@ -313,7 +313,7 @@ def test_run_gc_serves_many_and_ends_with_the_last(run, url: str, tmp_path) -> N
 
 
 def shown_examples(name: str) -> list[list[str]]:
-    """The examples in the help of a command ("": of the program), without the program's name."""
+    """The examples in the help of a command ("" for the program), without the program's name."""
     command = main.commands[name] if name else main
     lines = [line.strip() for line in (command.epilog or "").splitlines()]
     shown = [line.split(" | ")[0] for line in lines if line.startswith("siltstone ")]
@@ -321,7 +321,7 @@ def shown_examples(name: str) -> list[list[str]]:
 
 
 def here(arguments: list[str], folder: Path) -> list[str]:
-    """The same about local databases: what is in a bucket is in `folder` instead."""
+    """The same example with local databases: `folder` replaces the bucket."""
     return [re.sub(r"^s3://bucket/", f"{folder}/", word) for word in arguments]
 
 
@@ -330,7 +330,7 @@ def test_the_first_examples_begin_a_database(tmp_path: Path, monkeypatch) -> Non
     first, *rest = [here(example, Path("example.db").parent) for example in shown_examples("")]
     assert first[-1] == "create"
     for arguments in [first, *rest]:
-        arguments[1] = "example.db"  # the one that the first of them made
+        arguments[1] = "example.db"  # the database that the first example made
         done = CliRunner().invoke(main, arguments)
         assert (done.exit_code, done.stderr) == (0, ""), arguments
 
@@ -339,8 +339,8 @@ ENDLESS = ["run-gc", "run-compactor"]
 
 
 def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
-    """Makes what the examples of some commands need beside a database; the example's words, with
-    a token or a table in place of what stands for one."""
+    """Makes the objects that the examples of some commands need beside a database. Returns the
+    words of the example, with its placeholder replaced by a real token or table."""
     if name == "ingest":
         rows = pa.table({"id": ["a"], "body": ["b"], "key": ["c"], "value": ["d"]})
         parquet.write_table(rows, "rows.parquet")
@@ -377,7 +377,7 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
                 for named in {"--id", "--checkpoint"} & set(arguments):
                     db.checkpoint(name=arguments[arguments.index(named) + 1])
         if "--parent" in arguments:
-            # The clone is made where there is nothing yet, of what the others are given.
+            # The clone needs an unused place. The database becomes its parent instead.
             database.rename(arguments[arguments.index("--parent") + 1])
         if "--parent-at" in arguments:
             other, named = arguments[arguments.index("--parent-at") + 1 :][:2]
@@ -397,10 +397,10 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ENDLESS)
 def test_what_goes_on_until_stopped_ends_with_zero(name: str, how: int, tmp_path: Path) -> None:
-    """By the examples of its help. The first line that it says shows that it is at work."""
+    """Runs the examples of the help. The first line of output shows that the command is at work."""
     for number, example in enumerate(shown_examples(name)):
         if "--worker" in example:
-            continue  # says nothing until somebody has work for it
+            continue  # prints nothing until there is work for it
         urls = [f"{tmp_path}/{number}{place}" for place in ("one", "two", "db")]
         small = {"l0_sst_size_bytes": 4096, "embedded_compactor": False, "embedded_gc": False}
         small |= {"l0_manifest_commit_interval": 0}
@@ -428,7 +428,7 @@ def test_where_no_database_is_both_exit_with_one(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_database_that_vanishes_ends_both_with_one(name: str, tmp_path: Path) -> None:
-    """What it says first shows that it is at work; then its folder is removed."""
+    """The first line of output shows that the command is at work; then its folder is removed."""
     url = str(tmp_path / "db")
     small = {"l0_sst_size_bytes": 4096, "embedded_compactor": False, "embedded_gc": False}
     small |= {"l0_manifest_commit_interval": 0}
@@ -444,11 +444,11 @@ def test_a_database_that_vanishes_ends_both_with_one(name: str, tmp_path: Path) 
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline()
-        while Path(url).exists():  # it may write something while the folder is being emptied
+        while Path(url).exists():  # the command may write during the removal
             shutil.rmtree(url, ignore_errors=True)
         _, err = child.communicate(timeout=60)
     assert child.returncode == 1, err
-    # A background task of the process may log that it met the same.
+    # A background task of the process may log the same error.
     last = [line for line in err.splitlines() if not line.startswith("event=")][-1]
     assert last.startswith("Error: NotFound: "), err
     assert "removed" in last or "gone" in last, err
@@ -475,7 +475,7 @@ def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:
 
 
 def test_create_takes_over_none_that_another_made_meanwhile(tmp_path: Path, monkeypatch) -> None:
-    """The look finds nothing; then another process makes it, and closes it or writes on."""
+    """The check finds no database; then another process makes it, and closes it or writes on."""
     path = str(tmp_path / "db")
     with siltstone.open(path) as db:
         db[b"a"] = b"1"
@@ -502,7 +502,7 @@ def test_put_makes_one_when_told_to(tmp_path: Path) -> None:
 
 
 PYTHONS = r"open it with|open with|take_over|open_reader|merge_operator|store_options|siltstone\.\w"
-"""What only a program can do, or spells differently."""
+"""Phrases for things that only a program can do, or that a program spells differently."""
 
 
 def test_errors_name_the_remedies_of_this_program(run, url: str, tmp_path: Path) -> None:
@@ -526,7 +526,7 @@ def test_errors_name_the_remedies_of_this_program(run, url: str, tmp_path: Path)
 
 
 def test_every_remedy_replaces_a_text_of_the_library() -> None:
-    """A text that is worded anew must be so here as well, or users are sent to Python."""
+    """A text that changes in the library must change here too, or users are sent to Python."""
     sources = (Path(__file__).resolve().parents[2] / "crates").glob("*/src/**/*.rs")
     texts = re.sub(r"\\\n\s*", "", "\n".join(path.read_text() for path in sources))
     for text, _ in _common._REMEDIES:
@@ -543,7 +543,7 @@ def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) 
     status, out, err = run(command)
     assert status == 0
     assert out
-    # Quick work may end before the first look.
+    # Quick work may end before the first progress report.
     unit = r"\d+ of \d+ objects" if command == "gc" else r"[\d.]+ of [\d.]+ MB"
     assert all(re.fullmatch(f"{command}: {unit}", line) for line in err.splitlines())
 

@@ -1,4 +1,4 @@
-"""Clones and their places: removed, moved or copied by hand; ancestors that are gone."""
+"""The places of clones: removed, moved or copied by hand; ancestors that no longer exist."""
 
 from __future__ import annotations
 

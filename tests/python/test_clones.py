@@ -1,4 +1,4 @@
-"""Clones: by the package, awaited, from the command line; in folders and in memory; while both
+"""Clones: from the package, by asyncio, from the command line; in folders and in memory; while both
 sides write, compact and collect."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = {f"{n:03}".encode(): b"old" for n in range(100)}
 
 @pytest.fixture(params=["folder", "memory"])
 def places(request: pytest.FixtureRequest, tmp_path: Path, memory_url: str):
-    """Where databases of one test are, by name."""
+    """The places of the databases of one test, by name."""
     if request.param == "folder":
         return lambda name: str(tmp_path / f"a place of {name}")
     return lambda name: f"{memory_url}-{name}"
@@ -127,7 +127,7 @@ def test_refusals_have_words(places, tmp_path: Path) -> None:
 
 
 def test_a_database_is_split_in_two(places) -> None:
-    """Rows, range deletes across the cut, and what each half does afterwards."""
+    """Rows, range deletes across the cut, and later changes of each half."""
     fill(places("parent"))
     with siltstone.open(places("parent")) as db:
         db.delete_range(b"030", b"070")

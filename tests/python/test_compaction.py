@@ -1,4 +1,4 @@
-"""Compaction from Python: by hand, in the background, and its options."""
+"""Compaction from Python: explicit, in the background, and its options."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ def test_the_background_keeps_l0_short(tmp_path: Path, scheduler: str) -> None:
     with siltstone.open(tmp_path / "db", options=options) as db:
         before = fill(db, 60)
         assert rows(db) == before
-        # It may still be at work; what is left is done after what it has begun.
+        # A background compaction may be in progress; the rest is done after it.
         db.compact()
         assert rows(db) == before
     assert siltstone.admin.manifest(tmp_path / "db")["compactor_epoch"] == 1
@@ -63,7 +63,8 @@ def test_the_background_keeps_l0_short(tmp_path: Path, scheduler: str) -> None:
 
 
 def test_a_rate_holds_on_a_folder_too(tmp_path: Path) -> None:
-    """Where the merge reads and writes by itself, both count, of tables of every size."""
+    """The merge reads and writes files directly. The limit counts both, for tables of every
+    size."""
     rate = 4_000_000
     for name, target in [("many", 100_000), ("one", 64 << 20)]:
         options = {
@@ -73,7 +74,7 @@ def test_a_rate_holds_on_a_folder_too(tmp_path: Path) -> None:
             "compaction_bytes_per_second": rate,
         }
         for layer in range(4):
-            # Closing makes a layer of what is in memory.
+            # Closing flushes the memtable into a layer.
             with siltstone.open(tmp_path / name, options=options) as db:
                 keys = [b"%08d" % (key * 4 + layer) for key in range(5000)]
                 db.put_many(keys, [key * 12 for key in keys])

@@ -1,4 +1,4 @@
-"""Compactors in processes of their own, beside a writer that writes and readers that read."""
+"""Compactors in their own processes, while a writer writes and readers read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import siltstone
 from pace_for_tests import PATIENCE, quickest, until
 from siltstone import admin
 
-# Tables of a few rows, so that every flush gives a compactor something to do.
+# Tables of a few rows, so that every flush gives a compactor work.
 WRITER = {
     "l0_sst_size_bytes": 4096,
     "l0_manifest_commit_interval": 0,
     "embedded_compactor": False,
-    # What waits for compaction is tested elsewhere.
+    # Waiting for compaction is tested elsewhere.
     "l0_max_ssts": 2000,
 }
 COMPACTOR = {
@@ -42,7 +42,7 @@ def named(options: dict[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def compactor(path: Path, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """One in a process of its own; killed at the end if it still runs."""
+    """A compactor in its own process; it is killed at the end if it still runs."""
     command = [sys.executable, "-m", "siltstone.cli", "--path", str(path), "run-compactor"]
     command += [*arguments, *named({**COMPACTOR, **options})]
     with subprocess.Popen(
@@ -55,7 +55,7 @@ def compactor(path: Path, *arguments: str, **options: Any) -> Iterator[subproces
 
 
 def stop(child: subprocess.Popen[str], how: int = signal.SIGINT) -> tuple[str, str, float]:
-    """Ends it in order: what it said, and how long that took."""
+    """Stops it with a signal. Returns its output and the seconds that the stop took."""
     began = time.monotonic()
     child.send_signal(how)
     out, err = child.communicate(timeout=PATIENCE)
@@ -106,7 +106,7 @@ def test_a_snapshot_of_the_writer_outlives_it(tmp_path: Path) -> None:
         admin.compact(path)
         assert dict(held.scan()) == before
         assert dict(db.scan()) == model
-        # The writer takes the new tables up with its next flush, and is right there too.
+        # The writer loads the new tables at its next flush, and reads are correct before that.
         write(db, model, range(60, 70))
         assert dict(held.scan()) == before
         assert dict(db.scan()) == model
@@ -158,7 +158,7 @@ def test_a_newer_one_stops_the_older_and_never_the_writer(tmp_path: Path) -> Non
             write(db, model, range(20, 40))
             with compactor(path) as second:
                 until(lambda: epoch(path) == 2)
-                # It finds out with what it does next.
+                # The compactor notices the fence at its next request.
                 numbers = itertools.count(40, 10)
 
                 def ended() -> bool:
@@ -190,12 +190,12 @@ def test_the_embedded_one_rests_while_another_runs(tmp_path: Path) -> None:
             for number in range(40, 200, 10):
                 write(db, model, range(number, number + 10))
                 time.sleep(0.02)
-            # It neither takes the epoch back nor harms the handle.
+            # The writer neither takes the epoch back nor breaks the handle.
             assert epoch(path) == 2
             with pytest.raises(siltstone.Fenced, match="newer compactor"):
                 db.compact()
             stop(child)
-        # The other one gave the epoch up: this one goes on after its next flush.
+        # The other compactor gave the epoch up: the writer's own continues after its next flush.
         until(lambda: (write(db, model, range(200, 210)), epoch(path) == 3)[1])
         db.compact()
         assert dict(db.scan()) == model
@@ -210,11 +210,11 @@ def test_workers_share_a_compaction(tmp_path: Path) -> None:
             db.put_many(keys, [value] * 1000)
             model.update(dict.fromkeys(keys, value))
     assert len(admin.manifest(path)["l0"]) > 2
-    # Ranges small and slow enough that all find some.
+    # Ranges that are small and slow enough that every worker finds some.
     many = {"min_move_bytes": 0, "l0_sst_size_bytes": 4 << 20, "compaction_ranges": 1}
     many |= {"compression": "zstd", "target_sst_bytes": 1 << 20}
-    # Nobody else is taken for dead; and alone the coordinator would need half a minute, so that
-    # workers find ranges however late they start.
+    # No worker counts as dead within the timeout. The coordinator alone would need half a minute,
+    # so that workers find ranges even if they start late.
     many |= {"compactors.worker_timeout": 30, "compaction_bytes_per_second": 4 << 20}
     eager = {"compactors.poll_interval": 0.002, "compaction_ranges": 1}
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Range deletes: what they hide, in every read, over flush, compaction, snapshots and reopening."""
+"""Range deletes: what each kind of read hides, after flush, compaction, snapshots and reopening."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill(db: siltstone.Database, keys: range, value: bytes = b"v" * 20) -> None:
 
 
 def numbers(handle: siltstone.Database | siltstone.Reader | siltstone.Snapshot) -> set[int]:
-    """The keys that every read sees."""
+    """The keys, after checking that every kind of read returns the same."""
     keys = list(handle)
     assert list(handle.keys(reverse=True)) == keys[::-1]
     assert pa.table(handle.scan().to_arrow())["key"].to_pylist() == keys
@@ -150,7 +150,7 @@ def test_a_reader_that_follows_sees_no_less_and_no_more(url: str) -> None:
                 reader.refresh()
                 assert numbers(reader) == set(range(50)) - set(range(10, 40))
                 fill(db, range(10, 40), b"%d" % round_)
-                # Newer than the range delete, and by and by at number 0 in the last run.
+                # The row is newer than the range delete; later it has number 0 in the last run.
                 db.compact()
                 reader.refresh()
                 assert numbers(reader) == set(range(50))
@@ -202,7 +202,7 @@ def test_tables_that_it_covers_go_unread(url: str) -> None:
         assert tables >= 3
         assert entry.dropped >= tables - 1
         assert numbers(db) == set(range(250, 300))
-        # Somebody reads below the next one: then nothing may go.
+        # The snapshot reads below the next range delete: no version may be dropped then.
         with db.snapshot() as snapshot:
             db.delete_range(b"key", b"l")
             db.compact()
@@ -224,7 +224,7 @@ def test_the_parts_hide_what_it_deletes_and_do_not_merge_it() -> None:
 
 
 LONGEST = b"\xff" * 65_535
-"""The greatest key that there can be."""
+"""The greatest possible key."""
 
 
 def bounds(manifest: dict) -> list[bytes]:
@@ -298,7 +298,7 @@ def test_open_starts_and_prefixes(url: str) -> None:
         db.delete_range(start=b"\x00")
         assert list(db) == []
     with siltstone.open(f"{url}-new") as db:
-        # Nothing is there: nothing is written.
+        # The range is empty: nothing is written.
         seq = db.put(b"a", b"v").seq
         assert db.delete_range(start=b"b").seq == seq
 

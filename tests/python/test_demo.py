@@ -1,4 +1,4 @@
-"""The demo, on a tenth of its rows, as `make demo` runs it; and that it notices what is wrong."""
+"""The demo on a tenth of its rows, as `make demo` runs it; and that it detects wrong results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEMO = Path(__file__).resolve().parents[2] / "python" / "demo" / "flights.py"
 
 @pytest.fixture(scope="module")
 def flights() -> ModuleType:
-    # Its neighbour is found as when it is run.
+    # The demo imports its neighbour module, as it does when it is run as a program.
     sys.path.insert(0, str(DEMO.parent))
     spec = importlib.util.spec_from_file_location("flights", DEMO)
     assert spec is not None
@@ -71,7 +71,7 @@ def test_a_delay_is_added_exactly(flights: ModuleType) -> None:
 
 
 class Recovered:
-    """Stands for a database after the kill: what it holds is given."""
+    """Stands for a database after the kill, with given contents."""
 
     def __init__(self, values: list[bytes]) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""The end of a database: hard, soft, refused; from the surface that waits and from asyncio, from
+"""Destroying a database: hard, soft, refused; from the blocking interface, from asyncio and from
 the command line; and the next database at the same place."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ admin = siltstone.admin
 
 
 def objects(url: str) -> list[str]:
-    """What stands in the folder but for boundaries, the store's own files, and empty fences."""
+    """The files in the folder except boundaries, files of the store itself, and empty fences."""
     found = (path for path in Path(url).rglob("*") if path.is_file())
     names = (str(path.relative_to(url)) for path in found if path.stat().st_size > 300)
     return sorted(name for name in names if "boundary" not in name and not name.startswith("."))
@@ -26,7 +26,7 @@ def objects(url: str) -> list[str]:
 
 @pytest.fixture(params=["folder", "memory"])
 def place(request: pytest.FixtureRequest, url: str, memory_url: str) -> str:
-    """Where a database may be made."""
+    """A place for a new database."""
     return url if request.param == "folder" else memory_url
 
 

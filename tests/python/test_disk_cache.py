@@ -180,3 +180,14 @@ def test_a_disk_that_takes_no_more_costs_requests_only(s3, python, tmp_path: Pat
     status, out, err = python(READ, given)
     assert (status, out) == (0, "open\n0\n"), err
     assert "disk_cache" not in err
+
+
+def test_no_part_of_an_encrypted_database_is_stored(s3, tmp_path: Path) -> None:
+    how = {"store_options": {**s3, "encryption_key": "01" * 32}}
+    with siltstone.open("s3://bucket/secret", **how) as db:
+        db[b"a"] = b"1"
+    options = cached(tmp_path / "cache")
+    for opened in (siltstone.open, siltstone.open_reader):
+        with pytest.raises(siltstone.Unsupported, match="disk_cache_path"):
+            opened("s3://bucket/secret", options=options, **how)
+    assert not (tmp_path / "cache").exists()

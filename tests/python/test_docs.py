@@ -1,7 +1,7 @@
-"""Every ``python`` and every ``sh`` example in README.md and docs/ runs as it stands.
+"""Every ``python`` and every ``sh`` example in README.md and docs/ runs unchanged.
 
 The blocks of one page run in order and share their names, in an empty folder. Pages about Spark run
-in an interpreter of their own, since they start a Java and change the environment.
+in their own interpreter, because they start a JVM and change the environment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     "page", [page for page in PAGES if SHELL.search(page.read_text())], ids=lambda p: p.name
 )
 def test_commands_run(page: Path, tmp_path: Path) -> None:
-    """In an empty folder, the page's Python not run before; all of them succeed."""
+    """Runs in an empty folder, without the Python blocks of the page. All commands must succeed."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for block in SHELL.finditer(page.read_text()):
         done = subprocess.run(
@@ -100,8 +100,8 @@ def test_the_index_names_every_page() -> None:
 
 
 def test_the_first_screen_is_whole() -> None:
-    """Sixty lines: what it is, how to get it, ten lines of code, a picture, three numbers that were
-    measured, when not to use it, and the two commands."""
+    """The first sixty lines: what it is, how to install it, ten lines of code, a picture, three
+    measured numbers, when not to use it, and the two commands."""
     screen = (ROOT / "README.md").read_text().split("\n## ")[0]
     assert len(screen.splitlines()) <= 60
     for part in ("Install: ", "```python", "```text", "(benches/RESULTS.md)", "**Not for you**"):
@@ -118,7 +118,7 @@ NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
 
 @pytest.mark.parametrize("name", NOT_BUILT)
 def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> None:
-    """A law of the house holds the list against the texts; this holds it against what happens."""
+    """A tidy test checks the list against the docs; this test checks it against the behaviour."""
     found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=(.*)\))?", name)
     owner, function, keyword, shown = found.groups()
     places = {"Database": db, "admin": siltstone.admin, "ingest": siltstone.ingest}
@@ -139,8 +139,8 @@ def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> 
 
 
 def refused_by_a_prompt(text: str) -> list[str]:
-    """Lines of the examples that an interpreter's prompt refuses when they are pasted there: it
-    ends a block at a blank line, and at no other."""
+    """Lines of the examples that an interactive prompt rejects when they are pasted. The prompt
+    ends a block at a blank line, and only there."""
     refused = []
     for block in examples(text):
         pending: list[str] = []

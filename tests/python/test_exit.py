@@ -1,4 +1,4 @@
-"""What happens when an interpreter ends with something open."""
+"""The end of an interpreter with open handles, commits and scans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for i in range(500):
     commit = db.put(b"%04d" % i, b"v" * 200)
 """
 
-# Threads that wait, read and write while the interpreter goes.
+# Threads that wait, read and write while the interpreter ends.
 DAEMONS = """
 def wait():
     while True:
@@ -55,7 +55,7 @@ def test_an_interpreter_that_ends_flushes_and_closes(python, url, end, interval)
         assert "Fatal" not in err, err
         if end != "daemons":
             assert err == ""
-        # Closed cleanly: nobody has to be fenced.
+        # The close was clean: no writer has to be fenced.
         with siltstone.open(url, take_over=False) as db:
             assert sum(1 for _ in db.scan(b"0", b"1")) == 500
 
@@ -88,7 +88,7 @@ new = siltstone.open(sys.argv[1], take_over=True)
     status, _, err = python(program, url)
     assert status == 0
     assert "Fenced" in err
-    # In one line that says what happened, and to which database.
+    # One line that names the error and the database.
     assert err.startswith(f"closing {url} when the interpreter ended failed: "), err
     assert err.count("\n") == 1, err
 
@@ -112,7 +112,8 @@ for _ in range(3):
 
 
 def test_every_close_after_one_that_failed_tells_the_same(url: str) -> None:
-    """Before, the second one said that all was well: in a `with` block, the one at its end."""
+    """Before the fix, the second close (in a `with` block, the close at its end) returned without
+    an error."""
     old = siltstone.open(url)
     old.put(b"a", b"1").wait()
     with siltstone.open(url, take_over=True):
@@ -138,11 +139,11 @@ db.put(b"a", b"1").wait()
 
 
 def test_a_cell_that_runs_a_second_time_is_quiet(python, url) -> None:
-    """The first handle is fenced, and nobody holds it any more. It has lost nothing."""
+    """The first handle is fenced, and has no reference left. It has lost no write."""
     program = FORGOTTEN + "db = siltstone.open(sys.argv[1], take_over=True)\n"
     status, _, err = python(program, url)
     assert (status, err) == (0, "")
-    # Whoever wants to know of it can.
+    # The fence is logged at level INFO.
     told = "import logging\nlogging.basicConfig(level=logging.INFO)\n" + program
     status, _, err = python(told, url)
     assert status == 0, err
@@ -167,7 +168,7 @@ db = siltstone.open(sys.argv[1], take_over=True)
 
 
 def test_after_the_exit_hook_a_close_is_quiet(python, url) -> None:
-    """Hooks that were registered before ours run after it: the handles are closed by then."""
+    """Hooks registered before ours run after it: the handles are closed by then."""
     program = """
 import asyncio, atexit, sys
 def late():
@@ -211,7 +212,7 @@ new = siltstone.open(sys.argv[1], take_over=True)
 LATE = """
 import os, sys, siltstone
 class Keeper:
-    # What a destructor of a global sees: all of it stands in the object, nothing is imported.
+    # All that the destructor of a global needs is stored in the object: it must import nothing.
     def __init__(self):
         self.db = siltstone.open(sys.argv[1])
         self.db[b"a"] = b"1"
@@ -248,7 +249,7 @@ keeper = Keeper()
 
 
 def test_a_late_destructor_meets_closed_and_nothing_else(python, url) -> None:
-    """Before, each call ended in `ImportError: sys.meta_path is None`."""
+    """Before the fix, each call ended in `ImportError: sys.meta_path is None`."""
     status, out, err = python(LATE, url)
     assert (status, err) == (0, "")
     late, *said = out.split("\n")

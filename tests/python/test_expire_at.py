@@ -1,4 +1,4 @@
-"""Values that end at a moment, given as an aware datetime."""
+"""Values that expire at a given time, an aware datetime."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_way_to_write_takes_it(url: str) -> None:
             b"batch-stays": b"new",
             b"batch-merge-stays": b"old+new",
         }
-        # What has ended hides what was there: nothing older comes back.
+        # An expired value still hides older ones: no older value comes back.
         assert dict(db) == left
         db.compact()
         assert dict(db) == left

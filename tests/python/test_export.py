@@ -22,7 +22,7 @@ admin = siltstone.admin
 
 @pytest.fixture(params=["folder", "memory"])
 def places(request: pytest.FixtureRequest, tmp_path: Path, memory_url: str) -> list[str]:
-    """Where databases may be made."""
+    """Places for new databases."""
     root = str(tmp_path) if request.param == "folder" else memory_url
     return [f"{root}/{name}" for name in ("source", "mirror", "third")]
 
@@ -156,7 +156,7 @@ def test_a_killed_export_goes_on(tmp_path: Path) -> None:
     program = "import sys, siltstone; siltstone.admin.export(*sys.argv[1:])"
     exporter = subprocess.Popen([sys.executable, "-c", program, str(source), str(mirror)])
     try:
-        # Killed amid it, or just after it: both go on.
+        # The export is killed during its work, or just after it: both can be continued.
         while exporter.poll() is None and not list(mirror.glob("ingest/*/*.sst")):
             time.sleep(0.001)
     finally:

@@ -1,4 +1,4 @@
-"""A database's folder is removed, or replaced by another one, while a writer has it open."""
+"""The folder of a database is removed or replaced by another one while a writer has it open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
     shutil.rmtree(url)
     with pytest.raises(siltstone.NotFound, match=r"folder was removed.* open the database again"):
         db.put(b"b", b"2").wait()
-    # It ends, and at once: the next call says why, without a wait.
+    # The writer ends at once: the next call raises the reason, without a wait.
     with pytest.raises(siltstone.NotFound, match="folder was removed"):
         db.put(b"c", b"3")
     with pytest.raises(siltstone.NotFound, match="folder was removed"):
@@ -36,7 +36,8 @@ def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
 
 
 def test_another_database_in_its_place_loses_nothing(url: str) -> None:
-    """Forgotten in a notebook: the folder is removed, and made anew by somebody else."""
+    """A handle forgotten in a notebook: the folder is removed, and made again by another
+    process."""
     db = siltstone.open(url)
     for n in range(50):
         db.put(b"old%02d" % n, b"v").wait()
@@ -56,7 +57,7 @@ def test_another_database_in_its_place_loses_nothing(url: str) -> None:
 
 
 def test_opening_again_in_its_place_is_no_second_writer(url: str) -> None:
-    """The slip of a notebook: `rmtree` and `open`, without `close`, in one process."""
+    """A mistake in a notebook: `rmtree` and `open`, without `close`, in one process."""
     db = siltstone.open(url)
     db.put(b"old", b"1").wait()
     shutil.rmtree(url)

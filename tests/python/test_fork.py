@@ -1,4 +1,4 @@
-"""What a forked child may do with what its parent opened."""
+"""Allowed and refused uses of the parent's handles in a forked child."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pace_for_tests import PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
-    # Newer Pythons warn that the runtime's threads do not come along: that is the test.
+    # Newer Pythons warn that the threads of the runtime do not exist in the child. The test needs
+    # that.
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 
 
 def in_child(work) -> str:
-    """What `work` answers in a forked child."""
+    """The result of `work` in a forked child."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -135,7 +136,7 @@ def test_forks_of_forks(url: str) -> None:
 
 
 def test_forked_while_threads_are_at_work(url: str) -> None:
-    """Locks of the engine are taken at the moment of the fork, again and again."""
+    """Locks of the engine are held at the moment of the fork, again and again."""
     with siltstone.open(url) as db:
         stop = threading.Event()
 

@@ -1,5 +1,5 @@
-"""Frames as people have them: columns without a type, categories, the index of pandas, other
-widths and units; streams that fail; durations in each of their forms."""
+"""Frames as users have them: columns without a type, categories, the index of pandas, other widths
+and units; streams that fail; durations in each form."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A database that was written when version 1 of the formats was frozen is read for good.
+"""A database from the time when version 1 of the formats was frozen stays readable forever.
 
 `tests/golden/database` holds everything that a database can: tables of every codec, runs and L0,
 every kind of entry, a log whose writer was killed, a reader's checkpoint, a record of compaction
-jobs. `SILTSTONE_REWRITE_GOLDEN=1` makes it anew, which is only right for a new version of the
-formats, with the old folder kept beside it.
+jobs. `SILTSTONE_REWRITE_GOLDEN=1` makes it again. That is only right for a new version of the
+formats, and the old folder must be kept beside it.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def make() -> None:
 
 
 def digests() -> dict[str, str]:
-    """Of every golden file but the list of digests itself."""
+    """The digests of all golden files except the list itself."""
     files = sorted(path for path in GOLDEN.rglob("*") if path.is_file() and path != FROZEN)
     return {
         str(path.relative_to(GOLDEN)): hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,5 +1,5 @@
-"""A disk that is full and a folder that may not be written, with real processes: each failure ends
-within its deadline, in the system's own words, and loses nothing."""
+"""A full disk and a read-only folder, with real processes: each failure ends within its deadline,
+with the system's own error text, and loses no data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 
 import siltstone
 
-# A disk of 48 MB of the program's own: the mount ends with the program.
+# A disk of 48 MB in a mount of the program's own, which ends with the program.
 SMALL_DISK = 'mount -t tmpfs -o size=48m none "$0" && exec "$@"'
 PROGRAM = Path(__file__).with_name("full_disk_for_tests.py")
-# The superuser without what lets him write where he may only read.
+# The superuser without the capabilities to ignore permissions.
 WITHOUT_RIGHTS = ["--bounding-set", "-dac_override,-dac_read_search"]
 WITHOUT_RIGHTS += ["--inh-caps", "-dac_override,-dac_read_search"]
 
@@ -29,14 +29,14 @@ def in_small_disk(folder: Path, *command: str) -> list[str]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    """Where a disk may be mounted."""
+    """A folder for mounting a disk."""
     if shutil.which("unshare") is None:
         pytest.skip("a small disk needs unshare (util-linux), which is not here")
     tried = subprocess.run(
         in_small_disk(tmp_path, "true"), check=False, capture_output=True, text=True
     )
     if tried.returncode:
-        pytest.skip(f"nobody may mount a small disk here: {tried.stderr.strip()}")
+        pytest.skip(f"a small disk cannot be mounted here: {tried.stderr.strip()}")
     return tmp_path
 
 
@@ -52,13 +52,13 @@ def disk(tmp_path: Path) -> Path:
 )
 def test_a_full_disk(disk: Path, scenario: str) -> None:
     command = in_small_disk(disk, sys.executable, str(PROGRAM), scenario, str(disk))
-    # The time only ends a test that would never end.
+    # The timeout only ends a test that would never end.
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def without_rights(*command: str) -> list[str]:
-    """A command of somebody who may read a folder of mode 0555, and not write it."""
+    """A command without the right to write to a folder of mode 0555."""
     if os.geteuid():
         return list(command)
     if shutil.which("setpriv") is None:
@@ -68,7 +68,7 @@ def without_rights(*command: str) -> list[str]:
 
 @pytest.fixture
 def unwritable(tmp_path: Path) -> Iterator[Path]:
-    """A database that may be read, and not written."""
+    """A database that can be read, but not written."""
     path = tmp_path / "db"
     with siltstone.open(path, options={"l0_sst_size_bytes": 4096}) as db:
         for number in range(300):
@@ -86,15 +86,15 @@ def test_a_folder_that_may_not_be_written(unwritable: Path, command: str) -> Non
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "siltstone.cli", "--path", str(unwritable), *arguments]
-        # The time only ends a test that would never end.
+        # The timeout only ends a test that would never end.
         return subprocess.run(
             without_rights(*program), check=False, capture_output=True, text=True, timeout=60
         )
 
-    # With the deadline of half a minute: what is denied waits for nothing.
+    # The deadline is half a minute, but a denied write must fail without a wait.
     ended = run(*words)
     assert ended.returncode == 1, ended
     assert "Permission denied" in ended.stderr, ended
-    # Reading needs no rights but to read.
+    # Reading needs only read permission.
     read = run("verify")
     assert read.returncode == 0, read

@@ -1,4 +1,4 @@
-"""Garbage collection from Python, beside readers and writers in other processes."""
+"""Garbage collection from Python, while readers and writers of other processes are at work."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def fill(db: siltstone.Database, tables: int, value: bytes = b"v") -> None:
 
 
 def options() -> dict[str, object]:
-    """Nothing but what the test asks for compacts or collects."""
+    """Options without background compaction and collection: only the test starts them."""
     return {"embedded_compactor": False, "embedded_gc": False, "l0_sst_size_bytes": 65536}
 
 
 def objects(root: str) -> set[str]:
-    """Every object below a local folder: the writer's mark is none."""
+    """Every object below a local folder. The writer's mark is not an object."""
     files = (path for path in Path(root).rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix() for path in files} - {".writer"}
 
 
 def reachable(root: str) -> set[str]:
-    """What the newest manifest needs, with what stays by number: written from RFC 0004 and 0020,
-    not from the collector.
+    """The objects that the newest manifest needs, and the objects that stay because of their
+    number. Written from RFC 0004 and 0020, independent of the collector.
     """
     state = admin.manifest(root)
     there = objects(root)
     needed = {f"manifest/{state['id']:020}.manifest"}
-    # A repair goes on from the one before it.
+    # A repair continues from the previous manifest.
     needed |= there & {f"manifest/{state['id'] - 1:020}.manifest"}
     layers = [*state["l0"], *state["runs"]]
     for version in {version for lease in state["leases"] for version in lease["versions"]}:
@@ -69,7 +69,7 @@ def test_what_nobody_names_goes(url: str) -> None:
     with siltstone.open(url, options=options()) as db:
         fill(db, 3)
         db.compact()
-        # The writer's checkpoint lets go of the old tables in the background.
+        # The writer's checkpoint releases the old tables in the background.
         until(lambda: admin.gc(url).classes["tables"].young)
         young = admin.gc(url)
         assert young.total.deleted == 0
@@ -85,7 +85,7 @@ def test_what_nobody_names_goes(url: str) -> None:
         assert not done.overtaken
         assert {stays.why for stays in done.stays} >= {"the newest version has it"}
         assert len(list(db.scan())) == ROWS
-    # The close recorded a clean end: one manifest more was superseded.
+    # The close recorded a clean end, which superseded one more manifest.
     admin.gc(url, min_age=0)
     assert objects(url) == reachable(url)
     assert admin.gc(url, min_age=0).total.deleted == 0
@@ -117,7 +117,7 @@ print("same", flush=True)
 
 
 def test_a_paused_scan_in_another_process_gives_its_snapshot(url: str) -> None:
-    """While everything is rewritten, twice, and collected with no grace."""
+    """All tables are rewritten twice and collected without grace during the pause."""
     with siltstone.open(url, options=options()) as db:
         fill(db, 2, b"a")
         with subprocess.Popen(
@@ -153,7 +153,7 @@ def test_one_process_serves_many_until_each_is_gone(tmp_path: Path) -> None:
     def collected(url: str, report: admin.GcReport) -> None:
         assert report.trouble is None
         rounds.append(url)
-        # Nobody has it open: it is destroyed as a folder is.
+        # No process has it open: removing the folder destroys the database.
         shutil.rmtree(url)
 
     how = {"on_round": collected, "on_end": ends.__setitem__, "interval": 0.1, "min_age": 0}
@@ -215,10 +215,10 @@ while True:
 
 
 def check(url: str, last: int) -> int:
-    """A prefix of the writes is there, whole, and every byte is right."""
+    """Checks that the present writes are a prefix, each of them whole, with correct bytes."""
     report = admin.verify(url)
     assert report.ok, report.problems
-    # A lease would keep what it read for twenty seconds more.
+    # A lease would keep the objects for twenty seconds more.
     with siltstone.open_reader(url, options={"reader_lease": False}) as reader:
         counter = int(reader.get(b"counter", b"0"))
         assert counter >= last
@@ -230,7 +230,7 @@ def check(url: str, last: int) -> int:
 
 @pytest.mark.slow
 def test_kills_of_collectors_and_writers_lose_nothing_and_leave_nothing(url: str) -> None:
-    """A collector in a process of its own, and one in the writer's, killed at random moments."""
+    """One collector in its own process, and one in the writer's, are killed at random moments."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -250,7 +250,7 @@ def test_kills_of_collectors_and_writers_lose_nothing_and_leave_nothing(url: str
             child.kill()
             child.wait()
         last = check(url, last)
-    # The checkpoint of the killed writer goes with the next one.
+    # The next close removes the checkpoint of the killed writer.
     with siltstone.open(url, options=options()) as db:
         db.compact()
     for _ in range(2):
@@ -258,7 +258,7 @@ def test_kills_of_collectors_and_writers_lose_nothing_and_leave_nothing(url: str
     state = admin.manifest(url)
     behind = range(1, state["replay_from"])
     fences = {f"wal/{number:020}.sst" for number in behind} & objects(url)
-    # A fence stays for every writer that did not close.
+    # One fence stays for every writer that did not close.
     assert len(fences) <= KILLS + 1
     assert objects(url) - fences == reachable(url)
     assert check(url, last) >= last > 0

@@ -1,6 +1,6 @@
-"""A real file system that is full: the collector frees it, and writing goes on.
+"""Tests that the collector frees a real file system that is full, and that writers continue.
 
-The file system is a tmpfs in a mount namespace of the child process, which ends with it.
+The file system is a tmpfs in a mount namespace of the child process, and ends with that process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ with siltstone.open(database, options={**small, "embedded_gc": False}) as db:
     for round in range(4):
         overwrite(db, round, 1500)
     db.compact()
-# Behind the boundaries of a round there is more for the next.
+# Once a round has stored its boundaries, the next round can delete more.
 assert admin.gc(database, min_age=0).trouble is None
 with siltstone.open(database, options={**small, "embedded_gc": False}) as db:
     for round in range(4, 6):
@@ -77,7 +77,8 @@ for part in range(3):
         db.compact()
     fill()
     full = used()
-    # Every object is referenced, or is garbage above the boundaries: nothing goes without a write.
+    # Every object is referenced, or is garbage above the boundaries, so the collector has to write
+    # new boundaries before it can delete anything.
     report = admin.gc(database, min_age=0)
     assert report.trouble is None
     assert report.total.deleted > 10 and full - used() > 2_000_000
@@ -101,9 +102,9 @@ AT_CLOSE = """
 with siltstone.open(database, options={**small, "flush_interval": 60, "deadline": 20}) as db:
     for round in range(2):
         overwrite(db, round, 700)
-    # Two tables and their log become one table: little enough to stay. And nothing is at work any
-    # more that meets the full disk before the close does, and frees for the filler what the close
-    # is to find.
+    # Two tables and their log become one table, so little that the collector keeps the garbage.
+    # After this no job runs that could meet the full disk before the close does, and free space
+    # that the filler then takes from the close.
     db.compact()
     assert used() > 3_000_000
     for number in range(300):
@@ -121,7 +122,7 @@ def run(folder: Path, program: str) -> None:
     mounts = [*MOUNT, "mount", "-t", "tmpfs", "tmpfs", folder]
     can = subprocess.run(mounts, capture_output=True, check=False)
     if can.returncode != 0:
-        pytest.skip(f"no file system of its own: {can.stderr.decode().strip()}")
+        pytest.skip(f"cannot mount a file system: {can.stderr.decode().strip()}")
     code = CHILD % SIZE_MIB + program
     child = [*MOUNT, sys.executable, "-c", code, folder]
     done = subprocess.run(child, capture_output=True, check=False, timeout=120)
@@ -129,21 +130,21 @@ def run(folder: Path, program: str) -> None:
 
 
 def test_a_round_frees_a_disk_without_a_free_block(tmp_path: Path) -> None:
-    """What nobody names goes without a write; boundaries find room then."""
+    """The collector deletes unreferenced tables without a write. Boundaries have room then."""
     run(tmp_path, BY_HAND)
 
 
 def test_a_round_needs_no_free_block_for_its_boundaries(tmp_path: Path) -> None:
-    """A writer sets blocks aside for them, and the round replaces those that it took."""
+    """A writer sets blocks aside for the boundaries, and the round replaces the blocks it used."""
     run(tmp_path, WITHOUT_A_BLOCK)
 
 
 def test_writing_goes_on_where_garbage_has_filled_the_disk(tmp_path: Path) -> None:
-    """150 MB of overwrites on 48 MB, all within the grace period."""
+    """A writer overwrites 150 MB on 48 MB. All garbage is within the grace period."""
     run(tmp_path, BY_ITSELF)
 
 
 def test_a_close_finds_room_for_what_it_writes(tmp_path: Path) -> None:
-    """The disk fills up behind the last write that was accepted: there is room for a boundary, none
-    for the log, and all there is to free is garbage within the grace period."""
+    """The disk fills up after the last accepted write. There is room for a boundary but not for the
+    log, and only garbage within the grace period can be freed."""
     run(tmp_path, AT_CLOSE)

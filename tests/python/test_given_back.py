@@ -1,4 +1,4 @@
-"""Closing a handle gives its files and maps back at once, while the handle itself still exists."""
+"""Closing a handle releases its files and maps at once, while the handle object still exists."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 ROWS = 5_000
 MAPPED = {"block_cache_bytes": 0}
-"""Without a cache of their own, reads go to maps of the tables' files."""
+"""Without a block cache, reads use maps of the table files."""
 TABLES = {"l0_sst_size_bytes": 1 << 20, "embedded_compactor": False}
 
 
 def held(folder: str) -> list[str]:
-    """What this process has open in `folder`, and has mapped of it."""
+    """The files in `folder` that this process has open or mapped."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
@@ -43,7 +43,7 @@ def fill(url: str) -> None:
 
 
 def read_and_leave(handle: siltstone.Database | siltstone.Reader) -> None:
-    """Reads in every way; the scans are left in the midst of their range."""
+    """Reads in every way; each scan is left before its end."""
     assert handle[b"00007"] == b"x" * 500
     assert len(list(handle.get_many([b"%05d" % n for n in range(ROWS)]))) == ROWS
     next(iter(handle.scan()))
@@ -60,7 +60,7 @@ def test_a_writers_close_gives_everything_back(url: str) -> None:
     assert kinds == {True, False}, "both files and maps are in use before"
     db.close()
     assert held(url) == []
-    # The figures of a closed handle stay, but for what is not there any more.
+    # The figures of a closed handle stay, except those of resources that were released.
     figures = db.stats()
     assert (figures.mapped_bytes, figures.block_cache_bytes, figures.metadata_bytes) == (0, 0, 0)
     assert figures.tables > 0
@@ -118,7 +118,7 @@ def test_a_clones_close_gives_its_parents_files_back(tmp_path: Path) -> None:
 
 
 def test_scans_and_snapshots_outlive_a_close(url: str) -> None:
-    """They hold what they read, and no file of the folder; their end gives the rest back."""
+    """Both keep the data they read, and no file of the folder. Their end releases the rest."""
     fill(url)
     db = siltstone.open(url, options=MAPPED | TABLES)
     scan, snapshot = iter(db.scan()), db.snapshot()

@@ -1,4 +1,4 @@
-"""`help()` says what the stubs say: docstrings and signatures of what is compiled."""
+"""`help()` shows the docstrings and signatures of the stubs for the compiled classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from siltstone import _native, aio, keys, lsm
 STUB = ast.parse((importlib.resources.files("siltstone") / "_native.pyi").read_text())
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 FUNCTIONS = [node for node in STUB.body if isinstance(node, ast.FunctionDef)]
-# What users meet under some public name.
+# Classes that users meet under some public name.
 PUBLIC = sorted(
     name
     for name in CLASSES
@@ -27,7 +27,7 @@ PUBLIC = sorted(
 
 
 def nodes(name: str) -> dict[str, list[ast.FunctionDef]]:
-    """What a class of the stub has under each name, what its private bases have included."""
+    """The methods of a class of the stub by name, including those of private base classes."""
     found: dict[str, list[ast.FunctionDef]] = {}
     for base in CLASSES[name].bases:
         if isinstance(base, ast.Name) and base.id in CLASSES:
@@ -70,7 +70,7 @@ def test_members_are_documented_as_in_the_stub(name: str, member: str) -> None:
 
 @pytest.mark.parametrize(("name", "member"), members())
 def test_members_show_the_signature_of_the_stub(name: str, member: str) -> None:
-    # The last overload is the widest where they differ in types alone.
+    # If overloads differ only in types, the last one is the widest.
     node = nodes(name)[member][0]
     marks = {mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)}
     if "property" in marks:

@@ -1,5 +1,5 @@
-"""Keys with many versions: counters with many operands, and old snapshots of keys that are
-rewritten. A read costs one pass at most, and its answer is that of a model."""
+"""Keys with many versions: counters with many operands, and old snapshots of rewritten keys. A read
+costs at most one pass, and its result equals that of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def number(value: bytes | None) -> int:
 
 
 def seconds(call, times: int = 3) -> float:
-    """The shortest of so many calls."""
+    """The shortest time of several calls."""
     taken = []
     for _ in range(times):
         begun = time.perf_counter()
@@ -55,10 +55,10 @@ READS = {
 def test_a_counter_is_read_in_one_pass(memory_url: str, name: str) -> None:
     read = READS[name]
     with counter(memory_url + "-few", 4_000) as few, counter(memory_url + "-many", 64_000) as many:
-        # Of each the first read: the later ones find operands that are folded already.
+        # Only the first read of each key: later reads find operands that are already folded.
         short, long = seconds(lambda: read(few), 1), seconds(lambda: read(many), 1)
         assert (read(few), read(many)) == (4_000, 64_000)
-    # Sixteen times the operands: 256 times as long where each one looks for the next from the top.
+    # Sixteen times the operands: 256 times the time if each operand searched again from the top.
     assert long < 64 * max(short, 0.001)
 
 
@@ -145,7 +145,7 @@ def test_folds_that_are_kept_change_no_answer(memory_url: str, seed: int) -> Non
                 db.delete_range(b"h", b"i")
                 model = 0
             elif what < 0.904:
-                # An expired operand deletes what is below it.
+                # An expired operand deletes the versions below it.
                 db.merge(b"hot", ONE, ttl=timedelta(microseconds=1))
                 model = 0
                 time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""Ingest jobs: staged by processes, asked for, taken in."""
+"""Ingest jobs: staged by several processes, submitted, taken in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def key(n: int) -> bytes:
 
 
 def task(job: ingest.Job, number: int, rows: int, value: bytes = b"bulk") -> ingest.Part:
-    """In another process: some rows, not in order."""
+    """In another process: builds some rows, not in order."""
     with job.writer(number, table_bytes=1000) as writer:
         for n in reversed(range(number * rows, (number + 1) * rows)):
             writer.add(key(n), value)
@@ -44,7 +44,7 @@ def test_tasks_of_other_processes_stage_a_job(tmp_path) -> None:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(2, mp_context=spawn) as pool:
             tasks = [pool.submit(task, job, number, 100) for number in range(4)]
-            # One is repeated, as schedulers do.
+            # One task is repeated, as schedulers do.
             tasks.append(pool.submit(task, job, 2, 100, b"again"))
             parts = [one.result() for one in tasks]
         assert [part.rows for part in parts] == [100] * 5
@@ -100,7 +100,7 @@ def test_submit_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
         assert ingest.submit(request, wait=False).state == "pending"
         with pytest.raises(siltstone.Timeout):
             ingest.submit(request, timeout=0.001)
-        # Under load it looks every second.
+        # Under load the writer looks for requests every second.
         db[b"load"] = b"x"
         assert ingest.submit(request, timeout=60).state == "adopted"
         assert len(dict(db.scan())) == 21
@@ -254,14 +254,15 @@ def test_tables_of_keys_and_values_are_staged(memory_url) -> None:
                 writer.write(table.select(["key"]))
             with pytest.raises(TypeError, match="add_many"):
                 writer.write([(b"e", b"5")])
-            # Nothing of it was added: the writer is as before.
+            # The failed part added nothing: the part writer is unchanged.
             with pytest.raises(TypeError):
                 writer.add_many(["text"], [b"5"])
         db.ingest(job.commit([writer.finish()]))
         assert dict(db) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
         with job.writer("wrong") as writer, pytest.raises(siltstone.Invalid, match="value 1 is nu"):
             writer.write(pyarrow.table({"key": [b"a", b"b"], "value": [b"", None]}))
-        # Of two chunks the first is in when the second is refused: there is no half of a table.
+        # The first of two chunks is added before the second is refused: no part of a table may
+        # stay.
         for second in ({"key": [b""], "value": [b"2"]}, {"key": [b"b"], "value": [None]}):
             first = pyarrow.table({"key": [b"a"], "value": [b"1"]})
             halves = pyarrow.concat_tables([first, pyarrow.table(second, schema=first.schema)])
@@ -366,7 +367,7 @@ def test_a_database_is_made_for_jobs_behind_it_or_never(memory_url) -> None:
 
 
 def behind(url: str, *rows: tuple[bytes, bytes]) -> ingest.IngestRequest:
-    """A job behind all that is there."""
+    """A job that comes behind all existing data."""
     job = ingest.Job(url, behind=True)
     with job.writer("rows") as writer:
         for key, value in rows:
@@ -427,7 +428,7 @@ def test_files_come_behind_from_the_command_line(tmp_path) -> None:
 
 
 async def opened_by_asyncio(url: str) -> None:
-    """The argument is there too."""
+    """asyncio has the same argument."""
     async with aio.open(url + "-aio", allow_ingest_behind=True) as db:
         await db.put(b"a", b"put")
         assert ingest.Job(url + "-aio", behind=True).behind
@@ -458,7 +459,8 @@ def test_what_names_a_job_or_a_part_is_checked(memory_url) -> None:
 
 
 def test_producers_of_one_version_are_answered_alike(tmp_path) -> None:
-    """Each stages it, and asks at once: those who came too late were told Conflict."""
+    """Each producer stages the version and submits it at once. Before the fix, late ones got
+    Conflict."""
     siltstone.open(tmp_path).close()
     jobs = [ingest.Job(tmp_path, txn=("stream", 1)) for _ in range(6)]
     requests = [job.commit([task(job, 0, 3)]) for job in jobs]
@@ -474,7 +476,7 @@ def test_producers_of_one_version_are_answered_alike(tmp_path) -> None:
 
 
 def overlapping(job: ingest.Job, parts: int, rows: int = 50) -> list[ingest.Part]:
-    """Parts over the same keys: each writes every key, and some of its own."""
+    """Parts over the same keys: each part writes every key, and some keys of its own."""
 
     def part(number: int) -> ingest.Part:
         with job.writer(number) as writer:

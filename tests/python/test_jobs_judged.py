@@ -1,5 +1,5 @@
-"""The judge of killed jobs, by histories with jobs that delete, clear or fill: it must accept what
-can be, and find what cannot.
+"""The judge of killed jobs, checked with histories of jobs that delete, clear or fill. It must
+accept each possible history and find each impossible one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import jobs_planned_for_tests as planned
 from jobs_planned_for_tests import Plan
 from stories_of_jobs_for_tests import Story
 
-# Cells 0 to 11 are zone 0's, and even ones are put by the first 24 batches.
+# Cells 0 to 11 belong to zone 0. The first 24 batches put the even ones.
 DELETES = Plan(1, ((2, 4), (4, 6)), deletes=frozenset({(0, 2), (0, 4), (1, 6)}))
 PUTS, AGAIN = Plan(2, ((2, 3),)), Plan(3, ((2,),), deletes=frozenset({(0, 2)}))
 ZONED = Plan(4, ((0, 1),), zone=0, deletes=frozenset({(0, 1)}))
 CLEARS, SOME, WIDE = Plan(5, span=(0, 12)), Plan(6, span=(2, 5)), Plan(7, span=(0, 24))
-# Zone 4 is put by nobody.
+# No batch puts cells of zone 4.
 LAST = Plan(8, span=(48, 60))
 FILLS = Plan(21, ((2, 48), (49, 50)), deletes=frozenset({(1, 50)}), fills=True)
 LATER = Plan(22, ((48, 50, 51),), fills=True)
@@ -26,12 +26,12 @@ ALL = (DELETES, PUTS, AGAIN, ZONED, CLEARS, SOME, WIDE, LAST, FILLS, LATER, ABOV
 
 
 def said(story: Story, number: int, seq: int = 10) -> None:
-    """That a job that clears is there is said in the end."""
+    """A final answer tells that a clearing job was adopted."""
     story.says(number, "adopted", seq, how="status")
 
 
 def back(story: Story, *cells: int) -> Callable[[], None]:
-    """Brings back what was in cells."""
+    """Restores the earlier contents of cells."""
     before = {planned.key_of(cell): story.rows[planned.key_of(cell)] for cell in cells}
     return lambda: story.rows.update(before)
 
@@ -106,7 +106,7 @@ def a_deleter_comes_twice(story: Story) -> None:
 
 
 def deleters_come_twice(story: Story) -> None:
-    """One of them would do, but neither can stand behind the put."""
+    """One of the two jobs would be possible, but neither can stand behind the put."""
     story.puts(24)
     for number in (1, 3):
         story.adopts(number)
@@ -201,7 +201,7 @@ def a_later_job_is_cleared(story: Story) -> None:
 
 
 def a_job_comes_behind_its_clear(story: Story) -> None:
-    """It was there, cleared, and is there again."""
+    """The job was present, was cleared, and is present again."""
     story.adopts(4)
     story.looks()
     story.puts(24)
@@ -212,7 +212,7 @@ def a_job_comes_behind_its_clear(story: Story) -> None:
 
 
 def a_job_outlives_its_clear(story: Story) -> None:
-    """Its cells went, and it did not."""
+    """Its cells were cleared, but the job stayed."""
     story.adopts(4)
     story.says(4, "adopted", 5)
     said(story, 5)
@@ -312,7 +312,7 @@ def one_fills_what_an_earlier_one_deletes(story: Story) -> None:
 
 
 def it_fills_later_than_it_ended(story: Story) -> None:
-    """The other one came after that, and before it."""
+    """The other job came both after that and before it."""
     story.says(21, "forgotten", how="status")
     story.puts(24)
     story.told.behind[22] = 24
@@ -371,7 +371,7 @@ def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
     assert story.wrong()
 
 
-# --- What can be ----------------------------------------------------------------------------------
+# --- Possible histories ---------------------------------------------------------------------------
 
 
 def test_what_is_deleted_may_be_covered_later() -> None:

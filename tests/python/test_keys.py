@@ -1,4 +1,4 @@
-"""`siltstone.keys`: the order of keys is the order of tuples, and parts come back."""
+"""`siltstone.keys`: keys sort like tuples, and decode to the same parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from siltstone.keys import pack, prefix_range, unpack
 
 ONE = uuid.UUID(int=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Frozen: tests/tuple.rs of the crate has more of them.
+# Frozen values: tests/tuple.rs of the crate has more of them.
 GOLDEN = [
     (None, "01"),
     (False, "02"),
@@ -56,7 +56,7 @@ def test_golden_bytes() -> None:
         assert out == part or part != part  # noqa: PLR0124
 
 
-# Types in their order; what is of one type compares as Python compares it, but for what follows.
+# Types in their order. Parts of one type compare as in Python, with the exceptions below.
 TYPES = [type(None), bool, int, float, Decimal, date, datetime, str, bytes, uuid.UUID]
 
 
@@ -76,7 +76,7 @@ class Largest:
 
 
 def placed(part):
-    """What compares as the part does among keys."""
+    """A value that compares as the part does within a key."""
     rank = TYPES.index(type(part))
     if part is None:
         return (rank,)
@@ -93,7 +93,7 @@ ZONES = [UTC, timezone(timedelta(hours=-5)), timezone(timedelta(hours=5, minutes
 INTS = st.integers(-(2**2040) + 1, 2**2040 - 1) | st.integers(-70_000, 70_000)
 DECIMALS = st.decimals(allow_nan=False) | st.just(Decimal("NaN")) | st.just(Decimal("-0.0"))
 MOMENTS = st.datetimes(
-    # A day from either end, so that it is a datetime in every zone.
+    # A day from either end, so that the value is a valid datetime in every time zone.
     min_value=datetime.min + timedelta(days=1),  # noqa: DTZ901
     max_value=datetime.max - timedelta(days=1),  # noqa: DTZ901
     timezones=st.sampled_from(ZONES),

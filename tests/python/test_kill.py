@@ -1,6 +1,7 @@
-"""Processes killed in the middle: what was acknowledged is there, and what is there is a prefix.
+"""Processes killed during their work: every acknowledged write is present, and the present writes
+are a prefix.
 
-``SILTSTONE_KILLS`` says how often (15 by default).
+``SILTSTONE_KILLS`` sets the number of kills (15 by default).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import siltstone
 
 KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
 
-# The n-th write sets one key and, in the same batch, the counter: so the counter tells which
-# writes recovered, and every key which of them was the last to touch it. Every write whose
-# acknowledgement arrived is reported through the pipe before the next is waited for.
+# The n-th write sets one key and, in the same batch, the counter. So the counter tells which writes
+# were recovered, and which of them wrote each key last. Every acknowledged write is reported
+# through the pipe before the next wait.
 WRITER = """
 import os, random, struct, sys, siltstone
 url, first, seed, pipe = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -42,7 +43,8 @@ for n in range(first, 1 << 40):
 
 
 def run_and_kill(url: str, first: int, seed: int) -> int:
-    """Writes from `first` on until killed; answers the last acknowledged write, 0 for none."""
+    """Writes from `first` on until killed. Returns the last acknowledged write, 0 if there is
+    none."""
     draw = random.Random(seed)
     receive, send = os.pipe()
     with subprocess.Popen(
@@ -57,7 +59,7 @@ def run_and_kill(url: str, first: int, seed: int) -> int:
                 (acknowledged,) = struct.unpack("<Q", report)
                 left -= 1
             os.kill(child.pid, signal.SIGKILL)
-            # What it had reported by then.
+            # The reports from before the kill.
             while report := pipe.read(8):
                 (acknowledged,) = struct.unpack("<Q", report)
         error = child.stderr.read().decode()
@@ -66,7 +68,7 @@ def run_and_kill(url: str, first: int, seed: int) -> int:
 
 
 def check(db: siltstone.Database | siltstone.Reader, acknowledged: int) -> int:
-    """Checks that a prefix of the writes is there, whole; answers its last write."""
+    """Checks that the present writes are a prefix, each of them whole. Returns the last one."""
     last = int(db.get(b"counter", b"0"))
     assert last >= acknowledged, "an acknowledged write was lost"
     expected = {}

@@ -1,6 +1,6 @@
-"""Every role of one database killed at random moments, all of them at work at once.
+"""Every role of one database killed at random moments, while all of them work.
 
-``SILTSTONE_KILLS`` says how often (100 by default).
+``SILTSTONE_KILLS`` sets the number of kills (100 by default).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Every role of a parent and of its clone killed at random moments, beside makers of more clones.
+"""Every role of a parent and of its clone killed at random moments, together with makers of more
+clones.
 
-``SILTSTONE_KILLS`` says how often (60 by default).
+``SILTSTONE_KILLS`` sets the number of kills (60 by default).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Compactors and workers killed in the middle, beside a writer: nothing is lost, nothing dangles.
+"""Compactors and workers killed during their work, while a writer writes: no row is lost, and no
+object is missing or left.
 
-``SILTSTONE_KILLS`` says how often (15 by default).
+``SILTSTONE_KILLS`` sets the number of kills (15 by default).
 """
 
 from __future__ import annotations
@@ -69,17 +70,17 @@ def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
                 team[victim].kill()
                 team[victim].wait()
                 assert dict(db.scan()) == model
-                # Another coordinator takes over; a worker is replaced by nobody for a while.
+                # Another coordinator takes over. A killed worker is not always replaced at once.
                 if victim == 0 or draw.random() < 0.7:
                     team[victim] = start(path, *kinds[victim])
         finally:
             for child in team:
                 child.kill()
                 child.wait()
-        # The writer was never stopped, and what was begun is ended by the next one.
+        # The writer was never stopped, and the next compactor ends the unfinished work.
         db.put(b"last", b"row").wait()
         model[b"last"] = b"row"
-        # What is still on its way into tables is none of the compaction's.
+        # Rows that are not in tables yet do not concern the compaction.
         db.flush(memtable=True)
         admin.compact(path, options=OPTIONS)
         assert dict(db.scan()) == model
@@ -98,7 +99,7 @@ def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_writer_goes_on_by_itself_after_its_compactor_was_killed(tmp_path: Path) -> None:
-    """One that takes the epoch and dies."""
+    """Runs a compactor that takes the epoch and is killed."""
     path, model = tmp_path / "db", dict[bytes, bytes]()
     patient = {"compactors.poll_interval": 0.01, "compactors.worker_timeout": 0.5}
     small = {"l0_sst_size_bytes": 16384, "l0_compaction_threshold_ssts": 2, "l0_max_ssts": 6}
@@ -122,7 +123,7 @@ def test_a_writer_goes_on_by_itself_after_its_compactor_was_killed(tmp_path: Pat
                 time.sleep(0.01)
             child.kill()
             child.wait()
-            # More than L0 can take: these wait until the writer's own compactor is back.
+            # More than L0 can take: these rows wait until the writer's own compactor works again.
             for _ in range(60):
                 write(number := number + 1)
             stats = db.stats()

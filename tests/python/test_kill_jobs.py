@@ -1,7 +1,7 @@
-"""Everybody who has to do with ingest jobs killed at random moments, all of them at work on one
-database; and the judge of it, by histories that it must accept and others that it must not.
+"""Processes that work with ingest jobs killed at random moments, while all of them work on one
+database; and the judge, checked with possible and impossible histories.
 
-``SILTSTONE_KILLS`` says how often (100 by default).
+``SILTSTONE_KILLS`` sets the number of kills (100 by default).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def seen_and_lost(story: Story) -> None:
 
 
 def lost_below_another(story: Story) -> None:
-    """It may be hidden by who replaced its zone, but not be above that."""
+    """The job that replaced its zone may hide it, but it cannot be above that job."""
     story.adopts(4)
     story.puts(24)
     story.told.seqs = [(72, 24)]
@@ -238,7 +238,7 @@ def not_cleared(story: Story) -> None:
 
 
 def cleared_later(story: Story) -> None:
-    """A put behind what replaced its zone is gone with it."""
+    """A put behind the job that replaced its zone is cleared with it."""
     story.puts(3)
     story.says(3, "adopted", 10)
     story.puts(24)
@@ -246,7 +246,7 @@ def cleared_later(story: Story) -> None:
 
 
 def neither(story: Story) -> None:
-    """What was there is gone, and what replaces it is not there."""
+    """The earlier content is gone, and the replacing content is missing."""
     story.puts(24)
     story.adopts(3)
     story.rows = {key: row for key, row in story.rows.items() if b"job" not in row}

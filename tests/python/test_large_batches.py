@@ -1,4 +1,5 @@
-"""Batches that skip the memtable (`skip_memtable_bytes`): tables before they are accepted."""
+"""Batches that skip the memtable (`skip_memtable_bytes`): their tables are written before they are
+accepted."""
 
 from __future__ import annotations
 

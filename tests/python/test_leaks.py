@@ -1,15 +1,16 @@
-"""Nothing is left behind by a call, however many there are.
+"""Calls leave nothing behind, regardless of their number.
 
-A program of its own repeats one round: open, a mix of every kind of call, close. Between the
-rounds nothing of ours is alive, so what the allocators have given out must be what it was: exactly,
-but for noise that does not grow. Three counts are taken after every round:
+A separate program repeats one round: open, a mix of every kind of call, close. Between the rounds
+no object of ours is alive, so the allocated memory must be the same as before: exactly, except for
+noise that does not grow. Three counts are taken after every round:
 
-- malloc's bytes in use, the interpreter's and the extension's: engine, Arrow. With one arena, as
-  glibc counts no other, and without caches of threads, which both take for in use;
-- objects that the collector knows, and blocks of the interpreter's allocator;
-- references to objects of the test that went in and out of every call.
+- malloc's bytes in use, for the interpreter and the extension (engine, Arrow). With one arena,
+  because glibc counts no other, and without thread caches, because both allocators count them as in
+  use;
+- objects that Python's garbage collector knows, and blocks of the interpreter's allocator;
+- references to objects of the test that were passed to and returned from every call.
 
-`SILTSTONE_LEAK_OPERATIONS` says how many calls are made (`make soak`: ten million).
+`SILTSTONE_LEAK_OPERATIONS` sets the number of calls (`make soak`: ten million).
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from siltstone import _native
 
 OPERATIONS = int(os.environ.get("SILTSTONE_LEAK_OPERATIONS", "300000"))
 ROUND = 15_000
-"""Calls of one round: small enough that 300,000 calls are twenty rounds."""
+"""Calls of one round: few enough that 300,000 calls are twenty rounds."""
 EXACT = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
     "_RJEM_MALLOC_CONF": "tcache:false",
 }
-"""What has glibc's allocator, and the extension's, count to the byte."""
+"""Settings with which glibc's allocator, and the extension's, count to the byte."""
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="counts with glibc"),
@@ -60,7 +61,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_a_leak_would_be_seen() -> None:
-    """One commit in ten is kept, by the test itself: what one call in seventy would leave."""
+    """The test itself keeps one commit in ten: as much as a leak in one call of seventy."""
     with pytest.raises(AssertionError, match="grew"):
         judge(counted_by_a_program(8 * ROUND, "keep"))
 
@@ -78,10 +79,11 @@ def counted_by_a_program(*arguments: object) -> dict[str, list[int]]:
 
 
 def judge(counted: dict[str, list[int]]) -> None:
-    """Compares the last quarter of the rounds with the first, the one that warmed up left out.
+    """Compares the last quarter of the rounds with the first, without the warm-up round.
 
-    The least of a stretch counts: the task of a reader that was closed ends at its next poll. The
-    interpreter's own blocks grow by some hundreds while its code warms up, and then stop.
+    The lowest count of each quarter is used, because the task of a closed reader ends only at its
+    next poll. The interpreter's own blocks grow by some hundreds while its code warms up, and then
+    stop.
     """
     assert len(set(counted["references"][1:])) == 1, counted["references"]
     quarter = len(counted["calls"]) // 4
@@ -89,7 +91,7 @@ def judge(counted: dict[str, list[int]]) -> None:
         found = counted[name]
         grown = min(found[-quarter:]) - min(found[1 : quarter + 1])
         assert grown <= allowed, f"{name} grew by {grown}: {found}"
-    # What the allocators keep for later is bounded too.
+    # Memory that the allocators keep for later is bounded too.
     resident = counted["resident"]
     grown = statistics.median(resident[-quarter:]) - resident[quarter]
     assert grown <= 16 << 20, f"the process grew by {grown}: {resident}"
@@ -99,8 +101,8 @@ KEPT: list[object] = []
 
 
 def main(operations: int, *, keep: bool) -> None:
-    """Makes the calls, and prints what was counted after each round."""
-    # Arrays, since a list's numbers would be objects that grow in number.
+    """Makes the calls, and prints the counts after each round."""
+    # Arrays, because the numbers in a list would be objects that grow in number.
     counted = {name: array("q") for name in COUNTS}
     folder = Path(tempfile.mkdtemp(prefix="siltstone-leaks-"))
     made = 0
@@ -131,7 +133,7 @@ SENTINELS: list[object] = [
 
 
 def count(counted: dict[str, array[int]], calls: int) -> None:
-    """Adds one round's counts."""
+    """Adds the counts of one round."""
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     references = sum(sys.getrefcount(sentinel) for sentinel in SENTINELS)
     objects, blocks = len(gc.get_objects()), sys.getallocatedblocks()
@@ -141,10 +143,10 @@ def count(counted: dict[str, array[int]], calls: int) -> None:
 
 
 def settled() -> int:
-    """The least that is in use within a fifth of a second.
+    """The lowest number of bytes in use within a fifth of a second.
 
-    A task of a handle that was closed ends when its thread is next scheduled: on a busy machine
-    that is some ten milliseconds later, and until then it holds a memtable.
+    The task of a closed handle ends when its thread is next scheduled. On a busy machine that is
+    some ten milliseconds later, and until then the task holds a memtable.
     """
     least = malloc_in_use()
     for _ in range(20):
@@ -170,9 +172,9 @@ MALLINFO.restype = Mallinfo
 
 
 def malloc_in_use() -> int:
-    """Bytes that malloc has given out: from its arena, and mapped for large requests.
+    """Bytes that malloc has handed out, from its arena and as maps for large requests.
 
-    And the extension's, which come from an allocator of its own.
+    The bytes of the extension's own allocator are added.
     """
     info = MALLINFO()
     return int(info.uordblks + info.hblkhd) + _native.memory_in_use()
@@ -191,7 +193,7 @@ class Mix:
         self.db.put_many(self.keys, [self.value] * len(self.keys)).wait()
         self.reader = siltstone.open_reader(self.path, options={"manifest_poll_interval": 0.05})
         self.arrow = pa.array(self.keys, pa.binary())
-        # Every batch writes the same: a reader may stand between any two of them.
+        # Every batch writes the same rows: a reader may open between any two of them.
         self.arrow_values = pa.array([self.value] * len(self.keys), pa.binary())
 
     def close(self) -> None:
@@ -201,7 +203,7 @@ class Mix:
         self.refused(lambda: self.db.get(self.key), self.errors.Closed)
 
     def run(self) -> int:
-        """Makes about `ROUND` calls: how many."""
+        """Makes about `ROUND` calls. Returns their number."""
         light = [(call, 150) for call in (self.write, self.read)]
         mix = [*light, (self.wrong, 30), (self.many, 20), (self.scans, 20), (self.handles, 4)]
         made = 0

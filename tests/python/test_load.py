@@ -1,4 +1,4 @@
-"""Bulk load: any amount of Arrow data, on all cores, by one commit."""
+"""Bulk load: any amount of Arrow data, on all cores, in one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from siltstone import aio, cli, ingest
 
 
 def rows(count: int, *, seed: int | None = None) -> dict[bytes, bytes]:
-    """So many rows, in order, or in none."""
+    """`count` rows, in key order, or shuffled if `seed` is given."""
     numbers = list(range(count))
     if seed is not None:
         random.Random(seed).shuffle(numbers)
@@ -59,7 +59,7 @@ WHOLE = table(PAIRS)
 
 
 class Frame:
-    """Something of another library."""
+    """A frame of another library."""
 
     def __arrow_c_stream__(self, requested_schema=None):
         return WHOLE.__arrow_c_stream__(requested_schema)
@@ -141,7 +141,7 @@ def test_the_last_of_equal_keys_counts(memory_url: str, ordered: bool) -> None:
 
 
 def test_more_than_memory_goes_through_files(tmp_path) -> None:
-    """Four heaps, merged; nothing stays in the scratch folder."""
+    """Four heaps are merged; no file stays in the scratch folder."""
     count, some = 160_000, 10_000
     value = b"v" * 500
     numbers = list(range(count))
@@ -198,7 +198,7 @@ def test_progress_is_told_and_may_end_it(memory_url: str) -> None:
 
 
 def test_ctrl_c_ends_it(tmp_path) -> None:
-    """Within a second, and the handle goes on."""
+    """The load ends within a second, and the handle still works."""
     program = """
         import os, signal, sys, threading, time
         import pyarrow as pa, siltstone
@@ -320,7 +320,7 @@ def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monke
     siltstone.open(tmp_path / "db").close()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    # Two thirds of the memory are for rows: these are more.
+    # Two thirds of the memory are for rows: this is more.
     rows, value = 60_000, b"v" * 1000
     keys = [b"%08x" % (n * 0x9E3779B1 % 2**32) for n in range(rows)]
     parquet.write_table(pa.table({"key": keys, "value": [value] * rows}), tmp_path / "rows.parquet")
@@ -364,7 +364,8 @@ def test_the_command_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("key,value\nb,2\na,1\n")
     with siltstone.open(tmp_path / "db") as db:
         db.load(WHOLE)
-        # It looks every ten seconds, or with its next commit: the test does not wait for the first.
+        # The writer looks every ten seconds, or with its next commit: the test does not wait for
+        # the first.
         found = threading.Event()
 
         def commits() -> None:

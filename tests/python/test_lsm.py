@@ -1,4 +1,4 @@
-"""Tables in files of their own, against what Python's own dict and sorted say."""
+"""Tables in their own files, compared with Python's dict and sorted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SERVE_S3 = Path(__file__).resolve().parents[1] / "support" / "serve_moto.py"
 
 @pytest.fixture
 def s3():
-    """A bucket of a server on this machine, and the options to reach it with."""
+    """A bucket of a server on this machine, and the options to reach it."""
     server = subprocess.Popen(
         [sys.executable, str(SERVE_S3)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -53,12 +53,12 @@ def s3():
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in a folder."""
+    """The names of the files in a folder."""
     return sorted(entry.name for entry in folder.iterdir())
 
 
 def write(target, rows, **how) -> lsm.SstInfo:
-    """A table of these rows."""
+    """Writes a table of these rows."""
     with lsm.SstWriter(target, **how) as writer:
         for key, value in rows:
             writer.add(key, value)
@@ -556,7 +556,7 @@ except KeyboardInterrupt:
 
 
 def interrupted_write(tmp_path: Path) -> float:
-    """Seconds from Ctrl-C to the end of a writer that sorts without end."""
+    """Seconds from Ctrl-C to the end of a writer that sorts endless input."""
     (tmp_path / "out").mkdir(parents=True)
     (tmp_path / "tmp").mkdir()
     child = subprocess.Popen(
@@ -567,7 +567,7 @@ def interrupted_write(tmp_path: Path) -> float:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
-    # It sorts, and has spilled.
+    # The writer sorts, and has written to its scratch folder.
     until(lambda: any(path.is_file() for path in (tmp_path / "tmp").rglob("*")))
     child.send_signal(signal.SIGINT)
     interrupted = time.monotonic()

@@ -1,4 +1,4 @@
-"""Memtables, merges and filters, each alone, against what Python's own dict and sorted say."""
+"""Memtables, merges and filters, each alone, compared with Python's dict and sorted."""
 
 from __future__ import annotations
 

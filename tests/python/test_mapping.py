@@ -1,4 +1,4 @@
-"""`Database.mapping`: a MutableMapping with codecs, and why a handle is closed."""
+"""`Database.mapping`: a MutableMapping with codecs, and the reason why a handle is closed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_shelve_works_over_it(url: str) -> None:
             assert len(shelf) == 2
             assert sorted(shelf) == ["a", "b"]
             del shelf["b"]
-        # Closing the shelf makes it durable; the database is whoever's that opened it.
+        # Closing the shelf makes its rows durable, but leaves the database open.
         assert db.stats().durable_seq == db.stats().visible_seq
         assert db.closed_by is None
     with siltstone.open(url) as db, shelve.Shelf(db.mapping(), writeback=True) as shelf:
@@ -104,7 +104,7 @@ def test_shelve_works_over_it(url: str) -> None:
 
 
 class AsADict(RuleBasedStateMachine):
-    """A mapping does what a dict does."""
+    """A mapping behaves like a dict."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Merge operators: built in, of functions, failing, recorded by name, in readers and pickles."""
+"""Merge operators: built-in ones, functions, failing ones, recorded by name, in readers and
+pickles."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def number(n: int) -> bytes:
 
 
 def longest(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
-    """The longest value ever given."""
+    """The longest value that was ever merged."""
     del key
     return max([base or b"", *operands], key=len)
 
@@ -83,7 +84,7 @@ def test_the_built_in_operators(url: str) -> None:
 def test_what_was_merged_stays_over_flush_compaction_and_reopening(url: str) -> None:
     total = 0
     for round_ in range(4):
-        # A built-in operator that is recorded needs not be brought.
+        # A recorded built-in operator need not be given again.
         operator = "sum_i64" if round_ == 0 else None
         with siltstone.open(url, options=SMALL, merge_operator=operator) as db:
             for n in range(60):

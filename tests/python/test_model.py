@@ -1,4 +1,4 @@
-"""Random operations against a dict, with everything the surface can read them by."""
+"""Random operations compared with a dict, through every kind of read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = st.one_of(
 VALUES = st.one_of(st.binary(max_size=8), st.just(b"v" * 300))
 BOUNDS = st.none() | st.binary(max_size=3)
 
-# Small enough that a few operations cross every boundary: memtable, block, table.
+# Sizes so small that a few operations cross every boundary: memtable, block, table.
 OPTIONS = [
     {"l0_sst_size_bytes": 1024, "block_bytes": 64, "flush_interval": 0},
     {"l0_sst_size_bytes": 1024, "block_bytes": 64, "block_cache_bytes": 0, "compression": "zstd"},
@@ -27,7 +27,7 @@ OPTIONS = [
 
 
 class Model(RuleBasedStateMachine):
-    """One writer and what a dict says it holds."""
+    """One writer, and a dict with its expected contents."""
 
     @initialize(options=st.sampled_from(OPTIONS))
     def open(self, options: dict) -> None:

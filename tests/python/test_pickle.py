@@ -1,4 +1,4 @@
-"""What travels to other processes, and what does not."""
+"""Which objects can be pickled to other processes, and which cannot."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_provider_travels_by_name(url: str) -> None:
 
 
 def nested():
-    """A function that no name leads to."""
+    """A function that cannot be imported by name."""
 
     def provider() -> dict[str, str]:
         return {}
@@ -117,7 +117,7 @@ def nested():
 
 
 class Callable:
-    """An object that is called like a function."""
+    """A callable object."""
 
     def __call__(self) -> dict[str, str]:
         return {}
@@ -151,7 +151,7 @@ def test_a_provider_gives_a_dict(url: str) -> None:
 
 @pytest.fixture
 def bucket():
-    """An object store on this machine, in a process of its own: its endpoint."""
+    """The endpoint of an object store on this machine, in its own process."""
     pytest.importorskip("moto.server")
     boto = pytest.importorskip("boto3")
     program = Path(__file__).parents[1] / "support" / "serve_moto.py"
@@ -177,7 +177,7 @@ def bucket():
 
 
 def test_no_pickle_carries_a_secret(bucket: str, python, monkeypatch) -> None:
-    """A reader goes to a process that has other credentials, by provider and by environment."""
+    """A reader is sent to a process with other credentials, by provider and by environment."""
     monkeypatch.setenv("TEST_ENDPOINT", bucket)
     monkeypatch.setenv("TEST_SECRET", CANARY)
     options = providers_for_tests.from_environment()

@@ -1,4 +1,4 @@
-"""Following readers end when they cannot go on, and tell how old their state is."""
+"""A following reader raises an error if it cannot continue, and reports the age of its state."""
 
 import time
 from datetime import UTC, datetime

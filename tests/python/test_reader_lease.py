@@ -1,4 +1,4 @@
-"""What readers keep: leases that they share, a given checkpoint, or nothing."""
+"""What readers protect from the collector: shared leases, a given checkpoint, or nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with siltstone.open_reader(sys.argv[1]) as reader:
 
 
 def leased(url: str) -> list[int]:
-    """Versions that readers have leased, and those that since-leases begin with."""
+    """Versions that readers have leased, and the first versions of since-leases."""
     manifest = siltstone.admin.manifest(url)
     versions = [version for lease in manifest["leases"] for version in lease["versions"]]
     return sorted(versions + [lease["from_version"] for lease in manifest["since_leases"]])
@@ -120,7 +120,8 @@ def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
         for n in range(20):
             value = str(n).encode()
             db.put(b"n", value).wait()
-            # Longer than the bound: a put may be acknowledged sooner than that after a look.
+            # Longer than the bound: a put may be acknowledged within the bound after the last
+            # check.
             time.sleep(0.002)
             assert reader.get(b"n") == value
             assert dict(reader.scan())[b"n"] == value

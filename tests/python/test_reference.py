@@ -1,4 +1,4 @@
-"""docs/reference is what docs/reference.py makes of the built package."""
+"""docs/reference equals the output of docs/reference.py for the built package."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_every_public_name_is_there(reference) -> None:
         assert f"## siltstone {name}\n" in pages["command-line.md"]
 
 
-# Public modules whose names another page documents, each with that page.
+# Public modules whose names are documented on another page, with that page.
 DOCUMENTED_ELSEWHERE = {"siltstone.cli": "command-line.md"}
 
 
 def public_modules() -> list[str]:
-    """Every module of the package whose path has no private part."""
+    """Every module of the package without a private part in its path."""
     package = Path(siltstone.__file__).parent
     found = []
     for path in sorted(package.rglob("*.py")):
@@ -97,7 +97,7 @@ def test_everything_there_says_what_it_is(reference) -> None:
     for name, page in reference.pages().items():
         assert page.startswith(reference.MADE)
         if name != "command-line.md":
-            # A signature, and then the next heading.
+            # A signature that is directly followed by the next heading.
             assert re.findall(r"(?<=```text\n)[^`]*```\n\n#.*", page) == [], name
 
 

@@ -1,4 +1,4 @@
-"""Databases that do not open, and what a repair leaves of them."""
+"""Databases that do not open, and their contents after a repair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from siltstone.cli import main
 
 admin = siltstone.admin
 
-# Writes five rows, an object of the log each, and dies.
+# Writes five rows, each in its own object of the log, and exits without a close.
 DIES = """
 import os, sys, siltstone
 db = siltstone.open(sys.argv[1])
@@ -28,18 +28,18 @@ os._exit(0)
 
 @pytest.fixture
 def place(url: str) -> str:
-    """A folder whose writer died with five rows in the log alone."""
+    """A folder whose writer died with five rows that are only in the log."""
     subprocess.run([sys.executable, "-c", DIES, url], check=True)
     return url
 
 
 def log(place: str) -> list[pathlib.Path]:
-    """Objects of the log, the fence first."""
+    """The objects of the log, the fence first."""
     return sorted(pathlib.Path(place, "wal").glob("*.sst"))
 
 
 def flip(path: pathlib.Path) -> None:
-    """One bit of a file."""
+    """Flips one bit of a file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -172,7 +172,7 @@ def test_reports_are_plain(place: str) -> None:
 
 @pytest.fixture
 def broken(tmp_path: pathlib.Path) -> tuple[str, str]:
-    """A folder and the name of a table there, under newer rows, of which a block is damaged."""
+    """A folder, and the name of a table in it with a damaged block, under newer rows."""
     place = str(tmp_path / "tables")
     with siltstone.open(place) as db:
         for row in range(500):

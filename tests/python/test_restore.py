@@ -1,4 +1,4 @@
-"""Going back to a checkpoint, and what was when."""
+"""Restoring a checkpoint, and finding the version of a given time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ admin = siltstone.admin
 
 @pytest.fixture(params=["folder", "memory"])
 def place(request: pytest.FixtureRequest, url: str, memory_url: str) -> str:
-    """Where a database may be made."""
+    """A place for a new database."""
     return url if request.param == "folder" else memory_url
 
 
 def filled(url: str) -> siltstone.Checkpoint:
-    """Rows in tables, rows in the log alone, a checkpoint of both, and what is to be undone."""
+    """Writes rows in tables and rows only in the log, a checkpoint of both, and changes to be
+    undone."""
     with siltstone.open(url) as db:
         for row in range(50):
             db[b"table%02d" % row] = b"kept"

@@ -1,4 +1,4 @@
-"""Who may open a database for writing beside whom."""
+"""Which processes may open a database for writing at the same time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ for line in sys.stdin:
 
 @contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed at the end, if it is still there."""
+    """A process that is killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -64,13 +64,13 @@ def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def told(process: subprocess.Popen[str]) -> list[str]:
-    """The next line, in words."""
+    """The next line of output, split into words."""
     assert process.stdout is not None
     return process.stdout.readline().split()
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:
-    """Sends a line."""
+    """Sends a line to the process."""
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
@@ -98,7 +98,7 @@ def test_of_four_processes_one_writes_and_three_are_told_which(url: str) -> None
             siltstone.open(url)
         for way_out in ("open_reader", "take_over=True"):
             assert way_out in str(conflict.value)
-        # Killed, it is in nobody's way, at once.
+        # A killed writer blocks no other writer, from the first moment.
         writer.kill()
         writer.wait()
         with siltstone.open(url) as db:
@@ -108,7 +108,7 @@ def test_of_four_processes_one_writes_and_three_are_told_which(url: str) -> None
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing tells of a dead process")
 def test_a_forked_child_holds_nothing_for_its_parent(url: str) -> None:
-    """It has its parent's lock open, and never uses it."""
+    """The child has its parent's lock file open, and never uses it."""
     for ends in ("killed", "closed"):
         with running(FORKED, url) as parent:
             child = int(told(parent)[0])
@@ -135,7 +135,7 @@ def test_a_forked_child_is_another_process(url: str) -> None:
         child = os.fork()
         if child == 0:
             try:
-                # What a child drops is not its parent's end.
+                # Dropping the handle in the child does not close it in the parent.
                 del db
                 gc.collect()
                 siltstone.open(url)
@@ -178,7 +178,7 @@ def test_whatever_ends_a_handle_makes_way(kind: str, url: str, memory_url: str) 
     with siltstone.open(place, take_over=True) as newer:
         with pytest.raises(siltstone.Fenced, match="one writer at a time, and open_reader reads"):
             fenced.put(b"a", b"1").wait()
-        # The end of one that was taken over does not make way.
+        # Closing a writer that was fenced does not release the lock of the newer one.
         with pytest.raises(siltstone.Fenced):
             fenced.close()
         with pytest.raises(siltstone.Conflict):
@@ -187,7 +187,7 @@ def test_whatever_ends_a_handle_makes_way(kind: str, url: str, memory_url: str) 
     fenced = siltstone.open(place)
     newer = siltstone.open(place, take_over=True)
     newer.close()
-    # The older one does not know yet that it is fenced, and is in nobody's way.
+    # The older one does not know yet that it is fenced, and does not block another writer.
     siltstone.open(place).close()
     with pytest.raises(siltstone.Fenced):
         fenced.close()
@@ -227,7 +227,7 @@ def test_true_ends_a_process_that_hangs(url: str) -> None:
         with siltstone.open(url, take_over=True) as db:
             db.put(b"a", b"1").wait()
             assert len(list(db)) == 26
-        # It hangs on, and is the writer no longer.
+        # The stopped process still exists, but is no longer the writer.
         siltstone.open(url).close()
 
 
@@ -252,7 +252,7 @@ def test_the_mark_is_no_part_of_the_database(url: str) -> None:
     with siltstone.open(url) as db:
         db.put(b"a", b"1").wait()
         assert (Path(url) / ".writer").exists()
-        # Readers, collectors and those who verify come and go beside it.
+        # Readers, collectors and verification work beside the writer.
         with siltstone.open_reader(url) as reader:
             assert reader[b"a"] == b"1"
         siltstone.admin.gc(url, min_age=0)

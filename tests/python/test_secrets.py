@@ -1,4 +1,4 @@
-"""A canary in the store options: it must come out nowhere."""
+"""A secret in the store options must not appear in any output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMED = ["secret_access_key", "session_token", "access_key_id"]
 
 @pytest.fixture
 def refused():
-    """The endpoint of a server that is not there."""
+    """The endpoint of a server that does not exist."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return f"http://127.0.0.1:{port}"
@@ -62,7 +62,7 @@ def test_no_error_tells_a_secret(refused: str, call) -> None:
 def test_wrong_store_options_are_named_without_their_value(wrong) -> None:
     with pytest.raises((ValueError, TypeError, siltstone.Error)) as caught:
         siltstone.open_reader("s3://bucket/db", store_options=wrong, options={"deadline": 0.5})
-    # The call itself stands in the traceback; what the package says about it is what counts.
+    # The traceback shows the call itself, so only the texts of the package are checked.
     text = f"{caught.value!r} {caught.value!s} {getattr(caught.value, 'context', '')}"
     assert CANARY not in text
 
@@ -138,7 +138,7 @@ def test_options_hold_no_store_options() -> None:
 
 
 def frames_of(error: BaseException) -> list[dict[str, object]]:
-    """The variables of every frame of the package that the error went through."""
+    """The variables of every frame of the package in the traceback of an error."""
     found: list[dict[str, object]] = []
     links: list[BaseException | None] = [error]
     while links:

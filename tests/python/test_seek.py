@@ -1,4 +1,4 @@
-"""`Scan.seek`: on within the range, in the scan's direction."""
+"""`Scan.seek`: skips forward within the range, in the direction of the scan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_it_goes_on_at_the_key_or_behind_it(url: str) -> None:
         assert next(scan) == (key(501), b"v501")
         scan.seek(key(600) + b"\x00")
         assert next(scan) == (key(601), b"v601")
-        # What was given is not given again.
+        # Rows that were already returned do not come again.
         scan.seek(key(20))
         scan.seek(key(601))
         assert next(scan) == (key(602), b"v602")
@@ -119,7 +119,7 @@ def test_arrow_begins_where_a_scan_was_sent(url: str) -> None:
         scan.seek(key(250))
         table = pa.table(scan.to_arrow())
         assert table["key"].to_pylist() == [key(n) for n in range(250, 300)]
-        # Handed over, or closed: nothing comes.
+        # After the scan was handed over or closed, no row comes.
         scan.seek(key(280))
         assert list(scan) == []
         closed = db.scan()
@@ -150,7 +150,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """Rows of a list, given and passed over."""
+    """The expected rows as a list, with a position."""
 
     def __init__(self, rows: list[bytes], reverse: bool) -> None:
         self.rows = rows[::-1] if reverse else rows
@@ -177,7 +177,7 @@ MADE = {
 
 
 def written(db: siltstone.Database, keys: set[bytes], later: set[bytes], tables: bool) -> None:
-    """Keys with their values, some of them in a second layer, among deleted ones."""
+    """Writes keys with their values, some in a second layer, between deleted ones."""
     both = sorted(keys)
     db.put_many(both, [b"=" + one for one in both])
     if tables:
@@ -191,7 +191,7 @@ def written(db: siltstone.Database, keys: set[bytes], later: set[bytes], tables:
 
 @st.composite
 def scans(draw) -> tuple:
-    """What is written, a scan of it, and the model of that."""
+    """Draws rows to write, a scan of them, and its model."""
     keys, later = draw(st.sets(KEYS, max_size=120)), draw(st.sets(KEYS, max_size=20))
     start, end = draw(st.none() | KEYS), draw(st.none() | KEYS)
     reverse = draw(st.booleans())

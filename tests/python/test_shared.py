@@ -1,4 +1,5 @@
-"""`open(…, shared=True)`: one handle for all openers of a process, closed with the last."""
+"""`open(…, shared=True)`: all openers of a process share one handle, which the last close
+closes."""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ def test_openers_have_one_handle_and_each_closes_its_own(url: str) -> None:
     assert second[b"a"] == b"1"
     commit = first.put(b"b", b"2")
     first.close()
-    # What was written is durable, as after any close.
+    # All writes are durable, as after any close.
     assert commit.durable
     assert second.closed_by is None
     assert second[b"b"] == b"2"
-    # Closing twice counts once.
+    # A second close of the same handle does not count.
     first.close()
     first.close()
     for call in (lambda: first[b"a"], lambda: first.put(b"c", b"3"), first.stats, first.batch):
@@ -105,7 +106,7 @@ def test_what_is_named_must_be_as_it_is(url: str) -> None:
         for same in (None, {}, {"flush_interval": 0.5}, siltstone.Options(max_parallel_writes=3)):
             with siltstone.open(url, shared=True, options=same) as joined:
                 assert epoch(joined) == epoch(db)
-        # A default that is named is named.
+        # A default value counts as given if it is given explicitly.
         with siltstone.open(url, shared=True, options={"read_durable_only": False}):
             pass
         with pytest.raises(siltstone.Invalid, match="flush_interval") as refused:
@@ -164,7 +165,7 @@ def test_a_forgotten_share_is_given_back(url: str) -> None:
     was = epoch(kept)
     del kept
     gc.collect()
-    # Opened anew, or joined before it was given back: either way it is whole.
+    # The database is opened again, or joined before it was released: both must be correct.
     with siltstone.open(url, shared=True) as db:
         assert epoch(db) >= was
         assert db[b"a"] == b"1"
@@ -204,7 +205,7 @@ def test_a_child_has_handles_of_its_own(tmp_path: Path) -> None:
             status = 1
             try:
                 closed = isinstance(db.closed_by, siltstone.Closed)
-                # The parent is alive, and another process now.
+                # The parent is alive, and is another process for the child.
                 with pytest.raises(siltstone.Conflict):
                     siltstone.open(tmp_path / "db", shared=True)
                 with siltstone.open(tmp_path / "own", shared=True) as own:

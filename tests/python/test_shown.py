@@ -1,4 +1,4 @@
-"""How handles and reports show themselves: state in a line, a small table in notebooks."""
+"""The representations of handles and reports: one line of state, a small table in notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from siltstone import admin, aio, lsm
 
 CANARY = "cAnArY0123456789secret"
 SHORT = 400
-"""Letters that are still a line or two on a screen."""
+"""The highest number of characters; it still fits into one or two lines of a screen."""
 
 
 class Tags(html.parser.HTMLParser):
@@ -166,7 +166,7 @@ def test_reports_are_a_line_and_a_table(url: str) -> None:
     assert "dry run" in repr(dry)
     assert f"deleted={done.total.deleted} (" in repr(done)
     assert repr(whole).startswith("<siltstone.admin.Report ok, manifest_id=")
-    # All figures are there where they are asked for.
+    # An explicit request shows all figures.
     assert str(stats).count("\n") > 60
 
 

@@ -24,7 +24,7 @@ url, endpoint = sys.argv[1:]
 def slow():
     options = {"endpoint": endpoint, "allow_http": True, "region": "r",
                "access_key_id": "a", "secret_access_key": "s"}
-    # It does not end by itself before whoever waits for it gives up.
+    # The deadline is longer than the test waits, so the call does not end by itself.
     patient = {"deadline": 3600}
     return siltstone.open_reader("s3://bucket/db", store_options=options, options=patient)
 db = siltstone.open(url)
@@ -44,7 +44,7 @@ WAITS = {
     "scan in a C loop": "forever(lambda: list(db.scan()))",
     "keys in a C loop": "forever(lambda: max(db.keys()))",
     "get_many": "forever(lambda: db.get_many([b'%06d' % i for i in range(2000)]))",
-    # The consumer's error is caught, as a loop that tries again would: Ctrl-C comes through.
+    # The program catches the consumer's error, as a retry loop would: Ctrl-C must still end it.
     "arrow": """
 import pyarrow as pa
 def again():
@@ -67,7 +67,7 @@ def silent():
 
 
 def interrupted(url: str, wait: str) -> float:
-    """Seconds from Ctrl-C to the end of a process that waits."""
+    """Seconds from Ctrl-C to the end of a waiting process."""
     with silent() as (server, endpoint), contextlib.ExitStack() as kept:
         child = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + WAITS[wait], url, endpoint],
@@ -94,13 +94,13 @@ def interrupted(url: str, wait: str) -> float:
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(tmp_path, wait: str) -> None:
     made = (str(tmp_path / str(number)) for number in itertools.count())
-    # One second for the wait; what else there is, is closing the database at exit.
+    # The wait takes one second; the rest is the close at exit.
     quickest(lambda: interrupted(next(made), wait), 3)
 
 
 def test_a_wait_ends_within_a_second() -> None:
-    """Timed inside the process, where the wait itself can be seen, from the moment on that the
-    server has its request."""
+    """Timed inside the process, which sees the wait itself, from the moment at which the server has
+    its request."""
 
     class Stop(Exception):
         pass
@@ -117,7 +117,7 @@ def test_a_wait_ends_within_a_second() -> None:
                 connection.recv(1)
                 asked.append(time.monotonic())
                 signal.pthread_kill(main, signal.SIGALRM)
-                # A connection that is lost would end the wait too.
+                # A lost connection would end the wait too.
                 ended.wait(PATIENCE)
 
         with silent() as (server, endpoint):
@@ -144,7 +144,7 @@ def test_a_wait_ends_within_a_second() -> None:
 
 
 def test_an_interrupted_wait_cancels_no_write(url: str) -> None:
-    """The alarm may fire at any moment, and raises only where that is waited for."""
+    """The alarm may fire at any moment, and raises only while the test expects it."""
     armed, interrupted, accepted = False, 0, []
 
     class Stop(Exception):
@@ -158,7 +158,7 @@ def test_an_interrupted_wait_cancels_no_write(url: str) -> None:
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        # Two objects a second: nearly all of the waits last until they are interrupted.
+        # Two objects a second: nearly all waits last until they are interrupted.
         with siltstone.open(url, options=SLOW) as db:
             for i in range(50):
                 try:
@@ -179,7 +179,7 @@ def test_an_interrupted_wait_cancels_no_write(url: str) -> None:
             expected = {key: b"v" for key, _ in accepted}
             expected |= {b"%02d" % i: b"w" for i in range(1, 50, 2)}
             found = dict(db)
-            # A put that was interrupted before it answered may have been accepted.
+            # A put that was interrupted before it returned may have been accepted.
             assert {**found, **expected} == found
             assert len(found) <= 50
     finally:

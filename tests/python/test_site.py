@@ -1,5 +1,5 @@
-"""The documentation site (``make site``) builds without a warning, every link of it leads
-somewhere, its search finds words of the pages; and the workflows call make targets that exist.
+"""The documentation site (``make site``) builds without a warning, all of its links lead to a
+target, and its search finds words of the pages. The workflows call only make targets that exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parsed(path: Path) -> Page:
 
 
 def lost(site: Path) -> list[str]:
-    """The links and pictures of the site that lead to no file, or to no anchor of a page."""
+    """The links and pictures of the site without an existing file or anchor."""
     found = []
     for path in sorted(site.rglob("*.html")):
         if path.name == "404.html":  # its links are absolute: it is shown at any path
@@ -112,7 +112,8 @@ def test_pictures_are_given_to_mermaid(site: Path, page: str) -> None:
 
 @needs_material
 def test_lists_and_tables_behind_a_paragraph_are_such(site: Path) -> None:
-    """GitHub needs no blank line before them, and less indentation of a list in a list."""
+    """GitHub needs no blank line before lists and tables, and less indentation in nested lists; the
+    site must render them as well."""
     visible = (site / "rfcs" / "0031-visible-ranges" / "index.html").read_text()
     assert re.search(r"<ol>\s*<li>(<p>)?A plan that picks t", visible)
     for path in site.rglob("*.html"):

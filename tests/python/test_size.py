@@ -1,4 +1,4 @@
-"""`approximate_size`: about how much a range holds, without a block being read."""
+"""`approximate_size`: the approximate size of a range, without reading a block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = {
 }
 VALUE = b"v" * 100
 PER_BLOCK = BLOCK / len(VALUE)
-"""Rows of a block, at most: keys take room as well."""
+"""The highest number of rows in a block: keys take room as well."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_it_is_near_what_is_there(url: str, where: str) -> None:
             if where == "memory":
                 assert size.bytes >= rows * row
             else:
-                # Never too few, and at most two blocks a layer too many.
+                # Never too small, and at most two blocks per layer too large.
                 assert rows * row <= size.bytes * 1.05
                 assert size.bytes <= rows * row * 1.1 + off * BLOCK * 1.2, (start, end)
         assert db.approximate_size().rows == 6000
@@ -111,7 +111,7 @@ def test_no_block_is_read(tmp_path: Path) -> None:
         assert reader.stats().get_requests == before.get_requests
         reader.approximate_size(key(4321), key(16_789))
         after = reader.stats()
-        # An index at each edge.
+        # One index at each end of the range.
         assert after.get_requests - before.get_requests == 2
         assert after.bytes_read - before.bytes_read < 64 << 10
         for n in range(4000, 8000, 100):

@@ -23,7 +23,7 @@ ROWS = {b"key/%04d" % n: b"value %d" % n for n in range(2000)}
 
 @pytest.fixture
 def written(url: str):
-    """A database whose rows lie in tables and in the log; its writer goes on."""
+    """A database with rows in tables and in the log; its writer stays open."""
     with siltstone.open(url) as db:
         keys = list(ROWS)
         db.put_many(keys[:1500], [ROWS[key] for key in keys[:1500]])
@@ -116,8 +116,8 @@ def kept(url: str):
 
 
 def processes(batches):
-    """How many readers each worker keeps."""
-    from siltstone.spark import _tasks  # noqa: PLC0415 - that of the worker
+    """Yields the number of readers that each worker keeps."""
+    from siltstone.spark import _tasks  # noqa: PLC0415 - the module of the worker
 
     for _ in batches:
         counted = {"process": [os.getpid()], "readers": [len(_tasks._readers)]}
@@ -156,7 +156,7 @@ def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written
         db.put(b"zz", b"%d" % n).wait()
         _pins.pinned(url, None)[0].close()
         assert made_for_spark(url) <= 16
-    # The pin that `load()` shares lives for a day, and outlives these.
+    # The pin of `load()` is shared, lasts for a day, and outlives these.
     assert kv.release() == 16
     assert made_for_spark(url) <= 1
 
@@ -165,7 +165,7 @@ def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")
     _pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
-    # Another state, and so a pin of its own.
+    # The put makes another state, so the next call needs its own pin.
     written[0].put(b"zz", b"new").wait()
     _pins.pinned(url, None)[0].close()
     monkeypatch.delenv("TEST_PROVIDER")
@@ -191,7 +191,7 @@ def test_what_is_not_understood_is_refused(spark, written) -> None:
     for text, call in refused.items():
         with pytest.raises(siltstone.Invalid, match=re.escape(text)):
             call()
-    # The pin of the state stays, for the next frame of it.
+    # The pin of the state stays for the next frame of the same state.
     assert kv.release() <= 1
 
 

@@ -1,4 +1,4 @@
-"""What Spark learns beside rows: how large a frame is, and which error ended a task."""
+"""Facts that Spark gets beside rows: the size of a frame, and the error that ended a task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled(url: str, rows: int, size: int) -> None:
 
 
 def estimated(frame) -> int:
-    """Bytes that Spark takes a frame for."""
+    """Spark's estimate of the size of a frame in bytes."""
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
@@ -57,7 +57,7 @@ def test_a_join_with_a_large_scan_is_no_broadcast(spark, url, capsys) -> None:
 
 
 def damage(url: str) -> None:
-    """Spoils a block of each large table."""
+    """Damages a block of each large table."""
     for path in Path(url).rglob("*.sst"):
         if path.stat().st_size > 250_000:
             with path.open("r+b") as file:

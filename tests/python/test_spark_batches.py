@@ -17,7 +17,7 @@ pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
 
 Batch = Callable[[Any, int], None]
-# By Connect tasks do not know their query.
+# Through Connect, tasks do not know their query.
 APPS = [pytest.param(None, marks=CLASSIC), "by name"]
 
 
@@ -39,7 +39,7 @@ def versions(url: str) -> list[int]:
 
 
 def run(spark, folder: Path, batch: Batch, files: int = 1) -> None:
-    """Streams ten numbers a file, one file a batch; the progress stays in the folder."""
+    """Streams ten numbers per file, one file per batch; the progress stays in the folder."""
     for number in range(files):
         path = folder / "in" / f"{number}"
         if not path.exists():
@@ -52,7 +52,7 @@ def run(spark, folder: Path, batch: Batch, files: int = 1) -> None:
 
 
 def forget_commit(folder: Path, batch: int) -> None:
-    """As after a death before Spark noted the batch: it is planned again."""
+    """Restores the state before Spark noted the batch, as after a crash: it is planned again."""
     (folder / "progress" / "commits" / f"{batch}").unlink()
     (folder / "progress" / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
@@ -120,7 +120,7 @@ def test_a_batch_that_stopped_between_two_calls_is_completed(spark, empty, tmp_p
 
 @CLASSIC
 def test_a_call_that_failed_and_is_made_again_keeps_its_place(spark, empty, tmp_path) -> None:
-    """A call that is repeated within a batch is the same call."""
+    """A call that is repeated within a batch counts as the same call."""
     marker = tmp_path / "failed"
 
     def failing(batch, number: int) -> None:

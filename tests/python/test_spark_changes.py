@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def follow(spark, url: str, place: Path, **options: str) -> None:
-    """Everything that is there, into a folder of Parquet files."""
+    """Streams all available changes into a folder of Parquet files."""
     stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
     writing = stream.options(**options).load(url).writeStream.format("parquet")
     writing = writing.option("checkpointLocation", str(place / "checkpoint"))
@@ -34,7 +34,7 @@ def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
     keys = [b"k%d" % n for n in range(6)]
     wanted = {"startingAt": "oldest", "consumer": "lake", "maxRowsPerTrigger": "2"}
     with siltstone.open(url) as db:
-        # From here on the log is held.
+        # The consumer holds the log from this call on.
         follow(spark, url, tmp_path, **wanted)
         for key in keys[:4]:
             db.put(key, b"v").wait()
@@ -57,7 +57,8 @@ def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
 
 
 def dies(place: Path) -> None:
-    """As after a death before Spark noted its last batch: it is planned again."""
+    """Restores the state before Spark noted its last batch, as after a crash: it is planned
+    again."""
     noted = place / "checkpoint" / "commits"
     last = max((one.name for one in noted.glob("[0-9]*")), key=int)
     (noted / last).unlink()
@@ -66,7 +67,7 @@ def dies(place: Path) -> None:
 
 @STREAM_SOURCES
 def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) -> None:
-    """The rows of a checkpoint, then what follows it: no gap, and nothing twice."""
+    """The rows of a checkpoint, then the changes after it: no gap, and no duplicate."""
     wanted = {"startingAt": "snapshot", "consumer": "lake", "maxRowsPerTrigger": "2"}
     keys = [b"k%03d" % n for n in range(100)]
     with siltstone.open(url) as db:
@@ -83,7 +84,7 @@ def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) ->
     }
     (seq,) = {row.seq for row in rows}
     assert seq >= len(keys)
-    # It dies before it noted the snapshot; and begins again when its rows have changed.
+    # The query dies before it noted the snapshot, and begins again after rows have changed.
     dies(tmp_path)
     follow(spark, url, tmp_path, **wanted)
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
@@ -97,8 +98,8 @@ def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) ->
 
 @STREAM_SOURCES
 def test_the_first_batch_is_the_same_again(url) -> None:
-    """Where a query begins is asked again after a crash, and "latest" is later then."""
-    # Spark 3.5 has not what it stands on.
+    """After a crash Spark asks again for the start of a query, and "latest" is later by then."""
+    # Spark 3.5 lacks the classes that this import needs.
     from siltstone.spark._stream import followed, stream_reader  # noqa: PLC0415
 
     asked = {"path": url, "readchangefeed": "true", "startingat": "latest", "consumer": "lake"}
@@ -119,7 +120,7 @@ def test_the_first_batch_is_the_same_again(url) -> None:
         assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
         assert read(begins, end) == [b"one"]
         db.put(b"two", b"v").wait()
-        # It died before the batch was stored: of the first offset nothing is known any more.
+        # The query died before the batch was stored: the first offset is unknown now.
         after = stream_reader(followed(asked))
         later = after.initialOffset()
         assert later != begins

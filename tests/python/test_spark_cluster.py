@@ -1,9 +1,9 @@
-"""Loads and streams on a real standalone cluster, one failure a round, against a model that is
-keyed by what was committed (RFC 0047).
+"""Loads and streams on a real standalone cluster, with one failure per round, compared with a model
+of the committed rows (RFC 0047).
 
-``SILTSTONE_SPARK_ROUNDS=200 pytest -s tests/python/test_spark_cluster.py`` is the long form, of
-`make soak`; ``SILTSTONE_SPARK_ROUND=driver`` takes rounds with this in their name alone.
-`test_spark_faults.py` is the short one, without a cluster.
+``SILTSTONE_SPARK_ROUNDS=200 pytest -s tests/python/test_spark_cluster.py`` is the long form, used
+by `make soak`. ``SILTSTONE_SPARK_ROUND=driver`` runs only rounds with this word in their name.
+`test_spark_faults.py` is the short form, without a cluster.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ OURS = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.minTaskRuntime": "1s",
     "spark.speculation.quantile": "0.5",
-    # What a worker held that is gone is made anew, soon.
+    # Data of a lost worker is soon computed again.
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "200ms",
-    # A copy that lost is not killed: it ends late, and uploads what nobody wants.
+    # A copy of a task that lost is not killed: it ends late and uploads objects without a use.
     "spark.python.task.killTimeout": "600s",
 }
 SCHEMA = "key binary, value binary"
 
 
 def going_wrong(batches, marks: str, fault: str):
-    """What a task does once, on the way through its rows, or always."""
+    """A task that fails once after its rows, or in every attempt."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     number = TaskContext.get().partitionId()
@@ -88,8 +88,8 @@ def going_wrong(batches, marks: str, fault: str):
 
 
 def staging_late(batches, staging, marks: str):
-    """Stages what a task has; the first attempt of one waits until it may, all its rows read, and
-    then nobody asks Spark any more."""
+    """Stages the rows of a task. The first attempt of one task reads all its rows, then waits for
+    permission and stages without further requests to Spark."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     held, mark = list(batches), Path(marks, "late")
@@ -104,14 +104,15 @@ def staging_late(batches, staging, marks: str):
 
 
 def kill_executor() -> None:
-    """From a worker's process: its parent is the daemon, whose parent is the executor."""
+    """Kills the executor of this worker: the parent process is the daemon, and its parent is the
+    executor."""
     status = Path("/proc", str(os.getppid()), "status").read_text()
     executor = next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1]
     os.kill(int(executor), 9)
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
-    """Until something is so, which another process makes."""
+    """Waits for a condition that another process brings about."""
     pause, ends = threading.Event(), time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < ends
@@ -119,7 +120,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 class Story:
-    """A database, its model, and what happens to both."""
+    """A database, its model, and the actions on both."""
 
     def __init__(self, spark, cluster: Cluster, folder: Path) -> None:
         self.spark = spark
@@ -132,7 +133,7 @@ class Story:
         self.turn = 0
         self.told: collections.Counter[str] = collections.Counter()
 
-    # --- What a round is made of ------------------------------------------------------------------
+    # --- Parts of a round -------------------------------------------------------------------------
 
     @property
     def marks(self) -> Path:
@@ -152,7 +153,7 @@ class Story:
         return frame.mapInArrow(partial(going_wrong, marks=str(self.marks), fault=fault), SCHEMA)
 
     def loading(self, rows: dict[bytes, bytes], fault: str, app: str = "model", **named):
-        """A load that says what it is: called again, it is the same one."""
+        """A load with an application and a version: a repeated call is the same load."""
         layout = named.pop("layout", None) or self.chance.choice(("range", "runs"))
         frame = self.frame(rows, fault)
         txn = (app, self.turn)
@@ -173,14 +174,14 @@ class Story:
             assert self.content() == self.model
 
     def repeated(self, load) -> None:
-        """The program is run again, and finds that its version is there."""
+        """Runs the program again: it finds its version already applied."""
         assert load().repeated
         self.settle()
 
     # --- Rounds -----------------------------------------------------------------------------------
 
     def load_with(self, fault: str) -> None:
-        """A load whose tasks go wrong, and come right."""
+        """A load whose tasks fail first and then succeed."""
         rows = self.rows()
         load = self.loading(rows, fault)
         done = load()
@@ -195,7 +196,7 @@ class Story:
         self.settle()
 
     def worker_killed(self) -> None:
-        """A machine goes, with its executor, and comes back."""
+        """A worker is killed with its executor, and is started again."""
         rows = self.rows()
         load = self.loading(rows, "worker")
         host = self.chance.choice(HOSTS)
@@ -212,9 +213,9 @@ class Story:
         self.settle()
 
     def late_loser(self) -> None:
-        """A copy of a slow task wins, the load is committed, and then the slow one ends."""
+        """A copy of a slow task wins, the load is committed, and then the slow task ends."""
         rows = self.rows()
-        # As many tasks as the frame has: of a single one Spark makes no copy.
+        # The load has as many tasks as the frame. Spark makes no copy of a single task.
         load = self.loading(rows, "none", layout="runs")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_commit, "stage", partial(staging_late, marks=str(self.marks)))
@@ -226,8 +227,8 @@ class Story:
         self.repeated(load)
 
     def commit_with(self, fault: str) -> None:
-        """The commit raises: before the submission, after the writer took the load in, or after a
-        submission that no writer has taken in."""
+        """The commit raises an error: before the submission, after the writer took the load in, or
+        after a submission that no writer has taken in."""
         rows = self.rows()
         load = self.loading(rows, "none")
         with broken(fault), pytest.raises(Away):
@@ -243,7 +244,8 @@ class Story:
         self.repeated(load)
 
     def format_commits_with(self, fault: str) -> None:
-        """The same of `format("siltstone")`, which Spark aborts then, whatever took effect."""
+        """The same for `format("siltstone")`. Spark then calls abort, regardless of the effect of
+        the commit."""
         rows = self.rows()
         frame = self.frame(rows, "none")
 
@@ -288,7 +290,7 @@ class Story:
         self.settle()
 
     def two_loads(self) -> None:
-        """At once, with keys in common: the one with the higher number is on top."""
+        """Two loads at once, with common keys: the load with the higher number wins."""
         both = [self.rows(which=which) for which in (" one", " two")]
         loads = [self.loading(rows, "none", app) for rows, app in zip(both, "ab", strict=True)]
         found = {}
@@ -303,7 +305,7 @@ class Story:
         self.settle()
 
     def one_version_twice(self) -> None:
-        """Two programs load the same version at once: one of them does."""
+        """Two programs load the same version at once: only one of them takes effect."""
         both = [self.rows(which=which) for which in (" one", " two")]
         loads = [self.loading(rows, "none") for rows in both]
         found = {}
@@ -332,7 +334,7 @@ class Story:
         self.settle()
 
     def clone_beside(self) -> None:
-        """Clones that are made while a load comes hold all of it, or nothing."""
+        """Clones made during a load contain all of it, or none of it."""
         rows, over, states = self.rows(), threading.Event(), []
 
         def clones() -> None:
@@ -356,7 +358,8 @@ class Story:
         self.settle()
 
     def restore_beside(self) -> None:
-        """What a restore meets is undone with the version that it was, or comes after it."""
+        """A restore undoes a load that was already installed; otherwise the load comes after the
+        restore."""
         held = siltstone.admin.create_checkpoint(self.url, lifetime=600)
         before, rows = dict(self.model), self.rows()
         load = self.loading(rows, "none")
@@ -381,7 +384,7 @@ class Story:
         siltstone.admin.delete_checkpoint(self.url, held)
 
     def stream_with(self, fault: str) -> None:
-        """A query stops at a point of a batch that is not its first, and is begun again."""
+        """A query stops at some point of its second or a later batch, and is started again."""
         place = self.folder / f"stream{self.turn}"
         batches = [self.rows(which=f" batch {n}") for n in range(3)]
         (place / "source").mkdir(parents=True)
@@ -389,7 +392,7 @@ class Story:
             path = place / "source" / f"{number}.parquet"
             pq.write_table(pa.table({"key": list(rows), "value": list(rows.values())}), path)
             os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
-        # Only submissions of this process can be broken like that.
+        # Submissions can only be broken in this process.
         by_format = fault != "asked for" and self.chance.random() < 0.5
         if fault in ("before", "after", "asked for"):
             self.failing_query(place, fault, by_format)
@@ -408,7 +411,7 @@ class Story:
         shutil.rmtree(place)
 
     def query(self, place: Path, by_format: bool, fault: str = "none", kind: str = "whole"):
-        """Begins the query, whose tasks and commits go wrong like this."""
+        """Starts the query with failing tasks or commits."""
         stage = partial(going_wrong, marks=str(self.marks), fault=fault)
         stream = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         stream = stream.parquet(str(place / "source")).mapInArrow(stage, SCHEMA)
@@ -429,7 +432,7 @@ class Story:
 
 
 def forget_last(checkpoint: Path, planned: bool) -> None:
-    """As if the query had died before it noted its last batch, or had planned it."""
+    """Restores the state before the query noted its last batch or, with `planned`, planned it."""
     last = max((one.name for one in (checkpoint / "commits").glob("[0-9]*")), key=int)
     for folder in ("commits", "offsets") if planned else ("commits",):
         (checkpoint / folder / last).unlink()
@@ -437,7 +440,7 @@ def forget_last(checkpoint: Path, planned: bool) -> None:
 
 
 class beside:  # noqa: N801 - reads as a statement
-    """Something else happens while the block does; what went wrong there goes wrong here."""
+    """Runs something during the block. An error of it is raised at the end of the block."""
 
     def __init__(self, what: Callable[[], object], over: threading.Event | None = None) -> None:
         self.over = over
@@ -564,7 +567,7 @@ def test_every_load_is_there_once_or_not_at_all(session, cluster: Cluster, tmp_p
 
 
 def check_the_end(story: Story) -> None:
-    """The model, and no table that nothing names."""
+    """The database equals the model, and has no table that is not referenced."""
     with siltstone.open(story.url) as db:
         db.flush(memtable=True)
         db.compact()
@@ -574,7 +577,7 @@ def check_the_end(story: Story) -> None:
         siltstone.admin.gc(story.url, min_age=0)
         return tables(story.url) == named(story.url)
 
-    # What a driver left that was killed goes once its job's deadline is over.
+    # The objects of a killed driver are collected after the deadline of its job.
     wait_for(tidy)
     report = siltstone.admin.verify(story.url)
     assert report.ok, report.problems
@@ -584,13 +587,13 @@ def check_the_end(story: Story) -> None:
 
 
 def tables(url: str) -> set[str]:
-    """Those that are there."""
+    """The tables in the folders."""
     there = [*Path(url, "compacted").glob("*.sst"), *Path(url, "ingest").rglob("*.sst")]
     return {path.relative_to(url).as_posix() for path in there}
 
 
 def named(url: str) -> set[str]:
-    """Those that the database has."""
+    """The tables that the manifest names."""
     manifest = siltstone.admin.manifest(url)
     runs = [*manifest["l0"], *manifest["runs"]]
     return {table["name"] for run in runs for table in run["tables"]}

@@ -1,5 +1,5 @@
-"""Commit and abort of a frame's writer, clause by clause, without a session: what Spark calls, in
-the orders that it may.
+"""Commit and abort of a frame's writer, case by case, without a session: the calls of Spark in each
+order that it may use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def closed(url: str) -> str:
 
 @pytest.fixture
 def task(monkeypatch):
-    """Runs a task of a partition, as another process would, and gives its message."""
+    """Runs a task of a partition, as another process would, and returns its message."""
 
     def run(writer, number: int, rows: dict[bytes, bytes], query: str | None = None):
         monkeypatch.setattr(_staging, "_task", lambda: (number, query))
@@ -50,7 +50,7 @@ def made(url: str, **options: str) -> _sink.BatchWriter:
 
 
 def sent(writer):
-    """The writer in the process that commits, or in that which aborts."""
+    """The writer as it arrives in the process that commits or aborts."""
     return pickle.loads(pickle.dumps(writer))
 
 
@@ -135,7 +135,7 @@ def test_a_version_that_came_while_tasks_ran(closed, task) -> None:
     for writer, message in zip(writers, messages, strict=True):
         sent(writer).commit([message])
     assert content(closed) == {b"a": b"0"}
-    # The job that was not needed was aborted, and a collector deletes its tables.
+    # The unneeded job was aborted, and a collector deletes its tables.
     siltstone.admin.gc(closed, min_age=0)
     assert len(tables_of_jobs(closed)) == 1
     with pytest.raises(siltstone.Conflict, match="versions only grow"):
@@ -175,7 +175,7 @@ def test_a_streams_batches(closed, task) -> None:
     def batch(number: int, rows: dict[bytes, bytes], query: str = "q") -> None:
         planned = _sink.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)
         messages = [task(planned, 0, rows, query), task(planned, 1, {}, query)]
-        # Another process makes it anew to commit.
+        # Another process makes the writer again for the commit.
         committing = _sink.StreamWriter(planned.sink, None)
         committing.commit(messages, number)
         committing.abort(messages, number)

@@ -31,7 +31,7 @@ def count(url: str) -> int:
 
 
 def key_of(url: str) -> list[str] | None:
-    """The key of the table; None: a database of bytes."""
+    """The key of the table; None for a database of bytes."""
     with siltstone.open_reader(url) as reader:
         return None if reader._schema() is None else reader.table.key
 
@@ -283,7 +283,7 @@ def test_names_are_exact_in_a_session_that_distinguishes_case(spark, orders) -> 
             kv.delete(row, orders, key=["country", "id"])
         with pytest.raises(siltstone.Invalid, match="'ID'"):
             kv.upsert(orders, key=["country", "id"], txn_app="x")(row, 1)
-        # A column that differs in case is another column.
+        # A column whose name differs in case is another column.
         found = kv.lookup(
             row.drop("Note").selectExpr("country", "ID", "1 AS note"), orders, key=["country", "ID"]
         )

@@ -1,4 +1,4 @@
-"""Loads from Spark beside failures of all sorts, against a model of what was committed.
+"""Loads from Spark with failures of all kinds, compared with a model of the committed rows.
 
 ``SILTSTONE_SPARK_FAULTS=200 pytest tests/python/test_spark_faults.py`` is the long form.
 """
@@ -28,7 +28,7 @@ KEYS = 400
 
 
 def failing(batches, marks: str, fault: str):
-    """A task that goes wrong once, in the middle, or always."""
+    """A task that fails once in the middle, or in every attempt."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     number = TaskContext.get().partitionId()
@@ -120,7 +120,7 @@ def test_every_load_is_there_once_or_not_at_all(spark, url, tmp_path, monkeypatc
 
 
 def collect_until(url: str, stop: threading.Event) -> None:
-    """A collector that has no patience, beside a load."""
+    """Runs a collector without grace during a load."""
     while not stop.wait(0.2):
         siltstone.admin.gc(url, min_age=0)
 

@@ -1,4 +1,4 @@
-"""Names of PySpark that are not public: which ones the package uses, and that it works without."""
+"""Private names of PySpark: which ones the package uses, and that it works without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a table's keys is the order that Spark sorts rows by."""
+"""The keys of a table sort in the order in which Spark sorts rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
 
 NAN, INF = float("nan"), float("inf")
-# Every key type of Spark, with values at its edges.
+# Every key type of Spark, with edge values.
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "boolean": (pa.bool_(), [True, False]),
     "byte": (pa.int8(), [-128, -1, 0, 1, 127]),
@@ -42,12 +42,12 @@ WAYS = ["asc nulls first", "desc nulls first", "asc nulls last", "desc nulls las
 
 
 def test_the_order_is_sparks(spark) -> None:
-    """Each type before a second column, so that an end that is marked wrongly shows, and behind
-    one, where strings are raw. One sorting of Spark's tells all types: it sorts what is kept apart
-    by the name of the type, and by nulls but for one type."""
+    """Each type is tested before a second column, so that a wrong end mark shows, and after one,
+    where strings are stored raw. One sort by Spark covers all types: it sorts by the name of the
+    type first, and the columns of all other types are null."""
     rows, wanted = [], []
     for name, (_, values) in COLUMNS.items():
-        # In an order of no meaning, so that what Spark finds equal lies as it likes.
+        # Rows in arbitrary order, so that rows that Spark finds equal are not sorted by chance.
         pairs = list(product([None, *values], [None, 1, 0]))[::-1]
         rows += [{"type": name, name: it, "next": then} for it, then in pairs]
     fields = {"type": pa.string(), "next": pa.int32(), "row": pa.int32()}
@@ -65,7 +65,7 @@ def test_the_order_is_sparks(spark) -> None:
         names = ["next", name] if is_last else [name, "next"]
         schema = table.TableSchema(data.schema, key=[f"{each} {way}" for each in names])
         packed = pa.array(schema.encode_key(data)).to_pylist()
-        # Rows that Spark finds equal have one key, and lie in any order.
+        # Rows that Spark finds equal have the same key, and may be in any order.
         mine = [packed[number] for number in of_type]
         assert mine == sorted(mine), (name, way, is_last)
         assert len(of_type) == 3 * (len(COLUMNS[name][1]) + 1)

@@ -1,4 +1,4 @@
-"""Where scans are cut for tasks that read side by side."""
+"""The cut keys of a scan for tasks that read in parallel."""
 
 from __future__ import annotations
 

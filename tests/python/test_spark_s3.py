@@ -1,4 +1,4 @@
-"""Spark beside S3's protocol: the workers take their credentials from their environment, and no
+"""Spark with the S3 protocol: the workers take their credentials from their environment, and no
 secret shows in a plan, an event log or an error.
 """
 
@@ -31,7 +31,7 @@ SERVE_S3 = Path(__file__).parents[1] / "support" / "serve_moto.py"
 
 @pytest.fixture(scope="module")
 def endpoint():
-    """A server with a bucket on this machine, one request at a time."""
+    """A server with a bucket on this machine, which handles one request at a time."""
     pytest.importorskip("moto.server")
     server = subprocess.Popen(
         [sys.executable, str(SERVE_S3)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -56,7 +56,7 @@ def session_environment(endpoint: str) -> dict[str, str]:
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
-        # For the provider that is named.
+        # For the provider given by name.
         "TEST_ENDPOINT": endpoint,
         "TEST_SECRET": CANARY,
     }
@@ -109,7 +109,7 @@ def test_all_of_it_through_a_bucket(spark, log: Path, tmp_path: Path, capfd) -> 
 
 
 def read_by_name(spark) -> None:
-    """By the data source, whose planning runs in processes of its own."""
+    """Reads through the data source, whose planning runs in its own processes."""
     for options in ({}, {"storeOptions": PROVIDER}):
         source = spark.read.format("siltstone").options(**options).load(URL)
         assert source.count() == len(ROWS) - 100
@@ -120,11 +120,12 @@ def read_by_name(spark) -> None:
 
 
 def failures(spark):
-    """What is said where something goes wrong: here, where planning runs, and in tasks."""
+    """Texts of errors: in this process, in the planning process, and in tasks."""
     siltstone.admin.create_checkpoint(URL, name="short")
     lost = kv.scan(spark, URL, checkpoint="short")
     siltstone.admin.delete_checkpoint(URL, "short")
-    # A collector keeps the manifest before the newest: two more commits let the frame's own go.
+    # A collector keeps the manifest before the newest: after two more commits the frame's own
+    # manifest is deleted.
     passing = siltstone.admin.create_checkpoint(URL)
     siltstone.admin.delete_checkpoint(URL, passing)
     siltstone.admin.gc(URL, min_age=0)

@@ -1,4 +1,4 @@
-"""What a frame shows: the state that its options name, within the bounds that they name."""
+"""The state that a frame shows: selected by its options, within the bounds in its options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, SOURCES]
 
 @pytest.fixture
 def live(url: str):
-    """A writer whose 100 rows lie in the log alone."""
+    """A writer whose 100 rows are only in the log."""
     with siltstone.open(url) as db:
         db.put_many([b"%03d" % n for n in range(100)], [b"v"] * 100).wait()
         yield db, url
@@ -28,13 +28,13 @@ def live(url: str):
 
 def read(spark, url: str, **options):
     frame = spark.read.format("siltstone").options(**options).load(url)
-    # By Connect a frame is planned once it is asked for something.
+    # Through Connect a frame is planned at the first question about it.
     assert frame.columns
     return frame
 
 
 def rewrite(db, url: str) -> None:
-    """Replaces all tables and deletes what nothing needs."""
+    """Replaces all tables and deletes all objects that are no longer needed."""
     for turn in range(2):
         db.put_many([b"%03d" % n for n in range(50)], [b"%d" % turn] * 50)
         db.delete_range(b"050")
@@ -66,7 +66,7 @@ def test_the_newest_version_has_what_is_durable(spark, live) -> None:
     newest = admin.versions(url)[-1].id
     assert read(spark, url, versionAsOf=newest).count() == 101
     db.put(b"later", b"v").wait()
-    # By now another one is the newest, and keeps the state of then.
+    # There is a newer version now, and this one keeps its state.
     assert read(spark, url, versionAsOf=newest).count() == 101
     assert read(spark, url).count() == 102
 
@@ -101,7 +101,7 @@ def test_a_frame_of_a_moment_has_all_rows_of_it_or_is_refused(spark, live) -> No
     at_100 = datetime.now(UTC)
     time.sleep(0.05)
     db.put_many([b"more/%d" % n for n in range(10)], [b"v"] * 10).wait()
-    # The log holds both: no state ends between them.
+    # The log holds both states: no version ends between them.
     with pytest.raises(Exception, match="lay in the log beside later ones"):
         read(spark, url, timestampAsOf=at_100.isoformat())
     db.flush(memtable=True)
@@ -121,7 +121,7 @@ def test_refused_frames_leave_one_checkpoint_at_most(spark, live) -> None:
     for options in ({"timestampAsOf": "2001-01-01T00:00:00+00:00"}, {"start": "hex:1"}):
         with pytest.raises(Exception, match=r"siltstone\.exceptions"):
             read(spark, url, **options)
-    # The pin of the newest state, which the next frame of it shares.
+    # The pin of the newest state, shared with the next frame of this state.
     assert len(admin.list_checkpoints(url, processes=True)) <= before + 1
 
 
@@ -150,7 +150,7 @@ def test_bounds_of_a_table_are_values_of_its_key(spark, url, name, order) -> Non
     whole = {row["id"] for row in rows}
     inside = {row["id"] for row in rows if row[name] in above}
     if order:
-        # In the order of the key: the bound and what is below it come behind it.
+        # In descending order, the bound and all lower values come after the bound.
         equal = {row["id"] for row in rows if row[name] == values[1]}
         inside = (whole - inside) | equal
     for options, ids in (({"start": bound}, inside), ({"end": bound}, whole - inside)):
@@ -186,7 +186,7 @@ def test_a_range_of_a_table_is_replaced_by_values(spark, url) -> None:
 
 @pytest.mark.parametrize("switch", ["true", "false"])
 def test_filters_are_not_pushed(spark, url, switch) -> None:
-    """Spark 4.3 keeps the filters of one query with the frame, for the next one."""
+    """Spark 4.3 keeps the filters of one query with the frame and applies them to the next one."""
     kv.bulk_load(
         spark.range(100).selectExpr("IF(id % 10 = 0, 'DE', 'FR') AS country", "id"),
         url,

@@ -1,4 +1,4 @@
-"""Columns and counts, deletes of ranges, merges, exports, and look-ups by prefix."""
+"""Columns and counts, range deletes, merges, exports, and look-ups by prefix."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_merge_updates_deletes_and_inserts(spark, orders, named, matched, abse
 
 def test_a_merge_is_applied_once(spark, orders) -> None:
     assert merged(spark, orders, when_matched="delete", txn=("merge", 1)).rows == 2
-    # Applied again it would insert the row that it deleted.
+    # A second application would insert the row that the first one deleted.
     assert merged(spark, orders, when_matched="delete", txn=("merge", 1)).repeated
     assert row(orders, "DE", 1) is None
     with pytest.raises(siltstone.Conflict):

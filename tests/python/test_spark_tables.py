@@ -1,4 +1,4 @@
-"""Spark and tables with columns: what one writes the other reads, whatever the types."""
+"""Spark and tables with columns: either reads the values of every type that the other writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
 
 NAN, INF = float("nan"), float("inf")
-# Every type that Spark and a table have, with values at its edges.
+# Every type that both Spark and a table have, with edge values.
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "a_boolean": (pa.bool_(), [True, False]),
     "a_byte": (pa.int8(), [-128, 0, 127]),
@@ -62,7 +62,7 @@ ROWS = 400
 
 @pytest.fixture
 def random_rows() -> pa.Table:
-    """Rows of every type, in no order, each value often null; `number` tells them apart."""
+    """Rows of every type, in random order, with many nulls; `number` identifies a row."""
     draw = random.Random(45)
     columns = {
         name: pa.array([draw.choice([None, *values]) for _ in range(ROWS)], of)
@@ -74,7 +74,7 @@ def random_rows() -> pa.Table:
 
 
 def frame_of(spark, rows: pa.Table):
-    """Without a schema Spark takes clock times for instants."""
+    """Without a schema Spark would take clock times for instants."""
     if version() < (4, 0):
         return frame_of_table(spark, rows)
     return spark.createDataFrame(rows, struct_of(rows.schema))
@@ -100,7 +100,7 @@ def flights(url: str):
 
 @pytest.fixture
 def closed(flights) -> str:
-    """The table without a writer: who commits from elsewhere takes the job in."""
+    """The table without a writer: a commit from elsewhere takes the job in."""
     db, url = flights
     db.close()
     return url
@@ -124,7 +124,7 @@ def visits() -> list[dict[str, Any]]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Bit by bit, where a float has several zeros."""
+    """Compares by bits, because a float has two zeros and several NaNs."""
     if isinstance(one, float) and isinstance(other, float):
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
@@ -133,13 +133,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def of_key(name: str, value: Any) -> Any:
-    """A value as it comes back where its column is of the key: all zeros are one."""
+    """The expected value of a column of the key: -0.0 becomes 0.0."""
     return 0.0 if name == "a_double" and value == 0 else value
 
 
 @pytest.mark.parametrize("layout", ["range", "runs"])
 def test_every_type_comes_back(spark, url, random_rows, layout) -> None:
-    """The table is made of the frame; keys lie as Spark sorts the columns."""
+    """The load makes the table from the frame; keys sort as Spark sorts the columns."""
     frame = frame_of(spark, random_rows)
     done = kv.bulk_load(
         frame.repartition(3), url, key=KEY, layout=layout, duplicates="any", target_sst_bytes=9_000
@@ -166,7 +166,7 @@ def test_every_type_comes_back(spark, url, random_rows, layout) -> None:
 
 
 def test_types_are_those_of_spark(spark, url, random_rows) -> None:
-    """In a session of another zone than the table's: instants are instants."""
+    """In a session with another time zone than the table's: instants stay the same."""
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         frame = frame_of(spark, random_rows)
@@ -177,7 +177,7 @@ def test_types_are_those_of_spark(spark, url, random_rows) -> None:
         if version() >= (4, 0):
             again = spark.read.format("siltstone").load(url)
         assert again.dtypes == scanned.dtypes
-        # By Spark's own comparison, each row in both directions.
+        # Compared by Spark itself, in both directions.
         assert scanned.select(*frame.columns).exceptAll(frame).count() == 0
         assert frame.exceptAll(again.select(*frame.columns)).count() == 0
     finally:
@@ -190,7 +190,8 @@ def test_types_are_those_of_spark(spark, url, random_rows) -> None:
 
 
 def test_types_that_spark_has_not(spark, url) -> None:
-    """Larger ones stand in for unsigned numbers; what comes back fits or is told."""
+    """Larger types replace unsigned numbers; values written back must fit, or an error is
+    raised."""
     columns = {
         "id": pa.array([1, 2], pa.uint32()),
         "small": pa.array([255, 0], pa.uint8()),
@@ -423,7 +424,7 @@ def test_a_column_function_gives_a_struct(spark, flights) -> None:
 
 
 def test_nulls_of_a_key_are_found(spark, url) -> None:
-    """In a column of the key that may hold nulls a null is a value, as `<=>` has it."""
+    """In a nullable column of the key, null is a value, as for `<=>`."""
     data = spark.sql("SELECT nullif(id, 1) AS k, string(id) AS v FROM range(3)")
     kv.bulk_load(data, url, key=["k"])
     found = kv.lookup(data.select("k"), url, key="k")
@@ -491,7 +492,7 @@ def add_file(source: Path, number: int, rows: list[dict[str, Any]]) -> None:
     schema = pa.schema([("country", pa.string()), ("day", pa.date32()), ("visits", pa.int64())])
     path = source / f"{number}.parquet"
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
-    # Spark takes them in the order of their times.
+    # Spark reads the files in the order of their times.
     os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
@@ -522,7 +523,7 @@ def test_a_stream_of_rows_is_there_once(spark, closed, tmp_path, way) -> None:
     assert found(0, 1, 9) == [0, 1, 1]
     with siltstone.open(url) as db:
         db.table.put([{**at(9), "visits": 70}])
-    # As after a death between the commit here and Spark's own: the batch is planned again.
+    # As after a crash between the commit here and Spark's own: the batch is planned again.
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     add_file(source, 2, [{**at(2), "visits": 2}])

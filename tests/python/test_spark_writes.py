@@ -1,4 +1,4 @@
-"""Spark writes into a live database: whole loads, once."""
+"""Spark writes into a live database: each load takes effect whole, and once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = {b"key/%04d" % n: b"value %d" % n for n in range(2000)}
 
 @pytest.fixture
 def live(url: str):
-    """A database whose writer has other work; it has had a job, so it looks for others."""
+    """A database whose writer also does other work. It has had a job, so it looks for others."""
     with siltstone.open(url) as db:
         db[b"before"] = b"there"
         db[b"key/0007"] = b"old"
@@ -34,7 +34,7 @@ def live(url: str):
 
 @pytest.fixture
 def closed(url: str) -> str:
-    """A database without a writer: who commits takes the job in itself."""
+    """A database without a writer: each commit takes its job in itself."""
     with siltstone.open(url) as db:
         db[b"before"] = b"there"
     return url
@@ -46,7 +46,7 @@ def content(url: str) -> dict[bytes, bytes]:
 
 
 def frame_of(session, rows, **columns):
-    """The rows, shuffled, as a DataFrame; further columns by name."""
+    """The rows, shuffled, as a DataFrame. Further columns are given by name."""
     keys = sorted(rows, key=lambda key: hash((key, 7)))
     values = [rows[key] for key in keys]
     table = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), **columns}
@@ -179,7 +179,7 @@ def test_what_was_there_is_replaced(spark, live) -> None:
     assert dict(db.scan()) == {b"before": b"there", **rest}
     kv.bulk_load(frame_of(spark, part), url, key="key", mode="overwrite", layout="runs", db=db)
     assert dict(db.scan()) == part
-    # Who read the state before goes on with it.
+    # A frame of the earlier state still reads it.
     assert pinned.count() == 2001
     kv.release()
 
@@ -188,7 +188,8 @@ def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
     loaded(spark, closed)
     done = kv.compact(spark, closed, unit_bytes=20_000)
     assert done.units > 3
-    # What the writer that took a load in had begun to compact, and left as it closed, comes first.
+    # The writer that took a load in had begun a compaction and left it at its close. That
+    # compaction comes first.
     *left, one = done.compactions
     assert [each.error for each in left] == [None] * len(left)
     assert (one.error, one.rows_out) == (None, 2001)
@@ -210,14 +211,15 @@ def loaded(spark, url: str, db=None) -> None:
 
 
 def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
-    """What it had recorded is not done again, and what tasks had uploaded beyond is collected."""
+    """Units recorded by the dead driver are not repeated, and other tables that its tasks uploaded
+    are collected."""
     loaded(spark, closed)
     plan = compaction.plan(closed, unit_bytes=20_000)
     first, *others = plan.units
     assert not plan.commit([first.run()])
     for unit in others[:2]:
         unit.run()
-    # As killed: neither closed nor told.
+    # The driver stops as if killed: it neither closes the plan nor commits these units.
     done = kv.compact(spark, closed, unit_bytes=20_000)
     assert done.units == len(others)
     with pytest.raises(siltstone.Fenced):
@@ -225,7 +227,7 @@ def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
     assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
     siltstone.admin.gc(closed)
     named = {table["name"] for table in siltstone.admin.manifest(closed)["runs"][0]["tables"]}
-    # Folders of units have the time 0.
+    # Folders of units begin with time 0.
     left = {str(path.relative_to(closed)) for path in Path(closed).glob("ingest/0000000000*/*.sst")}
     assert left == named
     plan.close()
@@ -253,11 +255,12 @@ def test_tasks_are_killed(spark, closed, tmp_path, monkeypatch) -> None:
 
 
 def test_a_writer_and_its_compactor_go_on(spark, live) -> None:
-    """What its compactor had begun is gone on from, and the epoch is free again."""
+    """The job begun by the writer's compactor is continued, and the epoch is free again."""
     db, url = live
     loaded(spark, url, db)
     db.flush(memtable=True)
-    # Its own has begun before: one that begins later stops whoever is at work (RFC 0046).
+    # The writer's compactor begins first: a later start would fence the compactor at work (RFC
+    # 0046).
     db.compact()
     assert siltstone.admin.manifest(url)["compactor_epoch"] == 1
     for turn in range(200):
@@ -297,7 +300,8 @@ def test_what_fails_ends_the_other_tasks(spark, closed, monkeypatch) -> None:
 
 
 def once_failing(batches, marks: str):
-    """Ends its process the first time, in the middle of a partition, and raises the second."""
+    """Ends its process in the first attempt, in the middle of a partition, and raises in the
+    second."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     number = TaskContext.get().partitionId()
@@ -334,7 +338,7 @@ def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
         kv.bulk_load(frame, url, key="key", layout="runs", db=db)
     assert len(dict(db.scan())) == 2
     (job,) = (path.name for path in Path(url, "ingest").iterdir())
-    # It was given up: its folder goes with a round of the collector.
+    # The job was aborted: its folder is removed by the next collection.
     assert Path(url, "ingest", job, "manifest").exists()
     assert ingest.status(url, job).state == "aborted"
 
@@ -364,7 +368,7 @@ def test_a_writer_that_died_is_named_and_ended(spark, url, python, way) -> None:
     if way != "save":
         with pytest.raises(siltstone.Timeout, match=r"take_over=True \(option takeOver\)"):
             write(timeout=1, take_over=False)
-    # In a folder a lock tells that it is dead.
+    # In a folder, the lock shows that the writer is dead.
     write(timeout=30)
     assert content(url) == ({b"k": b"v"} if way == "delete" else {b"k": b"v", b"a": b"b"})
 
@@ -424,7 +428,7 @@ def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
             writer.save(closed)
     with pytest.raises(Exception, match="no database is named"):
         frame.write.format("siltstone").mode("append").save()
-    # A view that is inserted into may be read as well.
+    # A view that can be inserted into can also be read.
     assert spark.read.format("siltstone").options(**named).load(closed).count() == 1
     assert content(closed) == {b"before": b"there"}
 
@@ -433,7 +437,7 @@ def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
 
 
 def run_stream(spark, source: Path, checkpoint: Path, begin) -> None:
-    """All that is there, one file a batch."""
+    """Streams all available rows, one file per batch."""
     stream = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
     writing = begin(stream.parquet(str(source)).writeStream)
     writing = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
@@ -448,7 +452,7 @@ def add_file(source: Path, number: int, rows: dict[bytes, bytes]) -> None:
     table = pa.table({"key": list(rows), "value": list(rows.values())})
     path = source / f"{number}.parquet"
     pq.write_table(table, path)
-    # Spark takes them in the order of their times.
+    # Spark reads the files in the order of their times.
     os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
@@ -474,7 +478,7 @@ def test_a_streams_batches_are_there_once(spark, closed, tmp_path, way) -> None:
     assert app["version"] == 1
     with siltstone.open(closed) as db:
         db[b"last"] = b"put between"
-    # As after a death between the commit here and Spark's own: the batch is planned again.
+    # As after a crash between the commit here and Spark's own: the batch is planned again.
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     add_file(source, 2, {b"k2": b"batch"})

@@ -1,4 +1,4 @@
-"""What ingest jobs have staged: listed, and taken back by whoever knows no more than an id."""
+"""Staged objects of ingest jobs: listed, and withdrawn by a caller that only knows the id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def part(job: ingest.Job, keys: list[bytes]) -> ingest.Part:
 
 
 def killed(url: str) -> str:
-    """A job whose process died with a part staged: its id."""
+    """The id of a job whose process was killed after it staged a part."""
     program = (
         "import os, sys\n"
         "from siltstone import ingest\n"
@@ -63,7 +63,7 @@ def test_what_was_staged_is_listed_and_taken_back(url: str) -> None:
 
     assert ingest.withdraw(url, one).state == "aborted"
     assert ingest.withdraw(url, dead).state == "aborted"
-    # What is part of the database stays so.
+    # Objects that are part of the database stay.
     assert ingest.withdraw(url, taken).state == "adopted"
     siltstone.admin.gc(url, min_age=0)
     assert [job.id for job in ingest.jobs(url)] == [taken.id]

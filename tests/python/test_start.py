@@ -1,10 +1,10 @@
-"""What it costs to begin: the import, and opening a small database."""
+"""The cost of the start: the import, and opening a small database."""
 
 from __future__ import annotations
 
 import statistics
 
-# Each costs more than the package itself, and is loaded by what uses it.
+# Each of these costs more than the package itself. It is loaded only by code that needs it.
 HEAVY = ("asyncio", "click", "multiprocessing", "numpy", "pandas", "pyarrow", "rich", "socket")
 
 IMPORT = """
@@ -36,7 +36,7 @@ def test_the_import_loads_nothing_heavy_and_is_quick(python) -> None:
         spent, *loaded = out.split()
         assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
         seconds.append(float(spent))
-    # 0.1 s is promised; the rest is for machines that are slower, or busy.
+    # The documented limit is 0.1 s; the rest is for slower or busy machines.
     assert min(seconds) < 0.25, seconds
 
 
@@ -45,6 +45,6 @@ def test_opening_a_small_database_is_quick(python, url: str) -> None:
     assert status == 0, err
     seconds = [float(line) for line in out.split()]
     print(f"open: {statistics.median(seconds):.4f} s")
-    # 0.02 s is promised; the rest is for machines that are slower. The quickest counts, of as many
-    # as it takes: a busy machine only adds.
+    # The documented limit is 0.02 s; the rest is for slower machines. Only the fastest try counts,
+    # because a busy machine only adds time.
     assert min(seconds) < 0.1, seconds

@@ -81,7 +81,7 @@ def test_reads_are_counted_where_they_are_answered(cold) -> None:
 def test_the_block_cache_tells_what_it_holds(url: str) -> None:
     with siltstone.open(url) as db:
         db.put_many([b"%05d" % n for n in range(2000)], [b"v" * 50] * 2000)
-    # Nothing is asked of the store but what reads ask.
+    # The reader sends no requests except those for reads.
     quiet = {"reader_lease": False, "manifest_poll_interval": 3600}
     with siltstone.open_reader(url, options={"block_cache_bytes": 1 << 20, **quiet}) as reader:
         assert reader.get(b"00000") == b"v" * 50
@@ -121,7 +121,7 @@ def test_taking_them_asks_nothing_of_the_store(cold) -> None:
             stats = cold.stats()
         return stats.get_requests, stats.list_requests
 
-    # What the handle asks by itself, now and then, is not asked by this.
+    # Requests that the handle sends in the background do not come from `stats`.
     before = requests()
     assert any(before == (before := requests()) for _ in range(20))
 
@@ -267,8 +267,8 @@ def test_the_collector_of_the_writer_is_counted(url: str) -> None:
             db.put_many([b"%03d" % n for n in range(100)], [b"%050d" % number] * 100)
             db.flush()
         db.compact()
-        # The four tables, of some 5 KB each, go by bytes: objects of the log and manifests, which
-        # are deleted before they are, count as objects too.
+        # The limit in bytes covers the four tables of about 5 KB each. A limit in objects would
+        # not: objects of the log and manifests are deleted first and count as objects too.
         until(lambda: db.stats().gc_deleted_bytes >= 4 * 5000)
         stats = db.stats()
         assert stats.gc_rounds >= 1

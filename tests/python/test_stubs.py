@@ -1,4 +1,4 @@
-"""The stub and the module agree."""
+"""The stub agrees with the module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.Funct
 
 
 def members(name: str) -> dict[str, ast.FunctionDef]:
-    """The methods of a class of the stub, those of its private bases included."""
+    """The methods of a class of the stub, including those of its private base classes."""
     node, found = CLASSES[name], {}
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id in CLASSES:
@@ -57,7 +57,7 @@ def test_methods_take_the_same_arguments(name: str) -> None:
         arguments = node.args
         stub = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         stub += [more for more in (arguments.vararg, arguments.kwarg) if more]
-        # What a class method is bound to is no argument.
+        # The class of a class method is not an argument.
         stub = [argument for argument in stub if argument.arg != "cls"]
         assert sorted(built) == sorted(argument.arg for argument in stub), member
 

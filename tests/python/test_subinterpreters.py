@@ -1,10 +1,10 @@
-"""A second interpreter in the process is refused, and the first one goes on unharmed."""
+"""A second interpreter in the process is refused, and the first one still works."""
 
 from __future__ import annotations
 
 import pytest
 
-# Python 3.13 renamed the module; `run_string` answers what went wrong there, and raises before.
+# Python 3.13 renamed the module; its `run_string` returns errors instead of raising them.
 PRELUDE = """
 try:
     import _interpreters as interpreters
@@ -57,7 +57,7 @@ def test_a_second_interpreter_is_refused_and_harms_nothing(python) -> None:
     assert status == 0, err
     refused = out.splitlines()
     assert len(refused) == 6
-    # One with a lock of its own is refused by newer interpreters before the module is asked.
+    # Newer interpreters refuse an interpreter with its own lock before they load the module.
     assert all("subinterpreter" in text for text in refused), out
     assert all("cannot be imported in a subinterpreter" in text for text in refused[:3]), out
     assert all("whole process" in text and "multiprocessing" in text for text in refused[:3])

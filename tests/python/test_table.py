@@ -1,4 +1,4 @@
-"""`siltstone.table`: rows by columns. What is random is compared with pyarrow and with lists."""
+"""`siltstone.table`: rows by columns. Random rows are compared with pyarrow and with lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = pa.schema(
 )
 KEY = ["country", "day desc"]
 CLOCK = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-"""The time of a clock, without a zone."""
+"""A clock time without a zone."""
 DAY = date(2026, 1, 31)
 
 
@@ -64,7 +64,7 @@ def test_rows_by_columns(memory_url: str) -> None:
         assert visits.get({"country": "XX", "day": DAY}) is None
         visits.delete([{"country": "DEN", "day": DAY}])
         assert [row["country"] for row in rows(visits.scan())] == ["DE", "DE", "DE", "FR"]
-        # As bytes it is a database like others.
+        # Read as bytes it is an ordinary database.
         assert len(list(db.keys())) == 4
         assert next(iter(db.keys())).startswith(b"DE\0\0")
 
@@ -179,7 +179,7 @@ def test_columns_are_added_and_widened(url: str) -> None:
         db.table.widen_column(pa.field("amount", pa.int64()))
         more = pa.field("more", pa.float64())
         db.table.add_column(more)
-        # What is there already is done.
+        # Changes that already exist have no effect.
         db.table.add_column(more)
         db.table.widen_column(pa.field("amount", pa.int64()))
         db.table.allow_nulls("amount")
@@ -187,7 +187,7 @@ def test_columns_are_added_and_widened(url: str) -> None:
         new = {"country": "A", "day": None, "amount": 2**40, "note": None, "more": 0.5}
         db.table.put([new]).wait()
         assert rows(db.table.scan()) == [new, {**SOME[0], "more": None}]
-        # A reader that has not heard of it looks once.
+        # A reader with the older schema looks for a newer one once.
         reader.refresh()
         assert known.get(new) == new
         assert known.schema.generation == 3
@@ -202,7 +202,7 @@ def test_columns_are_added_and_widened(url: str) -> None:
         ):
             with pytest.raises(siltstone.Invalid):
                 wrong()
-    # The columns of today open it, those of yesterday do not.
+    # The current columns open it, the former ones do not.
     today = pa.schema(
         [COLUMNS.field(0), COLUMNS.field(1), pa.field("amount", pa.int64()), COLUMNS.field(3), more]
     )
@@ -284,7 +284,7 @@ def test_awaited(memory_url: str) -> None:
     asyncio.run(work())
 
 
-# Every key type of Spark, and how its values are drawn.
+# Every key type of Spark, and a strategy for its values.
 INTS = {bits: st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 NUMBERS = st.decimals(
     allow_nan=False, allow_infinity=False, places=2, min_value=-999, max_value=999
@@ -295,7 +295,7 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int16(), INTS[16]),
     (pa.int32(), INTS[32]),
     (pa.int64(), INTS[64]),
-    # -0.0 is 0.0 in a key, and pyarrow puts NaN with the nulls: compared apart.
+    # -0.0 is 0.0 in a key, and pyarrow sorts NaN with the nulls: both are tested separately.
     (pa.float32(), st.floats(width=32, allow_nan=False).map(lambda x: x + 0.0)),
     (pa.float64(), st.floats(allow_nan=False).map(lambda x: x + 0.0)),
     (pa.decimal128(9, 2), NUMBERS),
@@ -310,7 +310,7 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 @st.composite
 def typed(draw: st.DrawFn) -> tuple[pa.Table, list[str], list[tuple[str, str, str]]]:
-    """Rows of some types, what their key is, and pyarrow's words for its order."""
+    """Rows of some types, their key, and their order in pyarrow's terms."""
     width, height = draw(st.integers(1, 4)), draw(st.integers(1, 12))
     columns, key, order = [], [], []
     for number in range(width):
@@ -333,7 +333,7 @@ def typed(draw: st.DrawFn) -> tuple[pa.Table, list[str], list[tuple[str, str, st
 
 
 def sorted_by(rows: pa.Table, order: list[tuple[str, str, str]]) -> list[int]:
-    """The places of rows in pyarrow's order."""
+    """The positions of the rows in pyarrow's order."""
     places: list[int] = pa.compute.sort_indices(rows, sort_keys=order).to_pylist()
     return places
 
@@ -346,12 +346,12 @@ def test_the_order_of_keys_is_that_of_pyarrow(drawn: Any) -> None:
     try:
         packed = pa.array(schema.encode_key(rows)).to_pylist()
     except siltstone.Invalid:
-        # One raw string of no bytes is no key.
+        # A key of one empty raw string is refused.
         assert len(key) == 1
         return
     by_bytes = sorted(range(rows.num_rows), key=lambda place: packed[place])
     for mine, theirs in zip(by_bytes, sorted_by(rows, order), strict=True):
-        # Rows of equal keys may lie in any order.
+        # Rows with equal keys may be in any order.
         assert packed[mine] == packed[theirs]
     again = pa.record_batch(schema.decode(*schema.encode(rows)))
     assert again.to_pylist() == rows.to_pylist()
@@ -431,7 +431,7 @@ def test_bytes_that_nobody_wrote_are_rows_or_refused(key: bytes, value: bytes) -
 
 
 def test_two_that_add_a_column_at_once_agree(memory_url: str) -> None:
-    """Each adds its own and the same: all of them are there once."""
+    """Each adds its own column and a common one: every column exists once."""
     with made(memory_url) as db:
         first, second = db.table, db.table
         first.add_column(pa.field("same", pa.int8()))
@@ -443,7 +443,8 @@ def test_two_that_add_a_column_at_once_agree(memory_url: str) -> None:
 
 
 def test_text_that_is_none_is_refused(memory_url) -> None:
-    """What a cast that looks at nothing makes: it was stored, and could not be read any more."""
+    """A cast without checks makes such text. Before the fix it was stored, and could not be
+    read."""
     fields = [pa.field("k", pa.string(), nullable=False), pa.field("v", pa.string())]
     wrong = pa.array([b"fine", b"\xff", None]).cast(pa.string(), safe=False)
     halves = pa.array([b"\xc3", b"\xa4", b"\xc3\xa4"]).cast(pa.string(), safe=False)
@@ -461,7 +462,7 @@ def test_text_that_is_none_is_refused(memory_url) -> None:
                         db.table.put(pa.table(rows))
                     with pytest.raises(siltstone.Invalid, match=told):
                         db.table.load(pa.table(rows))
-        # Under a null anything may stand.
+        # Under a null, any bytes are allowed.
         bytes_of = pa.array([b"a", b"\xff", b"\xc3\xa4"]).buffers()
         valid = pa.py_buffer(bytes([0b101]))
         masked = pa.Array.from_buffers(pa.string(), 3, [valid, *bytes_of[1:]])
@@ -514,7 +515,7 @@ def test_a_load_takes_its_rows_as_they_come(memory_url) -> None:
             db.table.scan(columns="kv")
         with pytest.raises(TypeError):
             db.table.load(iter([5]))
-        # Columns of a table are no keys and values, however many there are.
+        # Columns of a table are not key and value columns, for any number of columns.
         for columns in (None, ["k"], ["v"]):
             for given in (db.table.scan(columns=columns), [db.table.scan(columns=columns)]):
                 with pytest.raises(siltstone.Invalid, match="the column key is missing"):

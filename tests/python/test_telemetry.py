@@ -1,5 +1,5 @@
-"""OpenTelemetry's instruments, what the engine says in `logging`, and that the documentation has
-every figure."""
+"""OpenTelemetry's instruments and the engine's messages in `logging`; and that the documentation
+lists every figure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = {
 
 
 def fill(db: siltstone.Database) -> None:
-    """Three layers: one more than compaction leaves alone."""
+    """Writes three layers: one more than compaction leaves alone."""
     for number in range(3):
         db.put_many([b"%03d" % n for n in range(100)], [b"%0150d" % number] * 100)
         db.flush()
@@ -90,8 +90,8 @@ def test_a_compaction_is_a_line_of_its_logger(url: str, caplog: pytest.LogCaptur
 
 def test_writes_that_stop_say_why(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "siltstone")
-    # Room in memory for all of it: only L0 stops a write here, however slow the disk is. The
-    # deadline is what everything else here may take.
+    # The memtable has room for all rows: only L0 stops a write here, even on a slow disk. The
+    # deadline is for everything else.
     own = {"embedded_compactor": False, "max_memtable_bytes": 16 << 20, "deadline": 5.0}
     with siltstone.open(url, options={**SMALL, **own}) as db:
         with pytest.raises(siltstone.Timeout, match=r"L0 has 4 layers \(l0_max_ssts 4\)"):
@@ -103,7 +103,7 @@ def test_writes_that_stop_say_why(url: str, caplog: pytest.LogCaptureFixture) ->
         assert stats.waited_for_memory_seconds == 0
         assert stats.waited_for_l0_seconds >= 1.0
         until(lambda: any(why in one.getMessage() for one in caplog.records))
-        # Writing goes on once L0 is short again.
+        # Writes continue once L0 is short again.
         db.compact()
         fill(db)
     (said,) = (one for one in caplog.records if why in one.getMessage())

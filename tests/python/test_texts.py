@@ -1,4 +1,4 @@
-"""What errors say: the argument and the row, the way out, and nothing of Rust's own notation."""
+"""Texts of errors: they name the argument, the row and the remedy, and have no Rust notation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import siltstone
 from siltstone import admin, aio, lsm
 
-# What `{:?}` makes of values: `Some(3)`, `Manifest { id: 1 }`, `ObjectName::Wal(1)`, `5..10`,
+# Formats that `{:?}` produces: `Some(3)`, `Manifest { id: 1 }`, `ObjectName::Wal(1)`, `5..10`,
 # "text" in double quotes, `[1, 2]`.
 DEBUG = re.compile(
     r"\b(Some|None|Ok|Err)\(|\b[A-Z]\w+ \{|\b\w+::\w+|\d\.\.\d|\"|\b[A-Z]\w*\([^)]*\)|\[[^()\[]*\]"
@@ -94,7 +94,7 @@ def test_one_key_is_no_list_of_keys(db, one: object) -> None:
 def test_a_wrong_type_is_named_with_its_argument_and_row(db, call, said: str) -> None:
     error = raised(lambda: call(db))
     assert isinstance(error, TypeError)
-    # A note stands below the text in a traceback.
+    # A traceback prints notes below the text.
     assert said in "\n".join([str(error), *getattr(error, "__notes__", [])])
     assert list(db) == []
 
@@ -123,7 +123,7 @@ TAKEN = [1e-10, 0.001, 1, 3600.5, timedelta(microseconds=1), timedelta.max, 1e15
 
 
 def ways(db: siltstone.Database) -> list[Callable[[Any], object]]:
-    """Every way to give something an end."""
+    """Every way to give a value an expiry."""
     awaited = aio.Database(db)
     own = aio.WriteBatch()
     return [
@@ -167,7 +167,7 @@ def test_every_way_to_write_takes_the_same_ends(memory_url: str, ttl: Any) -> No
 
 
 def everything(place: Any) -> list[Callable[[], object]]:
-    """Every call that takes the place of a database."""
+    """Every call with the path of a database as an argument."""
 
     async def opened() -> None:
         await aio.open(place)
@@ -203,10 +203,10 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with lsm.SstWriter("~/rows.sst") as writer:
         writer.add(b"a", b"1")
     assert lsm.SstReader("~/rows.sst")[b"a"] == b"1"
-    # As it is written, a folder of the working folder.
+    # "./~" is taken literally: a folder in the working folder.
     siltstone.open("./~").close()
     assert (tmp_path / "~" / "manifest").is_dir()
-    error = raised(lambda: siltstone.open("~nobody-of-that-name/db"))
+    error = raised(lambda: siltstone.open("~no-user-of-that-name/db"))
     assert isinstance(error, siltstone.Invalid)
     assert "./~name" in str(error)
 
@@ -240,11 +240,11 @@ def test_a_file_is_no_database(tmp_path: Path) -> None:
     assert file.read_text() == "a,b"
 
 
-# --- No notation of Rust's ------------------------------------------------------------------------
+# --- No Rust notation -----------------------------------------------------------------------------
 
 
 def damaged(folder: Path) -> list[Callable[[], object]]:
-    """Reads of a database of which every object in turn is cut, changed or swapped."""
+    """Reads of a database after each object in turn is cut, changed or swapped."""
     url = folder / "damaged"
     for _ in range(2):
         with siltstone.open(url, options={"block_bytes": 256}) as db:
@@ -381,7 +381,7 @@ def test_no_text_shows_how_rust_writes_its_values(db, tmp_path: Path) -> None:
         seen += 1
         facts = getattr(error, "context", {})
         for text in (str(error), *facts.values()):
-            # What a list of ranges or a URL's own brackets may have.
+            # Remove brackets that come from the URL of the test itself, and its path.
             plain = text.replace("http://[broken", "").replace(str(tmp_path), "")
             if DEBUG.search(plain):
                 odd.append(f"{type(error).__name__}: {text}")
@@ -396,7 +396,7 @@ def test_what_looks_like_debug_text_is_found() -> None:
         assert not DEBUG.search(text), text
 
 
-# --- What only `open` can offer -------------------------------------------------------------------
+# --- Remedies that need `open` --------------------------------------------------------------------
 
 
 def test_making_one_is_offered_only_where_one_can(tmp_path: Path) -> None:

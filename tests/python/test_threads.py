@@ -1,4 +1,4 @@
-"""Many threads on one handle, and handles that take one thread at a time."""
+"""Many threads on one handle, and handles that allow one thread at a time."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_scan_whose_last_rows_are_at_hand_holds_nothing(db) -> None:
     assert first == [b"0000", b"0097", b"0099", b"0000"]
     assert db.stats().snapshots == 0
     db.put_many([b"%04d" % i for i in range(100)], [b"new"] * 100)
-    # What it gives is what it was begun on, and it ends as it would have.
+    # Each scan returns the rows of its start, and has the same end.
     assert [list(scan) for scan in scans] == [
         [(b"0001", b"v"), (b"0002", b"v")],
         [(b"0098", b"v"), (b"0099", b"v")],
@@ -146,7 +146,7 @@ def test_a_scan_whose_last_rows_are_at_hand_holds_nothing(db) -> None:
 
 
 def test_every_kind_of_handle_is_shared_by_threads_that_switch_all_the_time(url: str) -> None:
-    """Nothing leans on a thread having the interpreter for long."""
+    """Correct even if threads switch all the time."""
     keys = [b"%03d" % i for i in range(100)]
 
     def work(seed: int) -> int:

@@ -1,4 +1,4 @@
-"""Transactions, writes on a condition, and `pop`, in both surfaces."""
+"""Transactions, conditional writes, and `pop`, in both interfaces."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_a_conflict_names_the_key(db: siltstone.Database, isolation: str) -> Non
 
 
 def test_isolations(db: siltstone.Database) -> None:
-    """Each goes off call, since the other one is there: for snapshot isolation alone."""
+    """Ada and Ben each go off call because the other is on call: only snapshot isolation allows
+    it."""
     for isolation in ("serializable", "snapshot"):
         db.put_many([b"call/ada", b"call/ben"], [b"on", b"on"])
         ada, ben = db.transaction(isolation), db.transaction(isolation)
@@ -166,7 +167,7 @@ def test_savepoints(db: siltstone.Database) -> None:
 
 
 def test_phantoms(db: siltstone.Database) -> None:
-    """A scan counts as far as it was read, and little is read ahead."""
+    """Only the part of a scan that was read counts, and little is read ahead."""
     db.put_many([b"%02d" % i for i in range(50)], [b""] * 50)
     with pytest.raises(siltstone.Conflict), db.transaction() as tx:
         tx[b"result"] = b"%d" % sum(1 for _ in tx.scan(b"10", b"20"))
@@ -266,7 +267,7 @@ def test_what_is_not_in_memory_is_waited_for(cold: siltstone.Database) -> None:
 
 
 def test_what_is_left_open_is_let_go(db: siltstone.Database) -> None:
-    """An end by nobody's call: nothing is written, and the next ones need not mind."""
+    """A dropped transaction: nothing is written, and later ones are not affected."""
     tx = db.transaction()
     tx[b"a"] = b"1"
     scan = tx.scan()
@@ -420,8 +421,8 @@ def test_what_memory_answers_needs_no_loop(memory_url: str) -> None:
 
 
 def test_a_cancelled_task_has_written_all_or_nothing(memory_url: str) -> None:
-    """Cancelled in its block: rolled back. Cancelled while its commit waits for room: nothing, as
-    long as there was none."""
+    """A task cancelled in its block is rolled back. A task cancelled while its commit waits for
+    room writes nothing, as long as there was no room."""
     full = {"max_memtable_bytes": 65_536, "l0_sst_size_bytes": 65_536}
 
     async def work() -> None:
@@ -460,7 +461,7 @@ def test_a_cancelled_task_has_written_all_or_nothing(memory_url: str) -> None:
 
 
 def test_threads_share_a_handle_not_their_writes(db: siltstone.Database) -> None:
-    """Accounts whose sum never changes, seen by readers at any time."""
+    """Accounts whose sum never changes, as seen by readers at any time."""
     accounts = [b"account/%d" % i for i in range(8)]
     db.put_many(accounts, [b"100"] * 8)
     stop = threading.Event()
@@ -516,7 +517,7 @@ def test_get_entry(memory_url: str) -> None:
         db.put_many([b"a%03d" % i for i in range(100)], [bytes(100)] * 100)
         entries.append(db.get_entry(b"k"))
         assert entries == [siltstone.Entry(b"k", b"3", None, commit.seq)] * 2
-        # Compacted to the bottom: the number is needed by nobody.
+        # Compaction to the last run removes the number, because no reader needs it.
         db.compact()
         assert db.get_entry(b"k") == siltstone.Entry(b"k", b"3", None, None)
         assert pickle.loads(pickle.dumps(entries[0])) == entries[0]

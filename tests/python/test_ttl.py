@@ -1,4 +1,4 @@
-"""Values that end by themselves, in every read and over flush, compaction and reopening."""
+"""Values that expire, in every kind of read, after flush, compaction and reopening."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pace_for_tests import in_time
 
 SMALL = {"l0_sst_size_bytes": 1024, "block_bytes": 64, "flush_interval": 0}
 SHORT = 0.15
-"""Seconds: as long as a machine that does not stall needs to write and to look."""
+"""Seconds: long enough for a write and a read on a machine that does not stall."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_nothing_is_seen_after_its_end_and_nothing_revives(url: str, how: str) -
         db = siltstone.open(url, options=SMALL)
     left = {b"b": b"long", b"d": b"stays"}
     assert everything(db) == left
-    # Their now is when they were made.
+    # A snapshot and a scan use the time of their creation.
     assert everything(snapshot) == whole
     assert dict(scan) == whole
     db.flush()
@@ -117,7 +117,7 @@ def test_operands_end_with_what_they_stand_on(url: str) -> None:
             return ttl
 
         time.sleep(in_time(folded, SHORT) + 0.05)
-        # An expired operand is a tombstone: what lies below is gone with it.
+        # An expired operand is a tombstone: it also hides the values below it.
         assert dict(db) == {b"k": b"+long", b"l": b"+long"}
         db.compact()
         assert dict(db) == {b"k": b"+long", b"l": b"+long"}

@@ -1,5 +1,5 @@
-"""Clones of several databases, and of databases in other places: by the package, awaited, from the
-command line."""
+"""Clones of several databases, and of databases in other places: from the package, by asyncio, from
+the command line."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SERVE_S3 = Path(__file__).resolve().parents[1] / "support" / "serve_moto.py"
 
 @pytest.fixture(params=["folder", "memory"])
 def places(request: pytest.FixtureRequest, tmp_path: Path, memory_url: str):
-    """Where databases of one test are, by name: folders under roots of their own."""
+    """The places of the databases of one test, by name: folders under separate roots."""
     if request.param == "folder":
         return lambda name: str(tmp_path / f"root of {name}" / "a, b")
     return lambda name: f"{memory_url}-{name}"
 
 
 def fill(url: str, rows: dict[bytes, bytes], **how) -> None:
-    """Half of it in tables, half in the log."""
+    """Writes half of the rows to tables, and half only to the log."""
     keys = sorted(rows)
     with siltstone.open(url, **how) as db:
         db.put_many(keys[::2], [rows[key] for key in keys[::2]])
@@ -46,7 +46,7 @@ def fill(url: str, rows: dict[bytes, bytes], **how) -> None:
 
 
 NO_LEASE = {"reader_lease": False}
-"""A reader's lease would keep what its state names of parents."""
+"""A reader's lease would keep the objects of parents that its state names."""
 
 
 def rows(url: str, **how) -> dict[bytes, bytes]:
@@ -85,7 +85,7 @@ def test_split_and_joined_it_is_what_it_was(places) -> None:
         db.compact()
     siltstone.clone(places("joined"), parent=parts)
     assert rows(places("joined")) == {**ROWS, b"030": b"new"}
-    # Of a union a part, cut as every part is.
+    # A part of a union, cut like any other part.
     siltstone.clone(places("middle"), parent=parts, start=b"010", end=b"030")
     middle = {key: value for key, value in ROWS.items() if b"010" <= key < b"030"}
     assert rows(places("middle")) == middle
@@ -197,7 +197,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def s3():
-    """Two buckets of a server on this machine, and the options to reach them with."""
+    """Two buckets of a server on this machine, and the options to reach them."""
     pytest.importorskip("moto.server")
     server = subprocess.Popen(
         [sys.executable, str(SERVE_S3)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -239,7 +239,7 @@ def test_a_parent_in_another_bucket(s3: dict[str, str], python) -> None:
     ):
         with pytest.raises(siltstone.Unsupported, match="clone_parents"):
             call(s3)
-    # A pickled reader finds what it is allowed where it finds its credentials.
+    # A pickled reader takes its allowed parents from the same source as its credentials.
     how = {"options": NO_LEASE, "store_options": allowed}
     with siltstone.open_reader("s3://dev/try", **how) as reader:
         pickled = pickle.dumps(reader).hex()

@@ -1,4 +1,4 @@
-"""Units of a compaction in other processes: killed, copied, late; the result equals a model."""
+"""Units of a compaction in other processes: killed, copied, late. The result equals a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import siltstone
 from siltstone import compaction
 
 ROUNDS = int(os.environ.get("SILTSTONE_UNIT_KILLS", "12"))
-"""Units that are killed."""
+"""The number of units to kill."""
 SMALL = {
     "l0_sst_size_bytes": 4096,
     "l0_max_ssts": 1000,
@@ -34,7 +34,7 @@ CODE = [sys.executable, "-c", RUN]
 
 
 def filled(url: str, seed: int = 7) -> dict[bytes, bytes]:
-    """Layers that share keys; the model of them."""
+    """Writes layers that share keys. Returns the model."""
     rolls, model = random.Random(seed), {}
     with siltstone.open(url, options=SMALL) as db:
         for turn in range(6):
@@ -55,7 +55,7 @@ def content(url: str) -> dict[bytes, bytes]:
 
 
 def check(url: str, model: dict[bytes, bytes]) -> None:
-    """It equals the model, in one run, and nothing is left over."""
+    """Checks that the database equals the model, in one run, and that no object is left over."""
     assert content(url) == model
     manifest = siltstone.admin.manifest(url)
     assert len(manifest["runs"]) == 1
@@ -94,7 +94,7 @@ def test_units_are_run_in_other_processes(tmp_path: Path) -> None:
         assert sum(result.rows for result in results) == len(model)
         assert all(result.bytes > 0 < result.tables for result in results)
         assert not plan.commit(results[:1])
-        # Once more, and late.
+        # Repeats of an already committed unit, after its commit.
         assert not plan.commit([units[0].run(), results[0]])
         assert units[0].run().tables == 0
         assert len(plan.units) == len(units) - 1
@@ -110,7 +110,7 @@ def test_units_are_run_in_other_processes(tmp_path: Path) -> None:
 
 
 def test_kills_at_random_lose_nothing(tmp_path: Path) -> None:
-    """Units by SIGKILL, drivers by being forgotten."""
+    """Units are killed by SIGKILL, drivers by dropping their plan."""
     rolls, left = random.Random(3), ROUNDS
     for database in range(100):
         if left <= 0:
@@ -118,7 +118,7 @@ def test_kills_at_random_lose_nothing(tmp_path: Path) -> None:
         url = str(tmp_path / str(database))
         model, over = filled(url, database), False
         while not over:
-            # One that is dropped neither closes nor gives its epoch up in order.
+            # A dropped plan neither closes nor gives its epoch up.
             plan = compaction.plan(url, unit_bytes=4096)
             over = not plan.units
             for unit in plan.units:
@@ -164,7 +164,7 @@ def test_what_an_earlier_plan_recorded_is_kept(tmp_path: Path) -> None:
     with compaction.plan(url, unit_bytes=8192) as again:
         assert again.resumed
         assert [unit.range for unit in again.units] == [unit.range for unit in others]
-        # What a unit of the plan before made fits as well.
+        # The result of a unit of the earlier plan is accepted as well.
         assert again.commit([late, *(unit.run() for unit in others[1:])])
     check(url, model)
 

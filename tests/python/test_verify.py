@@ -1,4 +1,4 @@
-"""Verification: what is whole passes, what is damaged is found and named."""
+"""Verification: an undamaged database passes, and damage is found and named."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ SMALL = {"block_bytes": 512, "l0_sst_size_bytes": 64 << 10}
 
 @pytest.fixture
 def made(url: str) -> Path:
-    """A database with several tables, none of which hold all, and a WAL behind them."""
+    """A database with several tables that each hold a part of the rows, and a WAL with newer
+    rows."""
     for round in range(3):
-        # Every close leaves a table.
+        # Every close writes a table.
         with siltstone.open(url, options=SMALL) as db:
             keys = [b"key%05d" % (i * (round + 1)) for i in range(1000)]
             db.put_many(keys, [b"value %d %d" % (round, i) for i in range(1000)])
             db.delete(b"key00003")
             db.put(b"short-lived", b"x", ttl=3600.0)
-    # A writer that goes without a goodbye leaves its writes in the WAL.
+    # A writer that does not close leaves its writes in the WAL.
     db = siltstone.open(url, options={"l0_sst_size_bytes": 64 << 20})
     db.put_many([b"late%03d" % i for i in range(100)], [b"v"] * 100)
     db.flush()
@@ -36,7 +37,7 @@ def made(url: str) -> Path:
         newer.put(b"newer", b"x").wait()
         root = Path(url)
         copy = root.with_name("copy")
-        # As a crash would leave it: the copy is taken while the writer is open.
+        # The copy is taken while the writer is open, so it looks as after a crash.
         for path in sorted(root.rglob("*")):
             folder = path.relative_to(root).parts[0]
             if path.is_file() and folder in {"manifest", "wal", "compacted"}:
@@ -140,8 +141,8 @@ def test_a_missing_table_is_found(made: Path) -> None:
 
 
 def test_a_missing_fence_is_found(made: Path) -> None:
-    """The fence that ended a writer without a goodbye is kept for ever, and so is the one that the
-    writer itself began with: the manifest names both."""
+    """The fence that ended an unclosed writer is kept for ever, and so is the fence with which that
+    writer began: the manifest names both."""
     closed = made.with_name("db")
     assert verify(closed).ok
     missed = []
@@ -165,7 +166,7 @@ def test_a_manifest_missing_from_the_chain_is_found(made: Path) -> None:
 
 
 def test_a_newest_manifest_that_is_gone_is_found(url: str) -> None:
-    """The boundary before it says that there was one: this is no empty place."""
+    """The boundary before it shows that there was a manifest, so the place is not empty."""
     with siltstone.open(url) as db:
         db[b"key"] = b"value"
     siltstone.admin.gc(url, min_age=0)
@@ -230,7 +231,7 @@ def test_bytes_after_the_end_are_found(made: Path) -> None:
 def test_progress_is_told(made: Path) -> None:
     told: list[tuple[int, int]] = []
     report = verify(made, on_progress=lambda done, total: told.append((done, total)))
-    # A quick run may end before the first tick; what is told never exceeds what was read.
+    # A quick run may end before the first report. The reported bytes never exceed the bytes read.
     assert all(0 <= done <= report.bytes_read for done, _ in told)
 
 

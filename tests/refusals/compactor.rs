@@ -1,4 +1,4 @@
-//! A compactor in a process of its own whom the store refuses: it ends, or says why it waits.
+//! A compactor in a separate process that its store refuses: it ends, or reports why it waits.
 
 use crate::{Ask, DEADLINE, Refusal, WORDS, World, denied, full, options, put, tell};
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ fn check(error: &Error, kind: ErrorKind) {
     assert!(error.to_string().contains(WORDS), "{error}");
 }
 
-/// A permission that is lacking ends it at once.
+/// A missing permission ends it immediately.
 #[test]
 fn what_may_not_be_written_ends_a_compactor_at_once() {
     tell(async |world| {
@@ -60,8 +60,8 @@ fn what_may_not_be_written_ends_a_compactor_at_once() {
     });
 }
 
-/// A disk that is full ends it within its deadline, in the store's words; once there is room, it
-/// goes on.
+/// A full disk ends it within its deadline, with the store's error text; once there is room, it
+/// continues.
 #[test]
 fn a_full_disk_ends_a_compactor_within_its_deadline() {
     tell(async |world| {
@@ -77,14 +77,14 @@ fn a_full_disk_ends_a_compactor_within_its_deadline() {
         check(&one.compact().await.unwrap_err(), ErrorKind::Unavailable);
         assert!(world.now() - began < DEADLINE);
         world.store.heal();
-        // The job that was begun is what there was to gain.
+        // The started job was the only possible work.
         one.compact().await.unwrap();
         let manifest = gc::newest(&world.env).await.unwrap().unwrap();
         assert_eq!((manifest.l0.len(), manifest.runs.len()), (0, 1));
     });
 }
 
-/// A worker with ranges to take: of a job that a compactor has begun and left.
+/// A worker with ranges to claim, of a job that a compactor has begun and left.
 async fn worker(world: &World) -> (CompactorProcess, Told) {
     let mut options = Options { block_bytes: 256, ..options() };
     options.compactors.worker_timeout = DEADLINE * 100;
@@ -113,8 +113,8 @@ async fn worker(world: &World) -> (CompactorProcess, Told) {
     (CompactorProcess::open(world.env.clone(), how, listener).await.unwrap(), told)
 }
 
-/// A worker that may not write ends as the compactor does, in the store's words. Before, it tried
-/// again for ever.
+/// A worker without write permission ends as the compactor does, with the store's error text.
+/// Before, it retried for ever.
 #[test]
 fn what_may_not_be_written_ends_a_worker_at_once() {
     for (asked, names) in [(Ask::Put, "compactions/"), (Ask::Begin, "compacted/")] {
@@ -128,8 +128,8 @@ fn what_may_not_be_written_ends_a_worker_at_once() {
     }
 }
 
-/// What nothing here can mend ends it, too; and a store that takes nothing of its first range, by
-/// the deadline. One that has worked goes on, and says why it waits.
+/// A permanent refusal ends it, too; and so does, at the deadline, a store that accepts nothing of
+/// its first range. A worker that has worked continues, and reports why it waits.
 #[test]
 fn a_worker_waits_for_a_store_that_it_has_worked_with() {
     tell(async |world| {
@@ -167,7 +167,7 @@ fn a_worker_waits_for_a_store_that_it_has_worked_with() {
     });
 }
 
-/// One that has worked waits for better times, and says why.
+/// A worker that has worked waits until the store recovers, and reports why.
 #[test]
 fn a_compactor_that_has_worked_says_why_it_waits() {
     tell(async |world| {

@@ -1,10 +1,10 @@
-//! A store that does not know conditional writes.
+//! A store without conditional writes.
 
 use crate::{Ask, Refusal, get, options, put, tell};
 use siltstone::ErrorKind;
 
-/// It says "created" to every create. Whoever opens finds that out before anything is acknowledged,
-/// and nothing that was there is harmed.
+/// It answers every create with "created". An opener detects this before anything is acknowledged,
+/// and does no harm to existing objects.
 #[test]
 fn a_store_that_ignores_the_condition_is_refused() {
     tell(async |world| {

@@ -1,4 +1,4 @@
-//! How much goes into an object of the log, and how long a request may take that moves it.
+//! The size of log objects, and the time limit of requests for them.
 
 use crate::{Ask, DEADLINE, Refusal, get, options, put, tell};
 use siltstone::{ErrorKind, Options};
@@ -6,15 +6,15 @@ use siltstone_base::ObjectName;
 use siltstone_base::name::prefix;
 use std::time::Duration;
 
-/// Objects of the log that hold rows, and their lengths.
+/// Objects of the log that contain rows, and their lengths.
 async fn log(store: &crate::Shaped) -> Vec<u64> {
     let listed = store.lengths(prefix::WAL).await;
     let objects = listed.into_iter().filter(|(name, _)| matches!(name, ObjectName::Wal(_)));
     objects.map(|(_, bytes)| bytes).collect()
 }
 
-/// The store answers no create for a while, and writes go on: what has come together goes out as
-/// objects of bounded size, no batch is cut, and none is lost.
+/// The store answers no create for a while, and writes continue: the collected batches are sent as
+/// objects of bounded size, no batch is split, and none is lost.
 #[test]
 fn an_object_of_the_log_has_a_largest_size() {
     const FLUSH_BYTES: usize = 10_000;
@@ -25,7 +25,7 @@ fn an_object_of_the_log_has_a_largest_size() {
         for number in 0..1000 {
             put(&db, &format!("k{number:04}"), &[7; 500]).unwrap();
         }
-        // One alone may be larger, and has an object of its own.
+        // A single batch may be larger, and gets its own object.
         let large = put(&db, "large", &vec![8; 5 * FLUSH_BYTES]).unwrap();
         let last = put(&db, "last", b"9").unwrap();
         world.sim.sleep(Duration::from_secs(2)).await;
@@ -37,9 +37,9 @@ fn an_object_of_the_log_has_a_largest_size() {
         let over: Vec<_> = lengths.iter().filter(|bytes| **bytes > most).collect();
         assert_eq!(over.len(), 1, "{lengths:?}");
         assert!(*over[0] < most + 2 * FLUSH_BYTES as u64, "{lengths:?}");
-        // Four went out small, before they were refused; the others are as large as they may be.
+        // Four were sent small, before they were refused; the others are as large as permitted.
         assert!(lengths.len() < 5 + 520_000 / (3 * FLUSH_BYTES) + 4, "{lengths:?}");
-        // Killed here: everything that was acknowledged is in the log.
+        // Killed here: everything acknowledged is in the log.
         let db = world.open(small).await.unwrap();
         for number in 0..1000 {
             assert!(get(&db, &format!("k{number:04}")).await.is_some(), "{number}");
@@ -49,7 +49,7 @@ fn an_object_of_the_log_has_a_largest_size() {
     });
 }
 
-/// Closing sends every piece that has come together.
+/// Closing sends every collected piece.
 #[test]
 fn closing_sends_every_piece() {
     tell(async |world| {
@@ -86,7 +86,7 @@ fn a_long_object_has_the_time_of_its_bytes() {
     });
 }
 
-/// A store that answers nothing ends every call as soon as ever.
+/// A store that answers nothing ends every call as early as before.
 #[test]
 fn silence_ends_by_the_deadline() {
     tell(async |world| {

@@ -1,4 +1,4 @@
-//! The log is refused: for good, for now, or without a word.
+//! The log is refused: permanently, temporarily, or without an answer.
 
 use crate::{
     Ask, DEADLINE, FOR_GOOD, Refusal, WORDS, denied, full, get, options, put, small, tell,
@@ -6,8 +6,8 @@ use crate::{
 use siltstone::{Accept, Error, ErrorKind};
 use std::time::Duration;
 
-/// A refusal that stays ends the handle at once, whoever waits is told why in the store's words,
-/// and nobody is told that his write is nowhere.
+/// A permanent refusal ends the handle immediately; waiting callers get the store's error text, and
+/// no error claims that a write is certainly not stored.
 #[test]
 fn what_stays_refused_ends_the_handle_at_once() {
     for kind in FOR_GOOD {
@@ -31,13 +31,12 @@ fn what_stays_refused_ends_the_handle_at_once() {
     }
 }
 
-/// The first answer was lost and the object stands; what is refused later is no proof that it does
-/// not.
+/// The first answer was lost and the object exists; a later refusal does not prove the contrary.
 #[test]
 fn a_refusal_after_a_lost_answer_claims_nothing() {
     tell(async |world| {
         let db = world.open(options()).await.unwrap();
-        // The object lands, nobody can read it back, and the next try is refused for good.
+        // The object lands, it cannot be read back, and the next try is permanently refused.
         let tries = std::sync::atomic::AtomicU64::new(0);
         world.store.refuse(move |ask, name| match ask {
             Ask::Get if name.starts_with("wal/") => Some(Refusal::Plain(full())),
@@ -57,7 +56,8 @@ fn a_refusal_after_a_lost_answer_claims_nothing() {
     });
 }
 
-/// What may pass is tried until it does, and is the cause of every deadline that passes meanwhile.
+/// A temporary refusal is retried until it passes, and is the cause of every deadline that passes
+/// meanwhile.
 #[test]
 fn what_may_pass_is_the_cause_of_every_deadline() {
     tell(async |world| {
@@ -65,7 +65,7 @@ fn what_may_pass_is_the_cause_of_every_deadline() {
         world.refuse(Ask::Put, "", Refusal::Plain(full()));
         let commit = put(&db, "a", b"1").unwrap();
         let mut told = Vec::new();
-        // Shorter than the pause between two tries, too.
+        // Also shorter than the pause between two tries.
         for limit in [Duration::from_millis(100), DEADLINE] {
             let began = world.now();
             told.push(commit.wait(Some(limit)).await.unwrap_err());
@@ -89,7 +89,7 @@ fn what_may_pass_is_the_cause_of_every_deadline() {
             assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
             assert!(error.to_string().contains(WORDS), "{error}");
         }
-        // There is room again: everything goes on, and nothing was lost.
+        // There is room again: everything continues, and nothing was lost.
         world.store.heal();
         commit.wait(None).await.unwrap();
         db.flush_memtable().await.unwrap();
@@ -107,7 +107,7 @@ fn what_may_pass_is_the_cause_of_every_deadline() {
     });
 }
 
-/// What was refused once and has been taken since explains nothing.
+/// A refused request that has succeeded since explains nothing.
 #[test]
 fn a_cause_is_forgotten_when_it_is_over() {
     tell(async |world| {
@@ -124,7 +124,7 @@ fn a_cause_is_forgotten_when_it_is_over() {
     });
 }
 
-/// A bucket that cannot be, a database that may not be written: `open` waits for nothing.
+/// An impossible bucket, a database without write permission: `open` does not wait.
 #[test]
 fn open_on_what_is_refused_for_good_fails_at_once() {
     for kind in FOR_GOOD.into_iter().chain([ErrorKind::Denied]) {
@@ -141,7 +141,7 @@ fn open_on_what_is_refused_for_good_fails_at_once() {
 }
 
 /// The answer of a create was lost, it was sent again, and the listing that would tell whether its
-/// slot was freed meanwhile is denied: it is asked now and then, not as fast as it is denied.
+/// slot was freed meanwhile is denied: it is repeated with pauses, not as fast as it is denied.
 #[test]
 fn a_denied_boundary_is_asked_with_pauses() {
     tell(async |world| {
@@ -162,7 +162,7 @@ fn a_denied_boundary_is_asked_with_pauses() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         world.sim.sleep(Duration::from_secs(60)).await;
         let asked = world.store.asked(Ask::List) - lists;
-        // Ten pauses up to a second, and then one a second, or a little less for the jitter.
+        // Ten pauses up to a second, and then one a second, slightly less because of the jitter.
         assert!((20..=80).contains(&asked), "{asked} listings in a minute");
         world.store.heal();
         commit.wait(None).await.unwrap();

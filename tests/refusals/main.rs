@@ -1,5 +1,5 @@
-//! What a store refuses, and how soon and in whose words that is told (rule E4); how much is sent
-//! at once, and how long it may take.
+//! Refusals of a store, and how early and with which text they are reported (rule E4); the amount
+//! of data per request, and its time limit.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,10 +24,10 @@ use std::time::Duration;
 use store::{Ask, Client, Refusal, Shaped};
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Words of a store, to be found in what a caller is told.
+/// The text of a store's error, which must be in the caller's error.
 const WORDS: &str = "said the store";
 
-/// Kinds of refusal that nothing here can mend.
+/// Permanent kinds of refusal.
 const FOR_GOOD: [ErrorKind; 5] = [
     ErrorKind::Invalid,
     ErrorKind::NotFound,
@@ -43,7 +43,7 @@ struct World {
     env: Env,
 }
 
-/// Plays `story` in virtual time.
+/// Runs `story` in virtual time.
 fn tell<F: Future<Output = ()> + Send + 'static>(story: impl FnOnce(Arc<World>) -> F) {
     let sim = Sim::new(5);
     let process = sim.process("process", 0);
@@ -62,7 +62,7 @@ impl World {
         Database::open(self.env.clone(), OpenOptions { options, ..OpenOptions::default() }).await
     }
 
-    /// Work beside the story; what it gives is awaited.
+    /// Starts work beside the test; its result is awaited.
     fn beside<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -74,7 +74,7 @@ impl World {
         async move { wait.await.expect("it ends") }
     }
 
-    /// Refuses that, of names that begin so, from now on.
+    /// Refuses this operation, for names with this prefix, from now on.
     fn refuse(&self, asked: Ask, names: &'static str, refusal: Refusal) {
         self.store.refuse(move |ask, name| {
             (ask == asked && name.starts_with(names)).then(|| refusal.clone())
@@ -82,11 +82,11 @@ impl World {
     }
 }
 
-/// Nobody compacts or collects: what is asked is what the test asks.
+/// Options without compaction and collection: only the test sends requests.
 fn options() -> Options {
     Options {
         deadline: DEADLINE,
-        // Sizes can be told from rows.
+        // Sizes follow from the rows.
         compression: Some(Codec::None),
         l0_manifest_commit_interval: Duration::ZERO,
         embedded_compactor: false,
@@ -95,7 +95,7 @@ fn options() -> Options {
     }
 }
 
-/// Writes soon wait for a flush.
+/// Options with which writes soon wait for a flush.
 fn small() -> Options {
     Options { l0_sst_size_bytes: 16 << 10, max_memtable_bytes: 64 << 10, ..options() }
 }
@@ -107,7 +107,7 @@ fn put(db: &Database, key: &str, value: &[u8]) -> Result<siltstone::Commit> {
     }
 }
 
-/// What the store says of a full disk.
+/// The store's error for a full disk.
 fn full() -> Error {
     Error::unavailable(WORDS)
 }

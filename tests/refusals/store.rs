@@ -1,5 +1,5 @@
-//! A store that refuses what a test says, as it says, over a link of a stated bandwidth; and counts
-//! what it was asked.
+//! A store that refuses as a test says, over a link with a given bandwidth; and counts its
+//! requests.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -16,10 +16,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request takes besides its bytes.
+/// The time of a request without its bytes.
 const WAY: Duration = Duration::from_millis(5);
 
-/// What a store is asked for.
+/// An operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Get,
@@ -31,29 +31,29 @@ pub(crate) enum Ask {
     List,
 }
 
-/// What is refused.
+/// The kind of refusal.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     /// Nothing was done.
     Plain(Error),
-    /// Done, and the answer lost on its way.
+    /// Applied, and the answer lost.
     AnswerLost(Error),
     /// No answer comes.
     Silence,
-    /// The request is done, and its condition is not looked at: a create replaces what is there.
+    /// The request is applied, and its condition is ignored: a create replaces an existing object.
     ConditionIgnored,
 }
 
-/// What is refused: asked for what, of which name or prefix.
+/// The refusal for an operation and a name or prefix.
 type Rule = Box<dyn Fn(Ask, &str) -> Option<Refusal> + Send>;
 
-/// The knobs of one store, and its books.
+/// The settings of one store, and its counters.
 #[derive(Default)]
 struct Shape {
     rule: Option<Rule>,
     bytes_per_second: Option<u64>,
     asked: BTreeMap<Ask, u64>,
-    /// Bytes of answers that have come.
+    /// Bytes of received answers.
     moved: u64,
 }
 
@@ -75,7 +75,7 @@ impl Shaped {
         Arc::new(Shaped { store, sim, shape: Mutex::default() })
     }
 
-    /// From now on refuses what `rule` says.
+    /// From now on refuses according to `rule`.
     pub(crate) fn refuse(&self, rule: impl Fn(Ask, &str) -> Option<Refusal> + Send + 'static) {
         self.shape.lock().rule = Some(Box::new(rule));
     }
@@ -89,12 +89,12 @@ impl Shaped {
         self.shape.lock().bytes_per_second = Some(bytes_per_second);
     }
 
-    /// Bytes of answers that have come, over a link of a stated bandwidth.
+    /// Bytes of received answers, over a link with a given bandwidth.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.shape.lock().moved
     }
 
-    /// How often it was asked for that.
+    /// Number of these operations.
     pub(crate) fn asked(&self, ask: Ask) -> u64 {
         self.shape.lock().asked.get(&ask).copied().unwrap_or_default()
     }
@@ -118,7 +118,7 @@ impl Shaped {
         refusal
     }
 
-    /// Completes when so many bytes have passed the link, piece by piece.
+    /// Completes when this many bytes have passed the link, piece by piece.
     async fn travel(&self, bytes: usize) {
         const PIECE: usize = 64 << 10;
         let per_second = self.shape.lock().bytes_per_second;
@@ -139,7 +139,7 @@ impl Shaped {
     }
 }
 
-/// What a test's processes share.
+/// The store shared by a test's processes.
 pub(crate) struct Client(pub(crate) Arc<Shaped>);
 
 impl fmt::Debug for Client {

@@ -1,4 +1,4 @@
-//! Tables and manifests are refused, while the log is taken.
+//! Tables and manifests are refused, while the log is accepted.
 
 use crate::{
     Ask, DEADLINE, FOR_GOOD, Refusal, WORDS, denied, full, get, options, put, small, tell,
@@ -6,7 +6,7 @@ use crate::{
 use siltstone::{Accept, Error, ErrorKind};
 use std::time::Duration;
 
-/// What stays refused ends the handle: nobody waits for a flush that cannot be.
+/// A permanent refusal ends the handle: no caller waits for an impossible flush.
 #[test]
 fn a_flush_that_cannot_be_ends_the_handle() {
     for kind in FOR_GOOD {
@@ -26,7 +26,7 @@ fn a_flush_that_cannot_be_ends_the_handle() {
                 assert!(error.to_string().contains(WORDS), "{error}");
                 assert!(world.now() - began < Duration::from_secs(1), "{kind:?} {ask:?}");
                 assert_eq!(put(&db, "b", b"2").unwrap_err().kind(), kind);
-                // What was acknowledged is there.
+                // Acknowledged rows exist.
                 world.store.heal();
                 let db = world.open(options()).await.unwrap();
                 assert_eq!(get(&db, "a").await.as_deref(), Some(&b"1"[..]));
@@ -35,8 +35,8 @@ fn a_flush_that_cannot_be_ends_the_handle() {
     }
 }
 
-/// A permission that is lacking is told at once to who waits for a flush, or for room; the writes
-/// stay, and go through when somebody gives it.
+/// A missing permission is reported immediately to callers that wait for a flush, or for room; the
+/// writes stay, and succeed when the permission is given.
 #[test]
 fn a_denied_flush_is_told_at_once_and_goes_on_later() {
     for (ask, names) in [(Ask::Begin, "compacted/"), (Ask::Put, "manifest/")] {
@@ -71,7 +71,7 @@ fn a_denied_flush_is_told_at_once_and_goes_on_later() {
     }
 }
 
-/// What was sent of an upload that fails is freed: a store bills parts that nobody sees.
+/// The sent parts of a failed upload are freed: a store bills invisible parts.
 #[test]
 fn an_upload_that_fails_is_aborted() {
     tell(async |world| {

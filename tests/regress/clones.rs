@@ -1,11 +1,11 @@
-//! Clones and their parents: what is pinned and for how long, what a part of one shows, and whose
-//! blocks are in a cache.
+//! Clones and their parents: the pins and their duration, the rows of a part, and the blocks in a
+//! shared cache.
 
 use crate::place::{Place, options, reader};
 use siltstone::admin::{self, CloneParent};
 use siltstone::{
-    Accept, CheckpointOwner, Database, Env, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, ScanRange,
+    Accept, CheckpointOwner, Database, Env, FillOutcome, OpenOptions, Options, Reader,
+    ReaderOptions, Result, Rows, ScanRange,
 };
 use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{FaultPlan, Places};
@@ -38,7 +38,7 @@ impl Family {
         self.sim.block_on(process, work).expect("it ends").expect("a healthy store")
     }
 
-    /// Keys, each its own value, in a table; and others in the log alone.
+    /// Keys, each its own value, in a table; and others only in the log.
     fn writes(&self, place: &str, tables: &'static [&'static str], log: &'static [&'static str]) {
         let env = self.env(place);
         self.run(async move {
@@ -72,7 +72,7 @@ impl Family {
         self.run(async move { Ok(gc::newest(&env).await?.expect("a database")) })
     }
 
-    /// Everything is merged, and collected with no grace.
+    /// Everything is merged, and collected without a grace period.
     fn rewrites(&self, place: &str) {
         let env = self.env(place);
         self.run(async move {
@@ -89,14 +89,14 @@ impl Family {
         self.run(async move { gc::round(&env).await });
     }
 
-    /// How many checkpoints the clone has in an ancestor.
+    /// Number of checkpoints of the clone in an ancestor.
     fn pins(&self, ancestor: &str, clone: &str) -> usize {
         let owner = CheckpointOwner::Clone(self.manifest(clone).database);
         self.manifest(ancestor).checkpoints.iter().filter(|one| one.owner == owner).count()
     }
 }
 
-/// Layers move only by hand.
+/// Layers move only by explicit calls.
 fn by_hand() -> Options {
     Options { embedded_compactor: false, embedded_gc: false, ..options() }
 }
@@ -119,7 +119,7 @@ async fn keys(env: &Env) -> Result<Vec<String>> {
 
 async fn rows(reader: &Reader) -> Result<Vec<(String, String)>> {
     let (mut scan, mut rows) = (reader.scan(ScanRange::all())?, Rows::new());
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -127,8 +127,8 @@ async fn rows(reader: &Reader) -> Result<Vec<(String, String)>> {
     Ok((0..rows.len()).filter_map(row).collect())
 }
 
-/// A peer's 42: tables of two databases have one name, and halves of one table are two databases.
-/// Whoever reads both in one process gets of each what is its own, from the store and from memory.
+/// A peer's 42: tables of two databases have one name, and halves of one table are two databases. A
+/// process that reads both gets each database's own rows, from the store and from memory.
 #[test]
 fn peer_42_a_cache_is_of_one_database() {
     let options = Options { embedded_compactor: false, embedded_gc: false, ..options() };
@@ -175,8 +175,8 @@ fn peer_42_a_cache_is_of_one_database() {
     }
 }
 
-/// A peer's 43: a clone pins its parent as well as those that the parent inherited from, for longer
-/// than anybody needs to make it, whatever all of them do.
+/// A peer's 43: a clone pins its parent as well as the parent's own ancestors, for longer than its
+/// creation takes, independent of the other processes.
 #[test]
 fn peer_43_the_source_itself_is_pinned() {
     let family = Family::new();
@@ -185,7 +185,7 @@ fn peer_43_the_source_itself_is_pinned() {
     family.writes("second", &["c"], &["d"]);
     family.clones("third", "second", None, None);
     assert_eq!((family.pins("first", "third"), family.pins("second", "third")), (1, 1));
-    // Longer than a pin lives that nobody made endless.
+    // Longer than the lifetime of a pin that was not made permanent.
     family.sim.run_for(Duration::from_secs(3 * 3600)).expect("time goes on");
     for ancestor in ["second", "first"] {
         let env = family.env(ancestor);
@@ -203,8 +203,8 @@ fn peer_43_the_source_itself_is_pinned() {
     assert_eq!(family.keys("third"), ["a", "b", "c", "d"]);
 }
 
-/// A peer's 44: what a part of a database does not name is not pinned for it, once its collector
-/// has been there; and nothing is, once it has tables of its own.
+/// A peer's 44: tables that a part of a database does not reference are not pinned for it, once its
+/// collector has run; and none are, once it has its own tables.
 #[test]
 fn peer_44_a_part_lets_go_of_what_it_does_not_name() {
     let family = Family::new();
@@ -216,12 +216,12 @@ fn peer_44_a_part_lets_go_of_what_it_does_not_name() {
     family.collects("third");
     assert_eq!((family.pins("first", "third"), family.pins("second", "third")), (0, 1));
     assert_eq!(family.manifest("third").ancestors.len(), 1);
-    // Two tables that overlap: neither is moved as it is.
+    // Two tables that overlap: neither is moved unchanged.
     family.writes("third", &["p", "q1"], &[]);
     family.rewrites("third");
     assert_eq!(family.pins("second", "third"), 0);
     assert_eq!(family.manifest("third").ancestors, []);
-    // So all that came before it may end.
+    // So everything before it may end.
     family.rewrites("second");
     for place in ["second", "first"] {
         let env = family.env(place);
@@ -230,8 +230,8 @@ fn peer_44_a_part_lets_go_of_what_it_does_not_name() {
     assert_eq!(family.keys("third"), ["p", "q", "q1"]);
 }
 
-/// A peer's 45: rows that are in the log alone are cut to the range too, and so are the deletes of
-/// ranges there, in whatever form the clone has them.
+/// A peer's 45: rows that are only in the log are cut to the range too, and so are range deletes
+/// there, in every form in the clone.
 #[test]
 fn peer_45_rows_of_the_log_are_cut_to_the_range() {
     let family = Family::new();
@@ -254,13 +254,13 @@ fn peer_45_rows_of_the_log_are_cut_to_the_range() {
             family.rewrites(place);
         }
     }
-    // Out of a part's range is as good a place for a new row as any other.
+    // A key outside of a part's range is as good a place for a new row as any other.
     family.writes("right", &["c2"], &["d"]);
     assert_eq!(family.keys("right"), ["c2", "d", "e"]);
 }
 
-/// A peer's 45 as well: a range delete that reaches beyond the part that it came with ends where
-/// that ends, so it hides no row of the other database in a union, whose numbers are smaller.
+/// A peer's 45 as well: a range delete that reaches beyond its part ends where the part ends, so it
+/// hides no row of the other database in a union, whose numbers are smaller.
 #[test]
 fn peer_45_a_delete_ends_with_its_part() {
     let family = Family::new();
@@ -268,7 +268,7 @@ fn peer_45_a_delete_ends_with_its_part() {
     let env = family.env("one");
     family.run(async move {
         let db = open(&env).await?;
-        // In a table, whose bounds reach as far; and in the log.
+        // In a table, whose bounds reach equally far; and in the log.
         assert!(matches!(db.delete_range(b"c2", b"d0"), Ok(Accept::Accepted(_))));
         db.flush_memtable().await?;
         assert!(matches!(db.delete_range(b"b", b"d5"), Ok(Accept::Accepted(_))));

@@ -1,5 +1,4 @@
-//! What a collector deletes, and under whom. It has no grace here, so that nothing but its rules
-//! keeps an object.
+//! The deletes of a collector. It has no grace period here, so that only its rules keep an object.
 
 use crate::compactor::{self, compacting};
 use crate::place::{Place, open, options, put};
@@ -13,13 +12,13 @@ use siltstone_tests::reachable::difference;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nothing is named that is not there.
+/// Every referenced object exists.
 fn check(place: &Place, told: &str) {
     let found = difference(&place.bucket.objects()).expect("sound objects");
     assert_eq!(found.dangling, vec![], "{told}");
 }
 
-/// 6, and a peer's 24: outputs of a compaction under way are named by nobody but its record.
+/// 6, and a peer's 24: only its record references the outputs of a running compaction.
 #[test]
 fn bug_06_outputs_of_a_running_compaction_stay() {
     let mut paused = 0;
@@ -46,8 +45,8 @@ fn bug_06_outputs_of_a_running_compaction_stay() {
     assert!(paused > 10, "{paused} pauses are few");
 }
 
-/// 6, and a peer's 23 and 25: a table that was uploaded and is not committed yet is named by nobody
-/// but the reservation, however long that takes and whatever the time in its name.
+/// 6, and a peer's 23 and 25: only the reservation references a table that was uploaded and is not
+/// committed yet, for any duration and any time in its name.
 #[test]
 fn bug_06_a_table_just_uploaded_stays() {
     let mut paused = 0;
@@ -75,8 +74,8 @@ fn bug_06_a_table_just_uploaded_stays() {
     assert!(paused > 3, "{paused} pauses are few");
 }
 
-/// The order of a round: what came while it was at work is in what it reads last, or was not
-/// listed. It sleeps at every step while a flush and a compaction come and go.
+/// The order of a round: objects that arrived during the round are in what it reads last, or were
+/// not listed. It sleeps at every step while a flush and a compaction run.
 #[test]
 fn peer_24_a_slow_round_deletes_nothing_that_came() {
     let mut paused = 0;
@@ -105,15 +104,15 @@ fn peer_24_a_slow_round_deletes_nothing_that_came() {
     assert!(paused > 5, "{paused} pauses are few");
 }
 
-/// 8, and a peer's 25: an object is as old as the store says. A collector whose clock is ten days
-/// ahead deletes nothing early, nor what a process made whose clock is ten days behind. A table
-/// that nobody can come to name has no age to wait for, by whatever clock.
+/// 8, and a peer's 25: the age of an object is by the store's clock. A collector whose clock is ten
+/// days ahead deletes nothing early, nor objects of a process whose clock is ten days behind. A
+/// table that can no longer be referenced needs no age, by any clock.
 #[test]
 fn bug_08_no_clock_of_a_process_makes_an_object_old() {
     const DAYS: i64 = 10 * 24 * 3_600_000;
     let grace = GcOptions { min_age: Duration::from_secs(600), ..AT_ONCE };
     let place = Place::new(|plan| plan);
-    // Names are made a while after the beginning of time, so that none lies before it.
+    // Names are made a while after the beginning of time, so that none has an earlier time.
     let (process, env) = place.skewed(-DAYS);
     let wrote: Result<()> = place.run(process, async move {
         let how = Options { embedded_gc: false, ..options() };
@@ -127,7 +126,7 @@ fn bug_08_no_clock_of_a_process_makes_an_object_old() {
         db.close().await
     });
     wrote.expect("a healthy store");
-    // What a compactor leaves that died in its first upload.
+    // A left-over of a compactor that died in its first upload.
     let (_, env) = place.skewed(-DAYS);
     let orphan = ObjectName::Compacted(SstId(env.new_ulid()));
     place.bucket.insert(orphan, Bytes::from_static(b"half a table"));

@@ -4,7 +4,7 @@ use crate::place::{Place, open, options, put};
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, Codec, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
-    Compactors, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result, Rows,
+    Compactors, Database, Env, Error, ErrorKind, FillOutcome, OpenOptions, Options, Result, Rows,
     ScanRange,
 };
 use siltstone_base::{AttemptId, JobId};
@@ -22,7 +22,7 @@ type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Of compactors that merge small tables and plan nothing by themselves.
+/// Options of compactors that merge small tables and plan nothing by themselves.
 pub(crate) fn small() -> Options {
     Options {
         block_bytes: 256,
@@ -44,7 +44,7 @@ pub(crate) fn small() -> Options {
     }
 }
 
-/// Compactors that plan whatever there is.
+/// Compactors that plan all possible work.
 pub(crate) fn eager() -> Options {
     let mut options = small();
     options.compaction.l0_compaction_threshold_ssts = 2;
@@ -94,7 +94,7 @@ pub(crate) fn rows(place: &Place) -> Found {
 async fn rows_of(db: &Database) -> Result<Found> {
     let mut scan = db.scan(ScanRange::all())?;
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     let row = |at| rows.row(at).map(|(key, value)| (key.to_vec(), value.to_vec()));
@@ -119,7 +119,7 @@ pub(crate) fn sleeper(place: &Place, step: u64) -> (ProcessId, Ended) {
     (process, ended)
 }
 
-/// A compactor or, with `workers` none, a worker, until it is stopped.
+/// A compactor or, without `workers`, a worker, until it is stopped.
 pub(crate) struct Runner {
     pub(crate) process: ProcessId,
     pub(crate) ended: Ended,
@@ -159,8 +159,8 @@ impl Runner {
     }
 }
 
-/// Runs `work` in a process of its own until its store operation `step`, and kills it there.
-/// Whether it got that far.
+/// Runs `work` in a separate process until its store operation `step`, and kills it there. Returns
+/// whether it got that far.
 pub(crate) fn killed_at<F: Future<Output = Result<bool>> + Send + 'static>(
     place: &Place,
     step: u64,
@@ -173,8 +173,8 @@ pub(crate) fn killed_at<F: Future<Output = Result<bool>> + Send + 'static>(
     ended.is_err()
 }
 
-/// A peer's 16: two compactors claim at once. Each ends with an epoch of its own or is fenced by
-/// the other; a claim that met another commit is made again.
+/// A peer's 16: two compactors claim at once. Each ends with its own epoch or is fenced by the
+/// other; a claim that met another commit is repeated.
 #[test]
 fn peer_16_a_claim_that_meets_another_is_made_again() {
     for after in 0..20 {
@@ -202,22 +202,22 @@ fn peer_16_a_claim_that_meets_another_is_made_again() {
     }
 }
 
-/// A compactor that was overtaken commits nothing more, not even where no table has to be written.
+/// A compactor that was overtaken commits nothing more, even if no table must be written.
 #[test]
 fn bug_04_a_fenced_compactor_commits_nothing() {
     let mut overtaken = 0;
     for step in 1..20 {
         let place = Place::new(|plan| plan);
-        // Nothing overlaps: all of it moves as it is, by a commit alone.
+        // No overlaps: all tables are moved unchanged, by a commit alone.
         place.flushes(&["a", "b", "c"]);
         let (process, ended) = sleeper(&place, step);
-        // What it has sent lands.
+        // Its sent requests land.
         place.pass(1);
         // Between its claim and its commit.
         let begun = place.newest();
         let amid = !begun.compactor_epoch.is_none() && begun.runs.is_empty();
         let (other, env) = place.process();
-        // It claims, and no more.
+        // It only claims.
         let claim = Edit::ClaimCompactor {
             writer: None,
             expected: begun.compactor_epoch,
@@ -241,8 +241,8 @@ fn bug_04_a_fenced_compactor_commits_nothing() {
     assert!(overtaken > 0, "no compactor was overtaken between its claim and its commit");
 }
 
-/// A peer's 17 and 48: a job whose compactor died is somebody's again, and comes to the very run
-/// that it was planned for.
+/// A peer's 17 and 48: another compactor adopts a job whose compactor died, and its output gets to
+/// the very run for which it was planned.
 #[test]
 fn peer_17_and_48_a_leftover_job_is_finished_where_it_was_meant() {
     let mut left = 0;
@@ -276,7 +276,7 @@ fn peer_17_and_48_a_leftover_job_is_finished_where_it_was_meant() {
     assert!(left > 5, "{left} jobs were left");
 }
 
-/// A peer's 19: a job that is committed and stands in the record still is no work any more.
+/// A peer's 19: a committed job that is still in the record does not count as work.
 #[test]
 fn peer_19_a_finished_job_is_not_taken_up_again() {
     let place = Place::new(|plan| plan);
@@ -296,8 +296,8 @@ fn peer_19_a_finished_job_is_not_taken_up_again() {
     assert_eq!(self::rows(&place), rows);
 }
 
-/// A peer's 19: a worker sleeps amid its range, is taken for dead, and wakes when others are done.
-/// What it records is refused, and it looks for other work.
+/// A peer's 19: a worker sleeps within its range, is judged dead, and wakes when others are done.
+/// Its record is refused, and it looks for other work.
 #[test]
 fn peer_19_what_a_stalled_worker_made_is_not_recorded() {
     let mut taken = 0;
@@ -326,8 +326,8 @@ fn peer_19_what_a_stalled_worker_made_is_not_recorded() {
     assert!(taken > 0, "no claim had to be taken");
 }
 
-/// A peer's 32: a job that is resumed goes by the floor of its beginning. What its first half kept
-/// for a snapshot its second half keeps too.
+/// A peer's 32: a resumed job uses the floor of its beginning. Its second half keeps the same
+/// versions for a snapshot as its first half.
 #[test]
 fn peer_32_a_resumed_job_keeps_its_floor() {
     let versions = |step: Option<u64>| {
@@ -351,7 +351,7 @@ fn peer_32_a_resumed_job_keeps_its_floor() {
             })
             .expect("a healthy store");
         let died = step.is_none_or(|step| killed_at(&place, step, compacting));
-        // The snapshot is dropped, and the manifest hears of a newer floor.
+        // The snapshot is dropped, and the manifest records a newer floor.
         drop(snapshot);
         if step.is_some() {
             let flushing = db.clone();
@@ -386,7 +386,7 @@ fn peer_32_a_resumed_job_keeps_its_floor() {
     assert!(resumed > 3, "{resumed} jobs were resumed");
 }
 
-/// The workers that held each range of each job, until nothing is left in L0.
+/// The workers that claimed each range of each job, until nothing is left in L0.
 fn claims(place: &Place) -> BTreeMap<(JobId, usize), BTreeSet<AttemptId>> {
     let mut seen: BTreeMap<(JobId, usize), BTreeSet<AttemptId>> = BTreeMap::new();
     for _ in 0..300 {
@@ -405,11 +405,11 @@ fn claims(place: &Place) -> BTreeMap<(JobId, usize), BTreeSet<AttemptId>> {
             }
         }
     }
-    panic!("nobody comes to an end: {seen:?}")
+    panic!("no worker finishes: {seen:?}")
 }
 
-/// A peer's 48 too: signs of life come from a timer. A table that takes longer than the time after
-/// which a stalled worker counts as dead is no stall.
+/// A peer's 48 too: a timer sends heartbeats. A worker does not count as stalled while a table
+/// takes longer than its timeout.
 #[test]
 fn peer_48_a_slow_table_is_no_stall() {
     let place = Place::new(|plan| plan);
@@ -427,7 +427,8 @@ fn peer_48_a_slow_table_is_no_stall() {
     assert_eq!(self::rows(&place), rows);
 }
 
-/// A peer's 49: what decides the bytes of tables stands in the job, not in a worker's options.
+/// A peer's 49: the parameters that determine the bytes of tables are in the job, not in a worker's
+/// options.
 #[test]
 fn peer_49_a_worker_writes_as_the_job_says() {
     let bytes = |workers: Options| {
@@ -446,7 +447,7 @@ fn peer_49_a_worker_writes_as_the_job_says() {
     assert_eq!(bytes(eager()), bytes(other));
 }
 
-/// A peer's 50: when a handle is closed nothing of it is at work any more.
+/// A peer's 50: when a handle is closed none of its work continues.
 #[test]
 fn peer_50_close_leaves_nothing_at_work() {
     let place = Place::new(|plan| plan);

@@ -1,16 +1,16 @@
-//! Mistakes that others made and shipped, one test each, named after the mechanism: `bug_NN` after
-//! the list of mechanisms that RFC 0015 tells, `peer_NN` after what a peer published. Every one
-//! fails when its mistake is planted (`tests/mutations.sh` builds them in, one at a time).
+//! Mistakes that other stores released, one test each, named after the mechanism: `bug_NN` by the
+//! list of mechanisms in RFC 0015, `peer_NN` by a peer's publication. Every test fails if its
+//! mistake is planted (`tests/mutations.sh` builds them in, one at a time).
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `writers` | the log, fences, whoever waits for a writer |
-//! | `slots` | numbered names: freed slots, listings, what a commit stands on |
-//! | `collector` | what is deleted, and under whom |
+//! | `writers` | the log, fences, processes that wait for a writer |
+//! | `slots` | numbered names: freed slots, listings, the base of a commit |
+//! | `collector` | deletes |
 //! | `readers` | checkpoints and outages of readers |
 //! | `compactor` | jobs, claims, workers, takeovers |
-//! | `rows` | which versions survive, which are seen |
-//! | `transacting` | transactions, conditions, calls that are dropped |
+//! | `rows` | the versions that are kept and visible |
+//! | `transacting` | transactions, conditions, dropped calls |
 //! | `clones` | pins, parts of databases, caches |
 //! | `place` | a store and processes |
 

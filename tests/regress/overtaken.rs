@@ -1,4 +1,4 @@
-//! Jobs of compactors that were overtaken, and of trees that went away under them.
+//! Jobs of overtaken compactors, and of trees that disappeared under them.
 
 use crate::compactor::{Ended, compacting, filled, how, killed_at, rows, sleeper, small};
 use crate::place::Place;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How it ended: in order, or fenced. Whether it was fenced.
+/// Its end: in order, or fenced. Returns whether it was fenced.
 fn was_fenced(ended: &Ended, case: &str) -> bool {
     let kind = ended.lock().take().expect("it ends").map_err(|error| error.kind());
     assert!(matches!(kind, Ok(_) | Err(ErrorKind::Fenced)), "{case}: {kind:?}");
@@ -25,7 +25,7 @@ fn record(place: &Place) -> Arc<Compactions> {
     newest.expect("a healthy store")
 }
 
-/// The tables that jobs have recorded that the manifest does not know as finished.
+/// Tables recorded by jobs that are not finished according to the manifest.
 fn recorded(place: &Place) -> Vec<SstId> {
     let (record, state) = (record(place), place.newest());
     let finished = record.finished(&state);
@@ -33,7 +33,7 @@ fn recorded(place: &Place) -> Vec<SstId> {
     left.flat_map(|job| job.outputs().map(|table| table.id)).collect()
 }
 
-/// The next compactor ends in order, and takes all tables of `recorded` into the tree.
+/// The next compactor ends in order, and adds all tables of `recorded` to the tree.
 fn is_kept(place: &Place, recorded: &[SstId], case: &str) {
     let (process, env) = place.process();
     let next = place.run(process, compacting(env));
@@ -44,8 +44,8 @@ fn is_kept(place: &Place, recorded: &[SstId], case: &str) {
     assert_eq!(kept, recorded.len(), "{case}: recorded tables are done again");
 }
 
-/// Two compactors have planned when they go on, the older first: its job comes into the record or
-/// not, and the younger one takes it up rather than its tables away.
+/// Two compactors have planned when they continue, the older first: its job is recorded or not, and
+/// the younger one takes it over instead of its tables.
 #[test]
 fn of_two_that_planned_neither_takes_the_others_tables() {
     let mut fenced = 0;
@@ -64,12 +64,12 @@ fn of_two_that_planned_neither_takes_the_others_tables() {
         is_kept(&place, &recorded(&place), &case);
         assert_eq!(self::rows(&place), rows, "{case}");
     }
-    assert!(fenced > 0, "nobody was overtaken");
+    assert!(fenced > 0, "no compactor was overtaken");
 }
 
 /// A compactor sleeps between its plan and its record, another moves one of its tables, which needs
-/// no job: the sleeper's job does not come into the record, or it was there before the move. A job
-/// that came after it was merged whole by its workers, and then given up.
+/// no job: the sleeper's job is not recorded, or it was recorded before the move. A job recorded
+/// after it was merged completely by its workers, and then aborted.
 #[test]
 fn one_that_was_overtaken_by_a_move_records_no_job() {
     let mut fenced = 0;
@@ -86,7 +86,7 @@ fn one_that_was_overtaken_by_a_move_records_no_job() {
                 one.submit(&plan).await
             });
             let known = moved.as_ref().map_err(siltstone::Error::kind);
-            // What the sleeper had recorded ends first, and takes the table with it.
+            // The sleeper's recorded job ends first, and takes the table with it.
             assert!(matches!(known, Ok(_) | Err(ErrorKind::Invalid)), "{case}: {moved:?}");
         }
         place.sim.resume(process);
@@ -98,8 +98,8 @@ fn one_that_was_overtaken_by_a_move_records_no_job() {
     assert!(fenced > 5, "overtaken {fenced} times");
 }
 
-/// A restore takes the tables of a leftover away: whoever compacts next gives the job up, and is
-/// told nothing.
+/// A restore removes the tables of a left-over job: the next compactor aborts the job, without an
+/// error.
 #[test]
 fn a_leftover_whose_tables_a_restore_took_is_given_up_in_silence() {
     let mut left = 0;

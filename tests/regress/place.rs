@@ -1,7 +1,7 @@
-//! A simulated store, processes on it, and what tests do to them.
+//! A simulated store, its processes, and the operations of tests on them.
 
 use siltstone::{
-    Accept, Commit, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions,
+    Accept, Commit, Database, Env, Error, FillOutcome, OpenOptions, Options, Reader, ReaderOptions,
     Readers, Result, Rows, Scan, ScanRange,
 };
 use siltstone_manifest::Manifest;
@@ -39,7 +39,7 @@ impl Place {
         self.skewed(0)
     }
 
-    /// A process whose clock is off by so much.
+    /// A process whose clock is off by this amount.
     pub(crate) fn skewed(&self, millis: i64) -> (ProcessId, Env) {
         let process = self.sim.process("process", millis);
         let env = self.sim.env(process, self.bucket.store(process));
@@ -51,7 +51,8 @@ impl Place {
         self.sim.run_for(Duration::from_secs(seconds)).expect("time goes on");
     }
 
-    /// Lets `process` go on until it has begun so many store operations, or `over`; stops it there.
+    /// Lets `process` continue until it has begun this many store operations, or `over`; stops it
+    /// there.
     pub(crate) fn pause_at(&self, process: ProcessId, operation: u64, over: impl Fn() -> bool) {
         while self.bucket.operations(process) < operation && !over() {
             self.sim.run_for(Duration::from_millis(1)).expect("time goes on");
@@ -66,7 +67,7 @@ impl Place {
         newest.expect("a healthy store").expect("a database")
     }
 
-    /// A writer that comes, writes one key each into tables of their own, and closes.
+    /// A writer that opens, writes each key into a separate table, and closes.
     pub(crate) fn flushes(&self, keys: &'static [&'static str]) {
         let (process, env) = self.process();
         let wrote = self.run(process, async move {
@@ -130,7 +131,7 @@ pub(crate) async fn keys(db: &Database) -> Result<Vec<String>> {
 
 pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, 1000, 1 << 20)? == FillOutcome::NeedsBlocks {
         scan.fetch().await?;
     }
     Ok((0..rows.len())
@@ -138,7 +139,7 @@ pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A reader whose leases live for so many seconds.
+/// A reader whose leases have this lifetime in seconds.
 pub(crate) async fn reader(env: Env, lifetime: u64) -> Result<Reader> {
     let options = Options {
         readers: Readers {

@@ -1,4 +1,4 @@
-//! Readers: what their leases keep, outages, logs that were collected under them.
+//! Readers: the effect of their leases, outages, logs that were collected under them.
 
 use crate::place::{Place, keys_of, put, reader};
 use parking_lot::Mutex;
@@ -8,8 +8,8 @@ use siltstone_tests::compact;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 7, and a peer's 21: a compaction has taken the tables away, and collectors have been; a reader
-/// in another process reads on in what its lease covers.
+/// 7, and a peer's 21: a compaction has removed the tables, and collectors have run; a reader in
+/// another process continues to read the tables under its lease.
 #[test]
 fn bug_07_a_readers_lease_keeps_its_tables() {
     let place = Place::new(|plan| plan);
@@ -38,7 +38,7 @@ fn peer_27_a_reader_outlives_an_outage() {
     place.flushes(&["a"]);
     let (process, env) = place.process();
     let reader = place.run(process, reader(env, 10)).expect("a healthy store");
-    // Nothing of it gets through; others go on.
+    // None of its requests succeed; others continue.
     place.sim.pause(process);
     place.pass(60);
     place.flushes(&["b"]);
@@ -55,7 +55,8 @@ fn peer_27_a_reader_outlives_an_outage() {
     assert_eq!(held.leases.len(), 1, "{:?}", held.leases);
 }
 
-/// A peer's 27 as well: a renewal counts from when it was sent, or there is a manifest a poll.
+/// A peer's 27 as well: the lifetime of a renewal counts from its sending, otherwise there is a
+/// manifest per poll.
 #[test]
 fn peer_27_an_idle_reader_commits_twice_a_lifetime() {
     let place = Place::new(|plan| plan);
@@ -68,7 +69,7 @@ fn peer_27_an_idle_reader_commits_twice_a_lifetime() {
     assert!((15..=21).contains(&made), "{made} manifests in ten lifetimes");
 }
 
-/// A peer's 28: the log that a reader walks is flushed and collected under it, at whatever step.
+/// A peer's 28: the log that a reader walks is flushed and collected under it, at any step.
 #[test]
 fn peer_28_a_log_that_is_collected_under_a_reader() {
     let mut met = 0;
@@ -79,7 +80,7 @@ fn peer_28_a_log_that_is_collected_under_a_reader() {
             let commit = put(&db, key).expect("accepted");
             place.run(writing, async move { commit.wait(None).await }).expect("durable");
         }
-        // The manifest knows of the log's end, and nothing pins it.
+        // The manifest knows the log's end, and nothing pins it.
         let (other, env) = place.process();
         let noted = async move {
             let (how, second) = (CheckpointOptions::default(), Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Compactors beside a restore that takes the inputs of their jobs away, and a collector that
-//! leaves nothing of them.
+//! Compactors beside a restore that removes the inputs of their jobs, and a collector that deletes
+//! them.
 
 use crate::compactor::{Runner, eager, filled, rows, small};
 use crate::place::Place;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A database of one row, which a checkpoint has, and of six layers that came since.
+/// A database of one row, which a checkpoint contains, and of six later layers.
 fn grown(place: &Place) -> CheckpointId {
     place.flushes(&["kept"]);
     let (process, env) = place.process();
@@ -18,7 +18,7 @@ fn grown(place: &Place) -> CheckpointId {
         admin::create_checkpoint(&env, &CheckpointOptions::default(), DEADLINE).await
     });
     filled(place);
-    // Range deletes of tables are read to plan.
+    // Range deletes of tables are read for a plan.
     let (process, env) = place.process();
     let deleted = place.run(process, async move {
         let how = OpenOptions { options: small(), ..OpenOptions::default() };
@@ -33,7 +33,7 @@ fn grown(place: &Place) -> CheckpointId {
     kept.expect("a healthy store").id
 }
 
-/// Goes back to the checkpoint, and collects all that came since. How many jobs were under way.
+/// Restores the checkpoint, and collects all later objects. Returns the number of running jobs.
 fn go_back(place: &Place, kept: CheckpointId, options: Options) -> usize {
     let (process, env) = place.process();
     let database = place.newest().database;
@@ -47,7 +47,7 @@ fn go_back(place: &Place, kept: CheckpointId, options: Options) -> usize {
     jobs
 }
 
-/// Wherever it stands, a compactor gives the job up and goes on with what there is.
+/// At any step, a compactor aborts the job and continues with the existing tables.
 #[test]
 fn a_compactor_goes_on_when_a_restore_has_taken_its_inputs() {
     let mut under_way = 0;
@@ -72,8 +72,8 @@ fn a_compactor_goes_on_when_a_restore_has_taken_its_inputs() {
     assert!(under_way > 20, "{under_way} times a job was under way");
 }
 
-/// A worker that finds its inputs gone asks whether the job has ended, with the turn of the record,
-/// while it looks for other work: it waits for itself no longer than for the store.
+/// A worker that finds its inputs gone asks whether the job has ended, in turn with other changes
+/// of the record, while it looks for other work: it waits no longer than for the store.
 #[test]
 fn a_worker_goes_on_when_a_restore_has_taken_its_inputs() {
     let mut under_way = 0;

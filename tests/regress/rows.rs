@@ -1,16 +1,16 @@
-//! Which versions survive flushes and compactions, and which are seen.
+//! The versions that survive flushes and compactions, and their visibility.
 
 use crate::place::{Place, options};
 use siltstone::{
-    Accept, Answer, Database, Fill, OpenOptions, Options, Result, Rows, ScanRange, Snapshot, Value,
-    built_in_operator,
+    Accept, Answer, Database, FillOutcome, OpenOptions, Options, Result, Rows, ScanRange, Snapshot,
+    Value, built_in_operator,
 };
 use siltstone_tests::sim::ProcessId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A database in one process, written and compacted by hand.
+/// A database in one process, written and compacted by explicit calls.
 struct Store {
     place: Place,
     process: ProcessId,
@@ -29,7 +29,7 @@ impl Store {
         Store { place, process, db }
     }
 
-    /// One whose layers move only by hand.
+    /// A database whose layers move only by explicit calls.
     fn by_hand() -> Store {
         Store::new(Options { embedded_compactor: false, embedded_gc: false, ..options() })
     }
@@ -93,7 +93,7 @@ impl Store {
         let mut scan = self.db.scan(range).expect("open");
         self.run(async move {
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -102,7 +102,7 @@ impl Store {
         })
     }
 
-    /// What everybody sees of the only key, `k`.
+    /// Checks the value of the only key, `k`, by every kind of read.
     fn sees(&self, value: Option<&str>, told: &str) {
         assert_eq!(self.get("k").as_deref(), value, "get, {told}");
         let rows: Vec<_> =
@@ -116,8 +116,8 @@ fn accepted(answer: Result<Accept>) {
     assert!(matches!(answer, Ok(Accept::Accepted(_))), "not accepted");
 }
 
-/// 11, and a peer's 37 and 38: what has expired hides what is older, wherever either stands, for
-/// reads and for what flushes and compactions keep.
+/// 11, and a peer's 37 and 38: an expired entry hides older ones, wherever either is, for reads and
+/// for the entries kept by flushes and compactions.
 #[test]
 fn bug_11_what_has_expired_revives_nothing() {
     for steps in 0..4 {
@@ -145,7 +145,7 @@ fn bug_11_what_has_expired_revives_nothing() {
     }
 }
 
-/// A tombstone, and a range delete, may go where nothing older is left below, and nowhere else.
+/// A tombstone, and a range delete, may be dropped only if no older entry is left below.
 #[test]
 fn bug_11_deletes_stay_above_what_they_hide() {
     for ranged in [false, true] {
@@ -172,7 +172,7 @@ fn bug_11_deletes_stay_above_what_they_hide() {
     }
 }
 
-/// A peer's 32: a snapshot reads what it read, whatever is compacted.
+/// A peer's 32: a snapshot reads the same rows after any compaction.
 #[test]
 fn peer_32_compaction_minds_snapshots() {
     for ranged in [false, true] {
@@ -188,7 +188,7 @@ fn peer_32_compaction_minds_snapshots() {
         store.flush();
         store.compact();
         assert_eq!(store.get_at(&snapshot, "k").as_deref(), Some("first"), "ranged: {ranged}");
-        // It reads tables of its own; what it may read stands in the new ones as well.
+        // It reads its own tables; its versions are in the new ones as well.
         assert_eq!(store.entries(), if ranged { 1 } else { 2 }, "ranged: {ranged}");
         store.sees((!ranged).then_some("second"), "beside a snapshot");
         drop(snapshot);
@@ -220,8 +220,8 @@ fn peer_33_operands_are_not_folded_across_a_snapshot() {
     store.sees(Some("abcd"), "without it");
 }
 
-/// A peer's 33 too: an operand that outlives what it stands on is folded onto it by reads alone, or
-/// the value below it lives on when it has expired.
+/// A peer's 33 too: only reads fold an operand onto a value that expires earlier. Otherwise the
+/// value below it would survive its expiry.
 #[test]
 fn peer_33_an_operand_outlives_what_it_stands_on() {
     let store = Store::by_hand();
@@ -239,8 +239,8 @@ fn peer_33_an_operand_outlives_what_it_stands_on() {
     assert_eq!(store.get("k").as_deref(), Some("+"));
 }
 
-/// A peer's 34: who reads only what is durable goes on seeing the older version while the newer one
-/// is flushed, for as long as that takes; and a snapshot of then does so for good.
+/// A peer's 34: a reader of durable data continues to see the older version while the newer one is
+/// flushed, for any duration; and a snapshot from that time does so permanently.
 #[test]
 fn peer_34_a_flush_keeps_what_durable_reads_need() {
     let store = Store::new(Options {
@@ -254,7 +254,7 @@ fn peer_34_a_flush_keeps_what_durable_reads_need() {
     store.run(async move { db.flush().await });
     store.put("k", "2", None);
     let snapshot = store.db.snapshot().expect("open");
-    // The log cannot be written, and so neither can the table.
+    // The log cannot be written, and therefore neither can the table.
     store.place.bucket.break_for(Duration::from_secs(1));
     let (db, flushed) = (store.db.clone(), Arc::new(AtomicBool::new(false)));
     let done = Arc::clone(&flushed);
@@ -287,7 +287,7 @@ fn peer_34_a_flush_keeps_what_durable_reads_need() {
     assert_eq!(store.get_at(&snapshot, "k").as_deref(), Some("1"), "a snapshot, in the end");
 }
 
-/// A peer's 35: who reads only what is durable sees nothing else, by whatever call.
+/// A peer's 35: a reader of durable data sees nothing else, by any call.
 #[test]
 fn peer_35_every_read_minds_the_durable_bound() {
     let store = Store::new(Options { read_durable_only: true, ..options() });
@@ -301,7 +301,7 @@ fn peer_35_every_read_minds_the_durable_bound() {
     store.sees(Some("not yet"), "once it is durable");
 }
 
-/// A peer's 36: backwards, of one key's versions the newest counts too.
+/// A peer's 36: in backward scans the newest version of a key counts too.
 #[test]
 fn peer_36_backward_the_newest_version_wins() {
     let store = Store::by_hand();

@@ -1,4 +1,4 @@
-//! Numbered names: freed slots, listings, and what a commit stands on.
+//! Numbered names: freed slots, listings, and the base of a commit.
 
 use crate::place::{Place, keys, keys_of, open, put, reader};
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use siltstone_tests::{compact, gc};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// More store operations than an opening reader makes.
+/// More than the store operations of an opening reader.
 const STEPS: u64 = 40;
 
 /// Others commit, and every manifest but the newest is freed.
@@ -21,7 +21,7 @@ fn others_go_on(place: &Place) {
     place.collect();
 }
 
-/// Rewrites everything, and deletes what nobody pins.
+/// Rewrites everything, and deletes unpinned objects.
 fn tables_go(place: &Place) {
     place.flushes(&["z"]);
     let (process, env) = place.process();
@@ -31,7 +31,7 @@ fn tables_go(place: &Place) {
 
 /// 3, and a peer's 2 and 26: a manifest was listed, and freed before it was read; or its successor
 /// was, and a create lands in the empty slot. A reader that sleeps at any step of its opening holds
-/// a checkpoint that everybody sees, or none.
+/// a checkpoint that every process sees, or none.
 #[test]
 fn bug_03_a_checkpoint_in_a_freed_slot_is_not_believed() {
     let mut slept = 0;
@@ -68,8 +68,8 @@ fn bug_03_a_checkpoint_in_a_freed_slot_is_not_believed() {
     assert!(slept > 5, "{slept} sleepers are few");
 }
 
-/// 16, and a peer's 3: what a process saw in a listing once, boundaries above all, it must not go
-/// by later. Nothing that the store may change is kept in a cache.
+/// 16, and a peer's 3: a process must not rely later on facts from an earlier listing, boundaries
+/// above all. Nothing that the store may change is cached.
 #[test]
 fn bug_16_what_was_listed_once_is_listed_again() {
     for step in 0..12 {
@@ -78,12 +78,12 @@ fn bug_16_what_was_listed_once_is_listed_again() {
         let (process, env) = place.process();
         let reader = place.run(process, reader(env, 3600)).expect("a healthy store");
         place.flushes(&["aa"]);
-        // It sleeps somewhere in taking those tables up.
+        // It sleeps at some point while it takes those tables up.
         let operations = place.bucket.operations(process) + step;
         place.pause_at(process, operations, || false);
         others_go_on(&place);
         place.sim.resume(process);
-        // Numbers are freed at once here: one look in sixteen is a listing.
+        // Numbers are freed immediately here: one look in sixteen is a listing.
         place.pass(30);
         let scan = reader.scan(ScanRange::all()).expect("open");
         tables_go(&place);
@@ -92,7 +92,7 @@ fn bug_16_what_was_listed_once_is_listed_again() {
     }
 }
 
-/// 22: the largest number of a listing is the latest only if the next one is not there.
+/// 22: the largest number of a listing is the latest only if the next one does not exist.
 #[test]
 fn bug_22_a_stale_listing_is_read_on_from() {
     let stale = |plan: FaultPlan| {
@@ -110,8 +110,8 @@ fn bug_22_a_stale_listing_is_read_on_from() {
     assert_eq!(place.recovered(), ["a", "b"]);
 }
 
-/// A peer's 14 and 15: a commit that met others' commits keeps what they say. Here a writer that
-/// has heard of nothing flushes beside a reader's lease and a compaction.
+/// A peer's 14 and 15: a commit that met others' commits preserves their changes. Here a writer
+/// that knows of neither flushes beside a reader's lease and a compaction.
 #[test]
 fn peer_14_a_commit_keeps_what_others_committed() {
     let place = Place::new(|plan| plan);
@@ -134,7 +134,7 @@ fn peer_14_a_commit_keeps_what_others_committed() {
     let after = place.newest();
     let since = &before.since_leases;
     assert!(since.len() == 1 && after.since_leases == *since, "{after:?}");
-    // A compactor, and a writer that does not know.
+    // A compactor, and a writer that does not know of it.
     let (other, env) = place.process();
     let compacting = env.clone();
     place.run(other, async move { compact::everything(&compacting).await }).expect("a compaction");
@@ -153,10 +153,11 @@ fn peer_14_a_commit_keeps_what_others_committed() {
     assert_eq!(opened.expect("all of it is there"), ["a", "b", "c"]);
 }
 
-/// Manifest 1 says what follows it, and is freed like any other. Two make the database, and one
-/// loses: her create is on its way until the winner's manifest 1 is freed, and lands in its place.
-/// A writer that listed before the boundary came, and reads 1 after that, takes what follows hers,
-/// which is nothing, for all there is: it must not say that its database is gone.
+/// Manifest 1 names the number that follows it, and is freed like any other. Two processes create
+/// the database, and one loses: its create is in flight until the winner's manifest 1 is freed, and
+/// lands in its place. A writer that listed before the boundary existed, and reads 1 after that,
+/// takes the number after the loser's, which does not exist, for the end: it must not report that
+/// its database is gone.
 #[test]
 fn a_first_manifest_in_a_freed_slot_says_nothing_of_what_follows() {
     const FIRST: ObjectName = ObjectName::Manifest(ManifestId::FIRST);
@@ -165,7 +166,7 @@ fn a_first_manifest_in_a_freed_slot_says_nothing_of_what_follows() {
         let place = Place::new(|plan| plan);
         let is_there =
             |place: &Place| place.bucket.objects().iter().any(|(name, _)| *name == FIRST);
-        // She has listed, dated a probe, and deletes that: her next request is the create.
+        // The rival has listed, written a probe, and deletes it: its next request is the create.
         let (rival, env) = place.process();
         place.sim.spawn(rival, "rival", async move { drop(open(env).await) });
         place.pause_at(rival, 5, || false);
@@ -187,7 +188,7 @@ fn a_first_manifest_in_a_freed_slot_says_nothing_of_what_follows() {
             continue;
         }
         slept += u64::from(ended.lock().is_none());
-        // Others commit, and no writer among them.
+        // Others commit, and no writer is among them.
         let (other, env) = place.process();
         let kept = place.run(other, async move {
             let how = CheckpointOptions::default();

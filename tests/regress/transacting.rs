@@ -1,11 +1,11 @@
-//! Transactions and conditions: what was read, who was quicker, what a call that is dropped leaves.
+//! Transactions and conditions: the reads, races, and the effect of a dropped call.
 
 use crate::place::{Place, options};
 use futures::future::{Either, join, select};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Condition, Database, Env, Error, ErrorKind, Fill, Isolation, OpenOptions, Options,
-    Result, Rows, ScanRange, Transaction, task,
+    Accept, Condition, Database, Env, Error, ErrorKind, FillOutcome, Isolation, OpenOptions,
+    Options, Result, Rows, ScanRange, Transaction, task,
 };
 use siltstone_tests::sim::ProcessId;
 use std::pin::pin;
@@ -20,7 +20,7 @@ struct Bank {
 }
 
 impl Bank {
-    /// Nothing of a table stays in memory: who reads asks the store, and others go on meanwhile.
+    /// Nothing of a table stays in memory: a reader asks the store, and others continue meanwhile.
     fn new() -> Bank {
         let place = Place::new(|plan| plan);
         let (process, env) = place.process();
@@ -64,7 +64,7 @@ impl Bank {
             transaction.scan(ScanRange { start, end, ..ScanRange::default() }).expect("open");
         self.run(async move {
             let mut rows = Rows::new();
-            while scan.fill(&mut rows, 100, 1 << 20)? == Fill::NeedsBlocks {
+            while scan.fill(&mut rows, 100, 1 << 20)? == FillOutcome::NeedsBlocks {
                 scan.fetch().await?;
             }
             Ok(rows.len())
@@ -82,8 +82,8 @@ fn is_conflict<T>(answer: Result<T>) -> bool {
     }
 }
 
-/// A peer's 29: a scan has read its gaps as well, and the tombstones in them. In tables and in the
-/// memtable; what comes into a gap is a conflict, and so is write skew between two who count.
+/// A peer's 29: a scan has read its gaps as well, and the tombstones in them, in tables and in the
+/// memtable. A write into a gap is a conflict, and so is write skew between two that count.
 #[test]
 fn peer_29_a_scan_reads_its_gaps() {
     for flushed in [false, true] {
@@ -102,7 +102,7 @@ fn peer_29_a_scan_reads_its_gaps() {
             assert!(matches!(bank.db.delete(comes.as_bytes()), Ok(Accept::Accepted(_))));
             assert!(is_conflict(transaction.commit()), "{comes} came, flushed: {flushed}");
         }
-        // Two see the other one on call, and go.
+        // Two see each other on call, and go off call.
         let both = [(); 2].map(|()| bank.db.transaction(Isolation::Serializable).expect("open"));
         for (transaction, own) in both.iter().zip(["call/ada", "call/ben"]) {
             assert_eq!(bank.count(transaction, "call/", "call0"), 2);
@@ -117,9 +117,9 @@ async fn changes(db: Database, to: &'static str) -> Result<()> {
     changed.wait().await.map(drop)
 }
 
-/// A peer's 30: a change on a condition is dropped after so many milliseconds, wherever that is: it
-/// has happened, and told so, or nothing has, and the next one finds what it expects. Of two that
-/// are under way at once one is told that the other was quicker.
+/// A peer's 30: a conditional change is dropped after this many milliseconds, at any point: it has
+/// happened and was reported, or nothing has, and the next one finds its expected value. Among two
+/// concurrent ones one learns that the other was faster.
 #[test]
 fn peer_30_a_dropped_change_has_happened_or_has_not() {
     let mut dropped = 0;
@@ -161,8 +161,8 @@ fn peer_30_a_dropped_change_has_happened_or_has_not() {
     }
 }
 
-/// A peer's 31: the number that a transaction begins with is taken, and made known, in one step:
-/// what commits beside it is seen, or is met. Threads count one counter up.
+/// A peer's 31: the number with which a transaction begins is taken, and published, in one step:
+/// commits beside it are seen, or conflict. Threads increment one counter.
 #[test]
 fn peer_31_what_commits_while_one_begins_is_not_missed() {
     let runtime =
@@ -182,7 +182,7 @@ fn peer_31_what_commits_while_one_begins_is_not_missed() {
     runtime.block_on(db.close()).unwrap();
 }
 
-/// Once, unless somebody else was quicker; without a wait, since all of it is in memory.
+/// Once, unless another process was faster; without a wait, because all of it is in memory.
 fn counts_up(db: &Database) -> Result<(), Error> {
     let transaction = db.transaction(Isolation::Serializable)?;
     let siltstone::Answer::Ready(value) = transaction.get(b"counter")? else {

@@ -1,15 +1,17 @@
-//! The log, its fences, and whoever waits for a writer.
+//! The log, its fences, and processes that wait for a writer.
 
 use crate::place::{Place, keys, keys_of, open, options, put};
 use futures::FutureExt;
-use siltstone::{Accept, Batch, Database, ErrorKind, Fill, OpenOptions, Options, Rows, ScanRange};
+use siltstone::{
+    Accept, Batch, Database, ErrorKind, FillOutcome, OpenOptions, Options, Rows, ScanRange,
+};
 use siltstone_tests::compact;
 use siltstone_tests::faults::{Fault, FaultPlan};
 use siltstone_tests::sim::Stopped;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 1: a WAL slot is freed, a zombie creates it anew and acknowledges; replay never sees it.
+/// 1: a WAL slot is freed, a zombie creates it again and acknowledges; a replay never sees it.
 #[test]
 fn bug_01_a_freed_slot_is_not_acknowledged() {
     let place = Place::new(|plan| plan);
@@ -18,7 +20,7 @@ fn bug_01_a_freed_slot_is_not_acknowledged() {
     place.run(a, async move { early.wait(None).await }).expect("durable");
     let late = put(&zombie, "late").expect("accepted");
     place.sim.pause(a);
-    // Two writers come and go, one after the other; what they leave behind is collected.
+    // Two writers open and close, one after the other; their left-overs are collected.
     for key in ["b", "c"] {
         let (process, _, db) = place.open();
         let commit = put(&db, key).expect("accepted");
@@ -41,8 +43,8 @@ fn bug_01_a_freed_slot_is_not_acknowledged() {
     assert_eq!(found, ["b", "c", "early"]);
 }
 
-/// 2 and 4: an opener is overtaken at every step of its opening, and what it could meet is
-/// collected before it goes on. It must end, or own the database rightly.
+/// 2 and 4: an opener is overtaken at every step of its opening, and the objects that it could meet
+/// are collected before it continues. It must end, or own the database correctly.
 #[test]
 fn bug_02_and_04_an_overtaken_opener_does_not_acknowledge() {
     for step in 1..24 {
@@ -65,7 +67,7 @@ fn bug_02_and_04_an_overtaken_opener_does_not_acknowledge() {
         }
         place.sim.pause(slow);
 
-        // The one that overtakes leaves more ids behind than the slow one has walked.
+        // The overtaking writer leaves more ids behind than the slow one has walked.
         let (fast, _, db) = place.open();
         let mut commits = Vec::new();
         for n in 0..4 {
@@ -122,8 +124,8 @@ fn bug_05_a_lost_answer_is_not_a_rival() {
     }
 }
 
-/// 7: a collector deletes what a scan is reading: nothing in the manifest said so, or a commit that
-/// was planned before a compaction let go of it.
+/// 7: a collector deletes the tables of a running scan: the manifest had no pin, or a commit that
+/// was planned before a compaction released it.
 #[test]
 fn bug_07_what_a_scan_reads_is_not_collected() {
     let place = Place::new(|plan| plan);
@@ -140,7 +142,7 @@ fn bug_07_what_a_scan_reads_is_not_collected() {
     let scan = db.scan(ScanRange::all()).expect("open");
     place.run(process, async move { compact::everything(&env).await }).expect("a compaction");
     place.collect();
-    // The writer has not heard of the compaction: its flush meets it.
+    // The writer does not know of the compaction: its flush meets it.
     writes("b").expect("a flush");
     place.collect();
     assert_eq!(place.run(process, keys_of(scan)).expect("all of it is there"), ["a"]);
@@ -149,15 +151,15 @@ fn bug_07_what_a_scan_reads_is_not_collected() {
     assert_eq!(now.expect("all of it is there"), ["a", "b"]);
 }
 
-/// 9: the range to replay is what was met before the fence; what an older writer lands between the
-/// fence and where the new writer goes on belongs to nobody.
+/// 9: the range to replay consists of the objects met before the fence. Objects that an older
+/// writer lands between the fence and the first id of the new writer belong to no history.
 #[test]
 fn bug_09_what_lands_beyond_the_fence_is_nobodys() {
     let place = Place::new(|plan| plan);
     let (a, _, old) = place.open();
     let first = put(&old, "first").expect("accepted");
     place.run(a, async move { first.wait(None).await }).expect("durable");
-    // Two objects of the old writer are under way; the first hangs, the second lands.
+    // Two objects of the old writer are in flight; the first hangs, the second lands.
     place.bucket.set_plan(FaultPlan::none().with(Fault::PutLandsLate, 1000));
     for key in ["x", "y"] {
         let commit = put(&old, key).expect("accepted");
@@ -174,14 +176,14 @@ fn bug_09_what_lands_beyond_the_fence_is_nobodys() {
     let process = place.process().0;
     let looking = db.clone();
     let before = place.run(process, async move { keys(&looking).await }).expect("reads");
-    // Everything under way lands, wherever it may.
+    // Every request in flight lands.
     place.sim.run_for(Duration::from_secs(900)).expect("time goes on");
     place.sim.kill(b);
     assert_eq!(place.recovered(), before);
     assert!(before.contains(&"own".to_owned()));
 }
 
-/// 10: replay skips what is in tables already.
+/// 10: a replay skips rows that are in tables already.
 #[test]
 fn bug_10_replay_skips_what_is_in_tables() {
     let place = Place::new(|plan| plan);
@@ -189,7 +191,7 @@ fn bug_10_replay_skips_what_is_in_tables() {
     place
         .run(a, async move {
             put(&db, "flushed")?;
-            // Freezes at once, and waits; the next write falls into the same WAL object.
+            // It freezes immediately, and waits; the next write goes to the same WAL object.
             let mut flush = Box::pin(db.flush_memtable());
             assert!((&mut flush).now_or_never().is_none());
             let tail = put(&db, "tail")?;
@@ -216,7 +218,7 @@ fn bug_12_a_fence_wakes_those_who_wait() {
     };
     let how = OpenOptions { options: small, ..OpenOptions::default() };
     let db = place.run(a, Database::open(env, how)).expect("opens");
-    // From now on nothing of it gets through: it fills up, and waits.
+    // From now on none of its requests succeed: it fills up, and waits.
     place.bucket.break_for(Duration::from_secs(5));
     let mut batch = Batch::new();
     batch.put(b"k", &[0; 1000], None).expect("a good entry");
@@ -235,7 +237,7 @@ fn bug_12_a_fence_wakes_those_who_wait() {
     assert_eq!(ended.expect("it ends").map_err(|e| e.kind()), Err(ErrorKind::Fenced));
 }
 
-/// 13: a dropped wait, and then a dropped handle, take nothing along.
+/// 13: a dropped wait, and then a dropped handle, lose nothing.
 #[test]
 fn bug_13_dropping_a_future_or_a_handle_loses_no_write() {
     let place = Place::new(|plan| plan);
@@ -250,7 +252,7 @@ fn bug_13_dropping_a_future_or_a_handle_loses_no_write() {
     let flushing = db.clone();
     let flush = Box::pin(async move { flushing.flush_memtable().await });
     drop(flush);
-    // Accepted, and in nobody's hands but the buffer's when the handle goes.
+    // Accepted, and only in the buffer when the handle is dropped.
     put(&db, "d").expect("accepted");
     drop(db);
     place.sim.run_for(Duration::from_secs(10)).expect("time goes on");
@@ -258,7 +260,7 @@ fn bug_13_dropping_a_future_or_a_handle_loses_no_write() {
     assert_eq!(place.recovered(), ["a", "b", "c", "d"]);
 }
 
-/// 14: ranges that hold nothing, whichever way.
+/// 14: empty ranges of every kind.
 #[test]
 fn bug_14_empty_ranges_are_empty() {
     let place = Place::new(|plan| plan);
@@ -284,7 +286,7 @@ fn bug_14_empty_ranges_are_empty() {
             let mut scan = db.scan(range.clone()).expect("open");
             let filled = place.run(a, async move {
                 let mut rows = Rows::new();
-                while scan.fill(&mut rows, 10, 1 << 20)? == Fill::NeedsBlocks {
+                while scan.fill(&mut rows, 10, 1 << 20)? == FillOutcome::NeedsBlocks {
                     scan.fetch().await?;
                 }
                 Ok(rows.len())
@@ -292,13 +294,13 @@ fn bug_14_empty_ranges_are_empty() {
             assert_eq!(filled.expect("an answer"), 0, "{range:?}");
         }
     }
-    // A database with nothing in it opens, scans, flushes and closes.
+    // An empty database opens, scans, flushes and closes.
     let empty = Place::new(|plan| plan);
     assert_eq!(empty.recovered(), Vec::<String>::new());
     assert_eq!(empty.recovered(), Vec::<String>::new());
 }
 
-/// 15: an answer that says nothing is settled by the attempt id, not guessed either way.
+/// 15: the attempt id settles an ambiguous answer; it is not guessed.
 #[test]
 fn bug_15_an_ambiguous_put_is_resolved() {
     for fault in [Fault::PutAnswerLost, Fault::PutLostOnTheWay, Fault::PutResent] {

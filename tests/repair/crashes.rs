@@ -1,4 +1,4 @@
-//! A repair killed before, after and amid every request, and done again.
+//! A repair killed before, after and during every request, and repeated.
 
 use super::logs::{lived, log};
 use super::manifests::{at_rest_with_a_checkpoint, newest};
@@ -9,8 +9,8 @@ use siltstone_tests::faults::CrashPoint;
 const POINTS: [CrashPoint; 3] = [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After];
 const ROWS: u64 = 8;
 
-/// What is harmed: the log, manifests, or both; of a database at rest its only manifest, or that
-/// and the one before, beside a checkpoint. How many rows are kept.
+/// Damages the log, manifests, or both; for an idle database its only manifest, or that and the one
+/// before, beside a checkpoint. Returns the number of kept rows.
 fn harmed(world: &World, which: usize) -> u64 {
     if which == 4 {
         at_rest_with_a_checkpoint(world);
@@ -53,7 +53,7 @@ fn every_crash_of_a_repair() {
                     ended.expect("a healthy store");
                     world.goes_on_with(&expected(kept));
                     if point != CrashPoint::Before {
-                        // A request that was given up, as one of a read-ahead, has no end.
+                        // A request that was abandoned, as in a read-ahead, has no end.
                         continue;
                     }
                     println!("{crashes} crashes of repair {which}");
@@ -68,11 +68,11 @@ fn every_crash_of_a_repair() {
     }
 }
 
-/// Either it opens with all that can be kept, or the same once more makes it open.
+/// Either it opens with everything that can be kept, or a repeated repair makes it open.
 fn again(world: &World, kept: u64, place: &str) {
     let told = world.run("teller", |env| async move { tell(&env).await });
     if told.needed {
-        // Whoever tries to open in between is refused, and does no harm.
+        // A process that tries to open in between is refused, and does no harm.
         assert!(!world.opens(), "{place}");
         world.run("again", |env| async move { mend(&env).await });
     }

@@ -5,7 +5,7 @@ use siltstone::{ErrorKind, Seq};
 use siltstone_base::{ObjectName, WalId};
 use siltstone_sst::wal;
 
-/// Rows in tables and in the log, of two writers; the second was killed, or lives on as `living`.
+/// Rows in tables and in the log, of two writers; the second was killed, or is alive as `living`.
 pub(crate) fn lived(world: &World, rows: u64) {
     for (begin, end) in [(0, rows / 2), (rows / 2, rows)] {
         let (process, env) = world.process("writer");
@@ -25,7 +25,7 @@ pub(crate) fn lived(world: &World, rows: u64) {
     }
 }
 
-/// The log, ascending: its objects, and the last sequence number of each; none of a fence.
+/// The log, ascending: its objects, and the last sequence number of each; none for a fence.
 pub(crate) fn log(world: &World) -> Vec<(WalId, Seq)> {
     let objects = world.objects().into_iter().filter_map(|(name, bytes)| match name {
         ObjectName::Wal(id) => Some((id, wal::decode(bytes, id).expect("sound").last_seq)),
@@ -34,7 +34,7 @@ pub(crate) fn log(world: &World) -> Vec<(WalId, Seq)> {
     objects.collect()
 }
 
-/// Every object of the log, harmed in every way: it is told, then what was before it is kept.
+/// Every object of the log, damaged in every way: it is reported, then the rows before it are kept.
 #[test]
 fn every_object_harmed() {
     const ROWS: u64 = 10;
@@ -78,7 +78,7 @@ fn every_object_harmed() {
     }
 }
 
-/// What is known to be lost is counted.
+/// Known losses are counted.
 #[test]
 fn what_is_lost_is_told() {
     let world = World::new(1);
@@ -91,8 +91,7 @@ fn what_is_lost_is_told() {
     assert_eq!((told.objects_cut_off, told.objects_unknown), (4, 1));
 }
 
-/// No number of what was cut off is given again, and readers that had seen it do not go on in
-/// silence.
+/// No number of the cut part is used again, and readers that had seen one get an error.
 #[test]
 fn numbers_go_on_behind_what_was_lost() {
     let world = World::new(2);
@@ -110,8 +109,8 @@ fn numbers_go_on_behind_what_was_lost() {
     assert!(next > Seq(10 + (1 << 31)), "{next:?}");
 }
 
-/// A writer that lives on, and one that sleeps, are fenced: nothing of theirs is acknowledged once
-/// the log was cut off.
+/// A writer that is alive, and one that sleeps, are fenced: they acknowledge nothing once the log
+/// was cut.
 #[test]
 fn an_old_writer_is_fenced() {
     for seed in 1..=10 {

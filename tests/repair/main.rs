@@ -1,4 +1,4 @@
-//! Databases that do not open, and what is left of them once they were repaired (RFC 0034).
+//! Databases that cannot be opened, and their state after a repair (RFC 0034).
 
 #![allow(
     clippy::disallowed_methods,
@@ -52,12 +52,12 @@ async fn put(db: &Database, key: &str) -> Result<()> {
     }
 }
 
-/// The key of the operation that took sequence number `row + 1`.
+/// The key of the operation with sequence number `row + 1`.
 fn key(row: u64) -> String {
     format!("row{row:03}")
 }
 
-/// The first rows of a history, as a scan gives them.
+/// The first rows of a history, as in a scan.
 fn expected(rows: u64) -> Vec<String> {
     (0..rows).map(key).collect()
 }
@@ -70,7 +70,7 @@ async fn mend(env: &Env) -> Result<RepairReport> {
     repair(env, RepairOptions::default(), &options()).await
 }
 
-/// What is done to an object.
+/// The kind of damage to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
     Flipped,
@@ -101,7 +101,7 @@ impl World {
         (process, self.sim.env(process, self.bucket.store(process)))
     }
 
-    /// Runs `work` in a process of its own, to its end.
+    /// Runs `work` in a separate process, to its end.
     fn try_run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl World {
         self.bucket.insert(name, harmed);
     }
 
-    /// Whether it opens; what is wrong otherwise is damage.
+    /// Whether it opens; otherwise the error must be damage.
     fn opens(&self) -> bool {
         let opened =
             self.try_run("opener", |env| async move { open(&env, false).await?.close().await });
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Opens, reads, goes on, is closed, compacted, collected, and sound at the end.
+    /// Opens, reads, continues, is closed, compacted, collected, and intact at the end.
     fn goes_on_with(&self, rows: &[String]) {
         let found = self.run("next", |env| async move {
             let db = open(&env, false).await?;

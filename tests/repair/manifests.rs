@@ -14,7 +14,8 @@ pub(crate) fn newest(world: &World) -> ManifestId {
     ids.max().expect("a database")
 }
 
-/// A life that ends after so many steps, each of which commits; how many rows it acknowledged.
+/// A history that ends after this many steps, each of which commits; returns the number of
+/// acknowledged rows.
 fn lived_until(world: &World, steps: usize) -> u64 {
     let (process, env) = world.process("writer");
     let rows = world.sim.block_on(process, async move {
@@ -45,7 +46,7 @@ fn lived_until(world: &World, steps: usize) -> u64 {
     rows.expect("it ends").expect("a healthy store")
 }
 
-/// The newest manifest harmed at every stage of a life, in every way: all rows are there.
+/// The newest manifest damaged at every stage of a history, in every way: all rows exist.
 #[test]
 fn the_newest_harmed() {
     let (mut repaired, mut opened) = (0, 0);
@@ -76,7 +77,8 @@ fn the_newest_harmed() {
     assert!(repaired > 27 && opened > 0);
 }
 
-/// A missing manifest with later ones behind it: those say all, and a boundary makes them count.
+/// A missing manifest with later ones behind it: those contain everything, and a boundary makes
+/// them count.
 #[test]
 fn an_older_one_is_missing() {
     let world = World::new(1);
@@ -88,7 +90,7 @@ fn an_older_one_is_missing() {
     world.goes_on_with(&expected(rows));
 }
 
-/// Several of the newest, one of them missing, and an object of the log besides.
+/// Several of the newest damaged, one of them missing, and an object of the log as well.
 #[test]
 fn more_than_one_is_harmed() {
     let world = World::new(1);
@@ -105,7 +107,7 @@ fn more_than_one_is_harmed() {
     world.goes_on_with(&expected(kept));
 }
 
-/// Whoever holds the damaged one in memory, and commits first, has mended it.
+/// A process that has the damaged one in memory, and commits first, has repaired it.
 #[test]
 fn a_live_writer_mends_it_or_is_fenced() {
     for seed in 1..=20 {
@@ -127,7 +129,7 @@ fn a_live_writer_mends_it_or_is_fenced() {
                 if put(&db, &key(row)).await.is_err() || db.flush_memtable().await.is_err() {
                     break;
                 }
-                done.send(row).expect("somebody listens");
+                done.send(row).expect("there is a receiver");
             }
             std::mem::forget(db);
         });
@@ -151,7 +153,7 @@ fn a_live_writer_mends_it_or_is_fenced() {
     }
 }
 
-/// Tables that only the lost manifest named stay until somebody says so.
+/// Tables that only the lost manifest referenced stay until they are released by a call.
 #[test]
 fn tables_stay_until_told() {
     let world = World::new(1);
@@ -171,8 +173,8 @@ fn tables_stay_until_told() {
     world.goes_on_with(&expected(4));
 }
 
-/// A database at rest: closed, and collected without grace. The newest manifest is the only one
-/// above the boundary, and harmed in every way, whatever came before the close.
+/// An idle database: closed, and collected without a grace period. The newest manifest is the only
+/// one above the boundary, and is damaged in every way, for every history before the close.
 #[test]
 fn the_only_one_harmed() {
     for steps in 1..=9 {
@@ -211,7 +213,8 @@ pub(crate) fn at_rest_with_a_checkpoint(world: &World) {
     world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
 }
 
-/// The one before it is harmed too: what a checkpoint pins goes on, and the rest is told.
+/// The one before it is damaged too: the repair continues from a pinned version, and reports the
+/// rest.
 #[test]
 fn a_checkpoint_goes_on() {
     for harm in Harm::EVERY {
@@ -238,7 +241,7 @@ fn a_checkpoint_goes_on() {
     }
 }
 
-/// A table of the one before is gone: it is no base, and nothing else is.
+/// A table of the previous manifest is missing: it cannot be the base, and there is no other.
 #[test]
 fn what_lacks_a_table_is_no_base() {
     let world = World::new(4);
@@ -252,7 +255,7 @@ fn what_lacks_a_table_is_no_base() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
-/// Where no manifest is left above the boundary there is nothing to go on from.
+/// If no manifest is left above the boundary, there is no base.
 #[test]
 fn nothing_is_left() {
     let world = World::new(1);

@@ -1,4 +1,4 @@
-//! Tables that nobody can read, and what is left once they were given up (rule Y4).
+//! Unreadable tables, and the state after they were given up (rule Y4).
 
 use crate::{DEADLINE, World, is_conflict, killed, open, options, put};
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use siltstone_tests::scans::keys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Where a table is harmed.
+/// The damaged part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The envelope at the front, which no reader looks at.
+    /// The envelope at the front, which no reader reads.
     Header,
     Block,
     /// Filter, index, properties or footer.
@@ -40,13 +40,13 @@ async fn give_up(env: &Env, table: SstId, dry_run: bool) -> Result<GiveUpReport>
     give_up_table(env, table, how, &small_blocks()).await
 }
 
-/// What is at a key: the number of the write, in words that fill more than a block together.
+/// The value of a key: the number of the write, in a text; all of them fill more than a block.
 fn text(key: &str, turn: u32) -> Vec<u8> {
     format!("{key} of turn {turn} {}", "x".repeat(60)).into_bytes()
 }
 
 /// Three layers and a log: sixteen rows, of which the second layer deletes and overwrites some, and
-/// the third one more; and a row in the log alone.
+/// the third one more; and a row only in the log.
 fn lived(world: &World) {
     world.run("first", |env| async move {
         let how = siltstone::OpenOptions { options: small_blocks(), ..Default::default() };
@@ -111,7 +111,7 @@ impl World {
         self.run("mender", |env| async move { give_up(&env, table, false).await })
     }
 
-    /// The keys, each with the newest value that it ever had, or none at all.
+    /// The keys, each with the newest value that it ever had, or none.
     fn reads(&self) -> Vec<String> {
         self.run("reader", |env| async move {
             let db = open(&env, false).await?;
@@ -131,8 +131,8 @@ impl World {
     }
 }
 
-/// What a table may have held is gone, nothing that it had deleted or overwritten returns, and what
-/// newer layers and the log hold stays.
+/// Rows that a table may have contained are gone, nothing returns that it had deleted or
+/// overwritten, and rows of newer layers and the log stay.
 #[test]
 fn every_table_harmed_at_every_place() {
     let (mut given_up, mut kept) = (0, 0);
@@ -155,7 +155,7 @@ fn every_table_harmed_at_every_place() {
             lived(&world);
             assert_eq!(world.reads(), before());
             let table = table.clone();
-            // Opening has moved the log into tables: those before it are as they were.
+            // Opening has moved the log into tables: older tables are unchanged.
             assert!(world.state().tables().any(|one| one.id == table.id));
             world.harm_table(&table, place);
             if place == Place::Header {
@@ -189,7 +189,7 @@ fn every_table_harmed_at_every_place() {
     assert_eq!((given_up, kept), (15, 3));
 }
 
-/// All of it reads: compaction makes it anew, and nothing is lost.
+/// All of it can be read: compaction writes it again, and nothing is lost.
 fn mended_by_compaction(world: &World, table: SstId) {
     let refused = world.try_run("mender", |env| async move { give_up(&env, table, false).await });
     let error = refused.unwrap_err();
@@ -215,7 +215,8 @@ fn what_reads_well_and_what_is_not_there_is_refused() {
     assert_eq!(world.reads(), before());
 }
 
-/// Checkpoints that hold it go with it; others stay, and read. A clone's pin stays.
+/// Checkpoints that contain it are removed with it; others stay, and can be read. A clone's pin
+/// stays.
 #[test]
 fn checkpoints_that_hold_it_go() {
     let world = World::new(4);
@@ -250,7 +251,7 @@ fn checkpoints_that_hold_it_go() {
     world.is_sound();
 }
 
-/// A writer that is open is fenced by the claim, and acknowledges nothing afterwards.
+/// The claim fences an open writer, which acknowledges nothing afterwards.
 #[test]
 fn a_live_writer_is_fenced() {
     let world = World::new(5);
@@ -272,7 +273,7 @@ fn a_live_writer_is_fenced() {
     world.is_sound();
 }
 
-/// Killed before, after and amid every request: it is as it was, or done, and done again.
+/// Killed before, after and during every request: it is unchanged, or done, and can be repeated.
 #[test]
 fn a_giving_up_that_dies_is_done_again() {
     let points = [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After];
@@ -298,7 +299,7 @@ fn a_giving_up_that_dies_is_done_again() {
                     world.gives_up(id);
                 }
             }
-            // The second layer reaches from row002 to row009; row005 was deleted over it.
+            // The second layer reaches from row002 to row009; row005 was deleted above it.
             let lost: Vec<String> = (2..10).map(|row| format!("row{row:03}")).collect();
             let expected: Vec<String> =
                 before().into_iter().filter(|key| !lost.contains(key)).collect();
@@ -307,7 +308,7 @@ fn a_giving_up_that_dies_is_done_again() {
                 world.is_sound();
                 world.goes_on_with(&expected);
             }
-            // A request that was given up, as one of a read-ahead, has no end to die at.
+            // A request that was abandoned, as in a read-ahead, has no end at which to die.
             if whole.is_some() && point == CrashPoint::Before {
                 println!("{crashes} crashes: {} before, {} after", stood[0], stood[1]);
                 assert!(crashes > 30 && stood.iter().all(|count| *count > 0));

@@ -1,4 +1,4 @@
-//! The other processes of the simulation: readers, and those who rewrite and collect.
+//! The other processes of the simulation: readers, compactors and collectors.
 
 use crate::world::{Now, World, rows_of};
 use siltstone::gc::GcOptions;
@@ -19,8 +19,8 @@ fn has_lapsed(world: &World) -> bool {
     world.bucket.outage_within(LEASE * 2) >= LEASE / 4
 }
 
-/// A reader process: follows, and records what it sees. Mostly under leases, which may live for so
-/// short a time that they are revoked; without them, or then, a scan may lose its tables.
+/// A reader process: follows, and records its view. Usually under leases, which may be so short
+/// that they are revoked; without a lease, or then, a scan may lose its tables.
 pub(crate) async fn reader(
     world: Arc<World>,
     process: ProcessId,
@@ -34,7 +34,7 @@ pub(crate) async fn reader(
             options.readers.checkpoint_lifetime =
                 options.poll_interval() * 2 + Duration::from_millis(1 + rng.below(2000));
         }
-        // To a clock that has stepped by hours, every checkpoint is old.
+        // For a clock that has stepped by hours, every checkpoint is old.
         let lasts = options.reader_lease
             && !world.edges.have(Fault::ClockStep)
             && options.readers.checkpoint_lifetime
@@ -62,7 +62,7 @@ pub(crate) async fn reader(
                     false => return Err(error),
                 }
             }
-            // The scan holds its view; the number is read around it.
+            // The scan keeps its view; the number is read before and after.
             let before = reader.seq();
             let scan = match reader.scan(ScanRange::all()) {
                 Err(error) if world.is_of_a_restore(&error) => break,
@@ -87,13 +87,13 @@ pub(crate) async fn reader(
             world.sim.sleep(Duration::from_millis(rng.below(400))).await;
         }
         reader.close().await?;
-        // A reader that opens anew sees everything durable, and so all that this one saw.
+        // A reader that opens again sees everything durable, and so everything that this one saw.
     }
     Ok(())
 }
 
-/// Rewrites everything now and then, and collects with no grace at all. One process does both,
-/// since the test's compactor keeps no job record; and while a commit of its own may still land, it
+/// Rewrites everything now and then, and collects without a grace period. One process does both,
+/// because the test's compactor keeps no job record; while a commit of its own may still land, it
 /// does not collect.
 pub(crate) async fn rewriter(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
     let mut settled = true;
@@ -111,7 +111,7 @@ pub(crate) async fn rewriter(world: Arc<World>, env: Env, mut rng: Rng) -> Resul
     Ok(())
 }
 
-/// Collects, with little grace or none, beside the writers' own compactors and collectors.
+/// Collects, with little or no grace period, beside the writers' own compactors and collectors.
 pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
     while !world.stopped() {
         world.sim.sleep(Duration::from_millis(50 + rng.below(900))).await;
@@ -121,7 +121,7 @@ pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Resu
     Ok(())
 }
 
-/// Whatever a round could not do, a later one does.
+/// A later round repeats what a round could not do.
 async fn collect(world: &World, env: &Env, min_age: Duration) {
     let options = GcOptions { min_age, ..gc::AT_ONCE };
     if let Ok(report) = siltstone::gc::once(env, &options, false).await {

@@ -1,5 +1,5 @@
-//! What piles up behind a slow link goes over it in the end, though the client's limit is fixed:
-//! the same bytes can succeed at last (rule E4).
+//! The backlog behind a slow link is transferred in the end, although the client's limit is fixed:
+//! the same bytes can finally succeed (rule E4).
 
 use crate::edges::{LARGEST_SENT, wal_objects_are_bounded};
 use crate::world::rows_of;
@@ -18,8 +18,8 @@ fn options(rng: &mut Rng) -> Options {
         flush_interval: Duration::from_millis(1 + rng.below(50)),
         flush_bytes: 256 + rng.below(2000) as usize,
         max_parallel_writes: 1 + rng.below(4),
-        // Tables that the client can send, and nothing that makes larger ones of them or waits for
-        // that.
+        // Tables that the client can send, and no compaction that makes larger ones of them or
+        // stalls for it.
         l0_sst_size_bytes: 12 << 10,
         max_memtable_bytes: 4 << 20,
         embedded_compactor: false,
@@ -59,7 +59,7 @@ async fn pile_up(
             return Err(error);
         }
     }
-    // It is about what is sent: who reads all of it at once may take longer than its deadline.
+    // The test is about sending: a process that reads everything at once may exceed its deadline.
     bucket.set_plan(FaultPlan::none());
     let rows = rows_of(db.scan(ScanRange::all())?).await?;
     Ok(rows.len() as u64)
@@ -81,7 +81,7 @@ fn what_piles_up_behind_a_slow_link_is_sent_in_the_end() {
         let bucket = Bucket::new(&sim, plan);
         let process = sim.process("writer", 0);
         let env = sim.env(process, bucket.store(process));
-        // Several times what the client can send before its limit.
+        // Several times the amount that the client can send before its limit.
         let rows = 8 * LARGEST_SENT / VALUE_BYTES as u64 + rng.below(300);
         let how = (options(&mut rng), rows);
         let work = pile_up((*sim).clone(), Arc::clone(&bucket), env, how);

@@ -1,6 +1,6 @@
-//! Compactors and workers in processes of their own: they take over from one another and from the
-//! writers' own, which take back from those that stall; they are stopped in the middle, and
-//! their clocks are wrong.
+//! Compactors and workers in separate processes: they take over from one another and from the
+//! writers' own, which take back from stalled ones; they are stopped at any point, and their clocks
+//! are wrong.
 
 use crate::world::World;
 use siltstone::{
@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Whether a seed has them: half of them do. A compactor that its store refuses ends and gives its
-/// epoch up, so fewer of them stall, and it takes more seeds until one is taken back from.
+/// Whether a seed has them: half of the seeds do. A compactor that its store refuses ends and
+/// releases its epoch, so fewer of them stall, and it takes more seeds until an epoch is taken
+/// back.
 pub(crate) fn take_part(seed: u64) -> bool {
     !seed.is_multiple_of(2)
 }
 
-/// What their part in it asks of the writers: many tables, so that there is something to do, writes
-/// that soon wait for compaction, and little patience, often less than the others' pauses.
+/// The options of writers for these seeds: many tables, so that there is work, writes that soon
+/// wait for compaction, and timeouts that are often shorter than the others' pauses.
 pub(crate) fn writing(options: &mut Options, rng: &mut Rng) {
     options.l0_sst_size_bytes = 1024;
     options.l0_manifest_commit_interval = Duration::ZERO;
@@ -32,7 +33,7 @@ pub(crate) fn writing(options: &mut Options, rng: &mut Rng) {
     }
 }
 
-/// How these processes compact: soon, into small tables, in several ranges.
+/// The options of these compactors: early, into small tables, in several ranges.
 fn options(world: &World, rng: &mut Rng) -> Options {
     Options {
         compactors: Compactors {
@@ -51,7 +52,7 @@ fn options(world: &World, rng: &mut Rng) -> Options {
     }
 }
 
-/// A compactor, or a worker where `works`: started again and again, each time for a while.
+/// A compactor, or a worker if `works`: started again and again, each time for a while.
 async fn actor(
     world: Arc<World>,
     process: ProcessId,
@@ -103,7 +104,7 @@ async fn actor(
     Ok(())
 }
 
-/// One or two compactors, which take over from one another, and up to two workers.
+/// Starts one or two compactors, which take over from one another, and up to two workers.
 pub(crate) fn start(
     sim: &Sim,
     world: &Arc<World>,

@@ -1,7 +1,7 @@
-//! The edges of the world: which of them a seed has, and how sharp they are.
+//! Faults of the environment: which of them a seed has, and how severe they are.
 //!
-//! They are drawn from dice of their own. A seed without any has the trace that it had before there
-//! were edges; one of them switched off shifts nothing else of what is drawn here.
+//! They have a separate random stream. A seed without any has the same trace as before they were
+//! added; disabling one of them changes no other draw here.
 
 use siltstone::Options;
 use siltstone_tests::faults::{Fault, FaultPlan, Link};
@@ -11,62 +11,62 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What the engine is known to fail stays off until it is mended; `ALL_EDGES=1` has it all the
-/// same.
+/// Faults that the engine is known not to survive are disabled until it is fixed; `ALL_EDGES=1`
+/// enables them.
 fn is_mended(mended: bool) -> bool {
     mended || std::env::var_os("ALL_EDGES").is_some()
 }
 
-/// A task that panics ends its handle, and all who wait for it. Off: today it leaves a handle that
-/// looks alive, and whoever waits for it waits for ever.
+/// A task that panics ends its handle, and all waits on it. If disabled: the handle looked alive,
+/// and waits on the task never ended.
 pub(crate) fn tasks_are_supervised() -> bool {
     is_mended(true)
 }
 
-/// A close may be dropped, and the next one ends. Off: today the next one waits for ever.
+/// A close may be dropped, and the next one ends. If disabled: the next one waited for ever.
 pub(crate) fn close_may_be_dropped() -> bool {
     is_mended(true)
 }
 
-/// A WAL object has a largest size, so that a client with a fixed limit can send every one. Off:
-/// today all that is buffered becomes one object, which such a client can never send.
+/// A WAL object has a maximum size, so that a client with a fixed limit can send every one. If
+/// disabled: all buffered data became one object, which such a client can never send.
 pub(crate) fn wal_objects_are_bounded() -> bool {
     is_mended(true)
 }
 
-/// A create of the WAL that is refused for good ends the handle. Off: today it is repeated.
+/// A permanently refused create of the WAL ends the handle. If disabled: it was repeated.
 pub(crate) fn refusals_end_handles() -> bool {
     is_mended(true)
 }
 
-/// A bucket that is not there ends a handle. Off: today a flush whose commit meets that begins anew
-/// with the commit's outcome open, and is refused what it had committed itself (`Invalid`).
+/// A missing bucket ends a handle. If disabled: a flush repeated a commit that met the missing
+/// bucket without knowing its outcome, and its own earlier commit made the edit `Invalid`.
 pub(crate) fn missing_buckets_end_handles() -> bool {
     is_mended(true)
 }
 
-/// `verify` tells a hole that a later object proves, as openers and readers do. Off: today it goes
-/// by manifests alone.
+/// `verify` reports a hole that a later object proves, as openers and readers do. If disabled: it
+/// used only manifests.
 pub(crate) fn verify_tells_what_objects_prove() -> bool {
     is_mended(true)
 }
 
-/// Rule E1 holds: a manifest counts only beside its predecessor, and who finds itself without one
-/// ends. Off: today the old handle's commit becomes the newest of the new database.
+/// Rule E1 holds: a manifest counts only if its predecessor exists, and a process whose manifest
+/// has none ends. If disabled: the old handle's commit became the newest of the new database.
 pub(crate) fn successors_have_predecessors() -> bool {
     is_mended(true)
 }
 
-/// So often in a thousand a seed has edges at all, and then each of them.
+/// How often a seed has such faults at all, in a thousand.
 const HAS_EDGES: u32 = 600;
 const HAS_THIS_ONE: u32 = 250;
-/// Tells these dice from the bucket's.
+/// Separates this random stream from the bucket's.
 const DICE: u64 = 0x6564_6765_7300_0002;
-/// The largest object that a client whose limit does not grow must be able to send: some more than
-/// a piece of the log of these seeds (4 `flush_bytes`) and their largest tables.
+/// The largest object that a client with a fixed limit must be able to send: slightly more than an
+/// object of the log of these seeds (4 `flush_bytes`) and their largest tables.
 pub(crate) const LARGEST_SENT: u64 = 24 << 10;
 
-/// What one seed has.
+/// The faults of one seed.
 pub(crate) struct Edges {
     on: BTreeSet<Fault>,
     rates: Vec<(Fault, u32)>,
@@ -87,12 +87,12 @@ impl Edges {
             if rng.chance(HAS_THIS_ONE) && any && Edges::is_drawn(fault) {
                 on.insert(fault);
             }
-            // A client that has a limit has a link.
+            // A client with a limit has a link.
             if fault == Fault::CutOff && on.contains(&Fault::SlowLink) {
                 on.insert(fault);
             }
             let per_mille = match fault {
-                // Few of them are needed for a seed to meet one.
+                // A low rate is sufficient for a seed to meet one.
                 Fault::PutDenied | Fault::RefusedForGood => 4 + rng.below(12),
                 Fault::TaskPanic => 2 + rng.below(8),
                 Fault::DiskFull => 15 + rng.below(40),
@@ -107,7 +107,7 @@ impl Edges {
         let bytes_per_second = 4000 << rng.below(5);
         let fixed = rng.chance(500) && wal_objects_are_bounded();
         let limit = Duration::from_millis(300 + rng.below(4000));
-        // Four bodies of the largest size side by side.
+        // Four concurrent bodies of the largest size.
         let longest = Duration::from_millis(4 * LARGEST_SENT * 1000 / bytes_per_second);
         let link = Link {
             bytes_per_second,
@@ -125,7 +125,7 @@ impl Edges {
         }
     }
 
-    /// Whether seeds have it: holes and databases that are made again have seeds of their own.
+    /// Whether these seeds have the fault: holes and recreated databases have separate seeds.
     fn is_drawn(fault: Fault) -> bool {
         match fault {
             Fault::Hole | Fault::Remade => false,
@@ -135,7 +135,7 @@ impl Edges {
         }
     }
 
-    /// None at all.
+    /// No faults.
     pub(crate) fn none() -> Edges {
         Edges { on: BTreeSet::new(), ..Edges::draw(0) }
     }
@@ -152,7 +152,7 @@ impl Edges {
         self.on.contains(&fault)
     }
 
-    /// How often `fault` strikes, in a thousand.
+    /// How often `fault` occurs, in a thousand.
     pub(crate) fn rate(&self, fault: Fault) -> u32 {
         let rate = self.rates.iter().find(|(one, _)| *one == fault);
         rate.filter(|_| self.have(fault)).map_or(0, |(_, rate)| *rate)
@@ -182,7 +182,7 @@ impl Edges {
         if self.have(Fault::SlowLink) { 600 } else { 60 }
     }
 
-    /// Steps the clocks of processes, and of the store, until told to stop.
+    /// Steps the clocks of processes, and of the store, until stopped.
     pub(crate) fn step_clocks(
         &self,
         sim: &Sim,
@@ -198,7 +198,7 @@ impl Edges {
     }
 }
 
-/// Hours that a clock steps at most, to either side.
+/// Maximum number of hours by which a clock steps, in either direction.
 const MOST_HOURS: u64 = 5;
 
 async fn step_clocks(
@@ -222,7 +222,7 @@ async fn step_clocks(
     }
 }
 
-/// Sets the store's clock past all that it has shown, as time does in the end.
+/// Sets the store's clock past all its earlier times, as time does in the end.
 pub(crate) fn let_hours_pass(sim: &SimHandle) {
     use siltstone_tests::sim::ProcessId;
     sim.set_skew_millis(ProcessId::NETWORK, (2 * MOST_HOURS * 3_600_000) as i64);

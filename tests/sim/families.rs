@@ -1,10 +1,10 @@
-//! Databases that are cloned from one another, restored, destroyed and made again, each with a
-//! writer, compactors and collectors without grace: parents and clones race.
+//! Databases that are cloned from one another, restored, destroyed and created again, each with a
+//! writer, compactors and collectors without a grace period: parents and clones race.
 //!
-//! The n-th write of a place sets one of few keys, and the counter, to n and the tag of whoever
-//! wrote. So what a place shows is judged by the counter and by who wrote from which number on: its
-//! *line*. A clone begins with its parent's line, a restore cuts it, a destroy ends it. Actions
-//! have dice of their own: one of them switched off shifts no other.
+//! The n-th write of a place sets one of few keys, and the counter, to n and the writer's tag. So
+//! the state of a place is checked by the counter and by its *line*: the writers, each with the
+//! number from which it wrote. A clone begins with its parent's line, a restore cuts it, a destroy
+//! ends it. Actions have separate random streams: disabling one of them changes no other.
 
 mod cloners;
 mod lines;
@@ -33,20 +33,20 @@ use std::time::Duration;
 const KEYS: u64 = 12;
 const COUNTER: &[u8] = b"n";
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Places there may be, the first among them.
+/// Maximum number of places, including the first.
 const PLACES: usize = 5;
 
-/// What may befall a place beside being written.
+/// Actions on a place besides writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Clone,
-    /// A clone is merged whole, so that it can let go of its ancestors.
+    /// A clone is merged completely, so that it can detach its ancestors.
     Detach,
     Restore,
     Destroy,
-    /// Whoever makes a clone is killed half-way, and another one goes on.
+    /// The creator of a clone is killed midway, and another one continues.
     KillMaker,
-    /// A writer is stopped, taken over from, and goes on later.
+    /// A writer is paused, taken over from, and continues later.
     Zombie,
 }
 
@@ -61,7 +61,7 @@ impl Action {
     ];
 }
 
-/// What one seed came to.
+/// The result of one seed.
 struct Outcome {
     violations: Vec<String>,
     did: BTreeMap<Action, u64>,
@@ -106,7 +106,7 @@ fn options(rng: &mut Rng) -> Options {
     }
 }
 
-/// A world and who is to live in it.
+/// A world and its processes.
 fn family(seed: u64, off: Option<Action>) -> (Sim, Arc<Family>, Rng) {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 50_000_000, time: Duration::from_secs(4 * 3600) });
@@ -125,8 +125,8 @@ fn family(seed: u64, off: Option<Action>) -> (Sim, Arc<Family>, Rng) {
     (sim, family, rng)
 }
 
-/// Lets them live for a while, has the store healthy again and everybody stop, and then does what
-/// is done in the end. `None` where that went wrong, which is a violation.
+/// Lets them run for a while, heals the store and stops all processes, and then performs the final
+/// checks. `None` if that failed, which is a violation.
 fn ends_well<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
     sim: &Sim,
     family: &Arc<Family>,
@@ -156,7 +156,7 @@ fn ends_well<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
     None
 }
 
-/// What was written down; with what happened last, where something is wrong.
+/// The recorded results; with the latest events if there is a violation.
 fn books(sim: &Sim, family: &Family) -> Books {
     let mut books = std::mem::take(&mut *family.books.lock());
     if !books.violations.is_empty() {
@@ -175,8 +175,8 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     Outcome { violations, did, acknowledged, rows }
 }
 
-/// Every place has what it must; each lets go of its ancestors once it is merged and collected; so
-/// all of them can be destroyed, in any order.
+/// Every place has its expected rows; each clone detaches its ancestors once it is merged and
+/// collected; so all of them can be destroyed, in any order.
 async fn in_the_end(family: Arc<Family>) -> Result<BTreeMap<String, Rows>> {
     let places: Vec<String> = family.books.lock().places.keys().cloned().collect();
     let mut all = BTreeMap::new();
@@ -186,7 +186,7 @@ async fn in_the_end(family: Arc<Family>) -> Result<BTreeMap<String, Rows>> {
         let rows = rows_of(db.scan(ScanRange::all())?).await?;
         let reign = family.opened(place, db.stats().epoch, &rows);
         let reign = reign.ok_or_else(|| Error::internal("an older writer than the last"))?;
-        // So that nothing is moved as it is.
+        // So that no table is moved unchanged.
         for n in reign.n + 1..=reign.n + KEYS {
             drop(db.write(&write(n, reign.tag)?)?);
         }
@@ -195,12 +195,12 @@ async fn in_the_end(family: Arc<Family>) -> Result<BTreeMap<String, Rows>> {
         db.close().await?;
         all.insert(place.clone(), rows);
     }
-    // Pins of makers that were killed expire.
+    // Pins of killed creators expire.
     family.sim.sleep(Duration::from_secs(2 * 3600)).await;
-    // A clone's pin keeps the version that it was made of, and with that what the version names of
-    // the parent's own ancestors (K5): the last of a line of clones lets go first. Whatever the
-    // order of the places, a turn of them all brings each line nearer to its beginning by one, and
-    // no line is longer than there are places.
+    // A clone's pin keeps the version from which it was made, and with it the parent's own
+    // ancestors that the version references (K5): the last of a line of clones releases first. For
+    // any order of the places, one turn over all of them brings each line one step nearer to its
+    // beginning, and no line is longer than the number of places.
     for _ in 0..PLACES {
         for place in &places {
             collected(&family, place).await?;
@@ -220,7 +220,7 @@ async fn in_the_end(family: Arc<Family>) -> Result<BTreeMap<String, Rows>> {
     Ok(all)
 }
 
-/// A collector takes from a place what nobody needs, once its checkpoints are deleted.
+/// A collector deletes the unreferenced objects of a place, once its checkpoints are deleted.
 async fn collected(family: &Arc<Family>, place: &str) -> Result<()> {
     let (_, env) = family.process("last", place);
     for checkpoint in admin::list_checkpoints(&env, DEADLINE).await? {
@@ -232,7 +232,7 @@ async fn collected(family: &Arc<Family>, place: &str) -> Result<()> {
     gc::round(&env).await.map(drop)
 }
 
-/// `FAMILIES` (default 30) says how many seeds.
+/// `FAMILIES` (default 30) sets the number of seeds.
 #[test]
 fn parents_and_clones_lose_nothing_to_each_other() {
     let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("FAMILIES", 30));
@@ -259,7 +259,7 @@ fn parents_and_clones_lose_nothing_to_each_other() {
     assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… FAMILIES=1");
 }
 
-/// What a seed comes to with an action and without it.
+/// The results of a seed with and without an action.
 #[test]
 fn each_action_changes_what_happens() {
     let pairs = crate::number("PAIRS", 3);

@@ -1,11 +1,12 @@
-//! An outside hand deletes an object of the WAL: a bad backup, a rule of the bucket. That breaks
-//! the contract, so what must hold is other than in the seeds with faults of a store: whoever opens
-//! or verifies afterwards names the object, or has lost nothing. Nobody shows less in silence.
+//! An outsider deletes an object of the WAL: a bad backup, a rule of the bucket. This violates the
+//! contract, so other guarantees apply than with faults of a store: every process that opens or
+//! verifies afterwards names the object, or has lost nothing. No process shows fewer rows without
+//! an error.
 //!
-//! What proves a hole at `n` (rule E3): an object at `n + W` or later, `W` being the window of the
-//! epoch that wrote *it*, since it was sent only once everything up to `n` was there; a fence
-//! anywhere behind; or a manifest that has seen further. A hole that nothing proves may be taken
-//! for the end of the log.
+//! A hole at `n` is proven (rule E3) by: an object at `n + W` or later, with `W` the window of the
+//! epoch that wrote *that object*, because it was sent only after everything up to `n` existed; a
+//! fence anywhere behind; or a manifest that has seen a later id. An unproven hole may be taken for
+//! the end of the log.
 
 use crate::edges::verify_tells_what_objects_prove;
 use crate::world::rows_of;
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What proves a hole.
+/// The proof of a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     None,
@@ -29,16 +30,16 @@ enum Proof {
     Object,
 }
 
-/// What one seed came to.
+/// The result of one seed.
 #[derive(Debug, Default)]
 struct Outcome {
     violations: Vec<String>,
-    /// Whether the hole was proven, and whether it was told.
+    /// Whether the hole was proven, and whether it was reported.
     proven: bool,
     told: bool,
 }
 
-/// A row by its number: keys are written once, in order.
+/// The key of a row number: keys are written once, in order.
 fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
@@ -68,7 +69,7 @@ fn plan(rng: &mut Rng) -> FaultPlan {
 struct Place {
     sim: Sim,
     bucket: Arc<Bucket>,
-    /// Rows that were acknowledged: all below.
+    /// Number of acknowledged rows: all rows below it.
     acknowledged: u64,
     written: u64,
 }
@@ -111,7 +112,8 @@ impl Place {
         self.sim.kill(process);
     }
 
-    /// A reader comes and goes, or stays without a word: its checkpoint says how far it has seen.
+    /// A reader comes and leaves, or stays without closing: its checkpoint records how far it has
+    /// seen.
     fn read(&self) {
         let (process, env) = self.process();
         let read = self.sim.block_on(process, async move {
@@ -134,8 +136,7 @@ impl Place {
             .map(|m| m.1)
     }
 
-    /// Every object of the WAL that holds rows, and whether what is behind it proves that it was
-    /// there.
+    /// Every object of the WAL that contains rows, and whether later objects prove that it existed.
     fn records(&self, state: &Manifest) -> Vec<(WalId, Proof)> {
         let mut all = BTreeMap::new();
         for (name, bytes) in self.bucket.objects() {
@@ -175,7 +176,7 @@ impl Place {
         Ok(rows.len() as u64)
     }
 
-    /// The objects that verify complains of.
+    /// The objects that verify reports.
     fn verify(&self) -> Result<Vec<ObjectName>, Error> {
         let (process, env) = self.process();
         let report = self.sim.block_on(process, async move {
@@ -212,7 +213,7 @@ fn run(seed: u64) -> Option<Outcome> {
     Some(judge(&place, (hole, proof), &mut rng))
 }
 
-/// Everybody who comes afterwards tells the hole, or has everything.
+/// Every later process reports the hole, or has everything.
 fn judge(place: &Place, (hole, proof): (WalId, Proof), rng: &mut Rng) -> Outcome {
     let proven = proof != Proof::None;
     let told = proof == Proof::Manifest || proven && verify_tells_what_objects_prove();
@@ -225,7 +226,7 @@ fn judge(place: &Place, (hole, proof): (WalId, Proof), rng: &mut Rng) -> Outcome
         Ok(_) => {}
         Err(error) => outcome.violations.push(format!("verify: {error:?}")),
     }
-    // A writer leaves a fence, so it comes last.
+    // A writer leaves a fence, so it is last.
     for (who, writes) in [("reader", false), ("writer", true)] {
         match place.open(writes, rng) {
             Ok(rows) if rows < place.acknowledged && proven => {

@@ -1,12 +1,12 @@
-//! Ingest jobs beside everything else (RFC 0035): other processes stage, ask, ask again, give up
-//! and die, while writers take over from one another and compactors, collectors without grace and
-//! readers work on one store that fails. Writers send large batches past the memtable (RFC 0044),
-//! consumers of the feed read on (RFC 0041), and checkpoints are made, cloned, and restored.
+//! Ingest jobs beside everything else (RFC 0035): other processes stage, request, repeat, abort and
+//! die, while writers take over from one another and compactors, collectors without a grace period
+//! and readers use one store that fails. Writers send large batches past the memtable (RFC 0044),
+//! consumers read the feed (RFC 0041), and checkpoints are created, cloned, and restored.
 //!
-//! What anybody saw is judged in the end, by the histories that the log and the manifests tell:
-//! every object of it that was ever created says which batches and which jobs an epoch put where,
-//! and manifests say where a restore began a line. Actions have dice of their own: one of them
-//! switched off shifts no other.
+//! All observations are checked at the end against the histories of the log and the manifests:
+//! every object that was ever created shows which batches and jobs an epoch placed where, and
+//! manifests show where a restore began a line. Actions have separate random streams: disabling one
+//! of them changes no other.
 
 mod consumers;
 mod drivers;
@@ -31,43 +31,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For so long most jobs may be asked for.
+/// The time for which most jobs may be requested.
 const LIFETIME: Duration = Duration::from_secs(600);
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What may befall a job.
+/// Actions on a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Action {
     /// It replaces a range.
     Replace,
-    /// Somebody gives it up at the same time.
+    /// Another process aborts it at the same time.
     Abort,
-    /// It is asked for again, by another process, perhaps much later.
+    /// It is requested again, by another process, perhaps much later.
     Repeat,
-    /// It is closed by two at once.
+    /// Two processes close it at once.
     CloseTwice,
-    /// It is asked for once its deadline is over.
+    /// It is requested after its deadline.
     Late,
-    /// Who drives it is killed.
+    /// Its driver is killed.
     KillDriver,
-    /// The writer is handed the request.
+    /// The writer receives the request directly.
     HandOver,
-    /// The writer is killed or stopped, and another one takes over.
+    /// The writer is killed or paused, and another one takes over.
     TakeOver,
-    /// A consumer of the feed is killed, and another one of its name goes on: it is told again what
-    /// had not been acknowledged.
+    /// A consumer of the feed is killed, and another one of its name continues: it receives the
+    /// changes again that had not been acknowledged.
     KillConsumer,
-    /// A consumer's hold is ended by command, and it begins anew.
+    /// A command ends a consumer's hold, and the consumer begins again.
     Forget,
-    /// A checkpoint is made, and read later.
+    /// A checkpoint is created, and read later.
     Checkpoint,
-    /// What a checkpoint holds is cloned, read, and ended.
+    /// The state of a checkpoint is cloned, read, and ended.
     Clone,
-    /// A batch goes past the memtable.
+    /// A batch bypasses the memtable.
     Large,
     /// A checkpoint becomes the current state again.
     Restore,
-    /// It is a version of an application, and is taken in as that.
+    /// It is a version of an application, and is adopted as that.
     Version,
     /// A version comes too late: a later one, or the end of its application, has passed it.
     Pass,
@@ -97,27 +97,27 @@ impl Action {
     ];
 }
 
-/// What all of them share.
+/// The state that all of them share.
 pub(crate) struct Loads {
     pub(crate) world: Arc<World>,
     pub(crate) books: Mutex<Books>,
-    /// Requests for the writer of this moment.
+    /// Requests for the current writer.
     pub(crate) handed: Mutex<Vec<IngestRequest>>,
     /// The application's last version.
     version: AtomicU64,
-    /// Where clones are made.
+    /// The places of clones.
     places: Arc<Places>,
     off: Option<Action>,
 }
 
 impl Loads {
-    /// Whether `action` happens now, by dice that are thrown whether it may or not.
+    /// Whether `action` happens now; the number is drawn even if the action is disabled.
     pub(crate) fn acts(&self, action: Action, rng: &mut Rng, per_mille: u32) -> bool {
         rng.chance(per_mille) && self.off != Some(action)
     }
 
-    /// An action had the effect that it is there for: what was given up did not come in, what is
-    /// late was refused, what was repeated was answered.
+    /// An action had its effect: an aborted job was not adopted, a late one was refused, a repeated
+    /// one was answered.
     pub(crate) fn did(&self, action: Action) {
         *self.books.lock().did.entry(action).or_default() += 1;
     }
@@ -128,7 +128,7 @@ struct Outcome {
     did: BTreeMap<Action, u64>,
     adopted: u64,
     seen: u64,
-    /// Rows that consumers of the feed were told.
+    /// Number of rows that consumers of the feed received.
     told: u64,
     rows: oracle::Rows,
 }
@@ -217,7 +217,7 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     told(&sim, &loads, &bucket, rows)
 }
 
-/// The consumers of the feed, with dice of their own.
+/// The consumers of the feed, with a separate random stream.
 struct Consuming {
     dice: Rng,
     each: Vec<(&'static str, ProcessId)>,
@@ -284,7 +284,7 @@ fn spawn_writer(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {
     process
 }
 
-/// Everything ends: the last writer takes in what still waits, and a reader sees the same.
+/// Everything ends: the last writer adopts pending jobs, and a reader sees the same.
 fn end(sim: &Sim, loads: &Arc<Loads>, bucket: &Arc<Bucket>) -> oracle::Rows {
     let process = sim.process("last", 0);
     let env = sim.env(process, bucket.store(process));
@@ -335,13 +335,13 @@ async fn in_the_end(loads: &Arc<Loads>, env: &Env) -> Result<oracle::Rows, Error
     Ok(rows)
 }
 
-/// Rounds with no grace leave exactly what is reachable, once all deadlines are over.
+/// Rounds without a grace period leave exactly the reachable objects, after all deadlines.
 fn sweep(sim: &Sim, bucket: &Arc<Bucket>, loads: &Arc<Loads>) {
     let process = sim.process("sweeper", 0);
     let env = sim.env(process, bucket.store(process));
     let mut left = None;
     sim.run_for(LIFETIME).expect("time goes on");
-    // The pin of a clone that was refused stands for an hour.
+    // The pin of a refused clone stays for an hour.
     for _ in 0..75 {
         sim.run_for(Duration::from_secs(60)).expect("time goes on");
         let env = env.clone();
@@ -391,7 +391,7 @@ fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcom
     Outcome { violations, did: books.did, adopted, seen, told, rows }
 }
 
-/// `LOADS` (default 60) says how many seeds.
+/// `LOADS` (default 60) sets the number of seeds.
 #[test]
 fn jobs_come_in_whole_and_once_beside_everything() {
     let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("LOADS", 60));
@@ -424,7 +424,7 @@ fn jobs_come_in_whole_and_once_beside_everything() {
     assert!(seeds < 20 || adopted > seeds * 2, "{adopted} jobs");
 }
 
-/// What a seed comes to with an action that has its effect in it, and without it.
+/// The results of a seed with and without an action that has its effect in it.
 #[test]
 fn each_action_on_a_job_changes_what_happens() {
     let pairs = crate::number("PAIRS", 3);

@@ -1,5 +1,5 @@
 //! The whole engine under simulation: writers that overtake each other, a reader and collectors on
-//! one store that fails in every way, one thread, virtual time, one seed one trace.
+//! one store that fails in every way, one thread, virtual time, one trace per seed.
 //!
 //! First safety under faults; then the faults stop and everything must end. `SEEDS` (default 500)
 //! and `FIRST_SEED` (default 1) choose the seeds; a failing seed prints its number, and
@@ -39,7 +39,7 @@ use std::time::Duration;
 use world::World;
 use writers::Writer;
 
-/// What one seed came to.
+/// The result of one seed.
 struct Outcome {
     trace: u64,
     violations: Vec<String>,
@@ -48,14 +48,14 @@ struct Outcome {
     acks: u64,
     collected: u64,
     compacted: u64,
-    /// Times that a writer's compactor took the epoch back.
+    /// Number of times that a writer's compactor took the epoch back.
     taken_back: u64,
-    /// The rows in the end.
+    /// The rows at the end.
     rows: oracle::Rows,
 }
 
 impl Outcome {
-    /// What a user would notice.
+    /// The results that a user would notice.
     fn came_to(&self) -> (u64, u64, &oracle::Rows) {
         (self.opens, self.acks, &self.rows)
     }
@@ -65,7 +65,7 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
     let mut plan = FaultPlan::none();
     for fault in Fault::REQUESTS {
         let rate = 5 + rng.below(90) as u32;
-        // Few requests are deletes or uploads; a brown-out hits many requests at once.
+        // Few requests are deletes or uploads; a brown-out affects many requests at once.
         let rate = match fault {
             Fault::BrownOut => rate.div_ceil(20),
             Fault::DeleteLost | Fault::DeleteAnswerLost => rate * 4,
@@ -75,8 +75,9 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
             Fault::UploadLate => rate * 5,
             _ => rate,
         };
-        // Listings that lack the newest break the seam's contract. Manifests are found all the
-        // same, by probing past what was listed; a boundary is not, so nothing is freed meanwhile.
+        // Listings without the newest objects violate the seam's contract. Manifests are found
+        // nevertheless, by probing past the listed ones; a boundary is not, so nothing is freed
+        // meanwhile.
         let allowed = fault.keeps_the_contract() || !collecting;
         let often = if rate > 95 || !fault.keeps_the_contract() { 950 } else { 700 };
         if allowed && rng.chance(often) {
@@ -89,15 +90,15 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
     plan
 }
 
-/// Who rewrites and who collects.
+/// The processes that rewrite and collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collecting {
-    /// Nobody collects.
+    /// No collection.
     Nobody,
     /// One process does both, by the test's compactor.
     Rewriter,
-    /// Writers compact by job records and collect, and so do collectors of their own, by clocks
-    /// that may be far off.
+    /// Writers compact by job records and collect, and so do separate collectors, whose clocks may
+    /// be far off.
     Everybody,
 }
 
@@ -147,7 +148,7 @@ fn run(seed: u64) -> Outcome {
     run_with(seed, true, Edges::draw(seed))
 }
 
-/// Without every kind of write: the histories of seeds that were found before there were others.
+/// Optionally without some kinds of writes: the histories of seeds from before these kinds existed.
 fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
@@ -231,8 +232,8 @@ fn spawn_writer(sim: &Sim, world: &Arc<World>, rng: &mut Rng) -> ProcessId {
     process
 }
 
-/// When all is closed and the last late request has landed, rounds with no grace leave exactly what
-/// is reachable. Checkpoints of readers that were killed count until they have expired.
+/// When all is closed and the last late request has landed, rounds without a grace period leave
+/// exactly the reachable objects. Checkpoints of killed readers count until they have expired.
 fn swept(sim: &Sim, bucket: &Arc<Bucket>, mut outcome: Outcome) -> Outcome {
     let process = sim.process("sweeper", 0);
     let env = sim.env(process, bucket.store(process));
@@ -255,7 +256,7 @@ fn swept(sim: &Sim, bucket: &Arc<Bucket>, mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Starts who rewrites and who collects.
+/// Starts the processes that rewrite and collect.
 fn collect(
     sim: &Sim,
     world: &Arc<World>,
@@ -287,7 +288,7 @@ fn for_a_while_none(sim: &Sim, world: &Arc<World>, compacting: &mut Vec<ProcessI
     sim.run_for(Duration::from_millis(10_000 + rng.below(30_000))).expect("time goes on");
 }
 
-/// Kills one of the processes at times, or pauses it, which is answered.
+/// Sometimes kills one of the processes, or pauses it, which is returned.
 fn strike_one(
     sim: &Sim,
     world: &Arc<World>,
@@ -306,14 +307,15 @@ fn strike_one(
     Some(process)
 }
 
-/// A killed process's actors never end by themselves; they are counted out here.
+/// A killed process's actors never end by themselves; they are removed from the count here.
 fn kill(sim: &Sim, world: &Arc<World>, process: ProcessId) {
     let before = world.live_tasks(process);
     sim.kill(process);
     world.active.fetch_sub(before, Ordering::Relaxed);
 }
 
-/// The faults stop: everything must end, and the last writer must find what was promised.
+/// The faults stop: everything must end, and the last writer must find everything that was
+/// acknowledged.
 fn finish(sim: &Sim, world: &Arc<World>, bucket: &Arc<Bucket>, paused: &[ProcessId]) -> Outcome {
     bucket.heal();
     for process in paused {
@@ -330,7 +332,7 @@ fn finish(sim: &Sim, world: &Arc<World>, bucket: &Arc<Bucket>, paused: &[Process
         while shared.active.load(Ordering::Relaxed) > 0 {
             shared.sim.sleep(Duration::from_millis(50)).await;
         }
-        // Long enough for everything to go over a slow link.
+        // Long enough for everything to be sent over a slow link.
         let options = Options { deadline: Duration::from_secs(300), ..shared.options.clone() };
         let db = Database::open(env.clone(), world::opening(&options)).await?;
         let snapshot = db.snapshot()?;
@@ -405,7 +407,7 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
         if !outcome.violations.is_empty() {
             println!("seed {seed}:\n  {}", outcome.violations.join("\n  "));
             failed.push(seed);
-            // For planted mistakes: how soon one is found.
+            // For planted mistakes: the number of seeds until one is found.
             if std::env::var_os("UNTIL_FOUND").is_some() {
                 println!("found after {} seeds", seed - first + 1);
                 break;
@@ -432,7 +434,7 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
     assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… SEEDS=1");
 }
 
-/// What a seed comes to with an edge, and without it: all else is the same.
+/// The results of a seed with and without a fault of the environment; everything else is the same.
 #[test]
 fn each_edge_changes_what_happens() {
     let pairs = number("PAIRS", 5);
@@ -452,7 +454,7 @@ fn each_edge_changes_what_happens() {
     }
 }
 
-/// Seeds that once found something, whatever the others are.
+/// Seeds that once found a failure, independent of the others.
 #[test]
 fn what_was_found_stays_found() {
     // A writer that was taken over uploaded under names that its successor had reserved.

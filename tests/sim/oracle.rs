@@ -1,4 +1,4 @@
-//! What must be true: the histories of all writers, and what was promised of them.
+//! The expected results: the histories of all writers, and the acknowledged writes.
 
 use parking_lot::Mutex;
 use siltstone::{Batch, MergeOperator, Result, Seq, UnixMillis};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// When a read took place: by the clock of whoever reads, and by the clock that is furthest ahead.
-/// What ends between the two may be there or not, since others drop by their clocks (RFC 0023); an
-/// older version of it is never there.
+/// The time of a read: by the reader's clock, and by the clock that is furthest ahead. Entries that
+/// expire between the two may be present or not, because other processes drop by their clocks (RFC
+/// 0023); an older version of them never is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) low: UnixMillis,
@@ -17,7 +17,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Whether `rows` can be what `model` shows at `seq`.
+    /// Whether `rows` can be the content of `model` at `seq`.
     pub(crate) fn fits(self, model: &Model, seq: Seq, rows: &Rows) -> bool {
         let low = all_rows(model, seq, self.low);
         if low == *rows {
@@ -31,7 +31,7 @@ impl Moment {
         in_order && keys.all(|key| seen.get(key) == low.get(key) || seen.get(key) == high.get(key))
     }
 
-    /// Whether something has ended by now that had a life.
+    /// Whether an entry with an expiry has expired by now.
     pub(crate) fn hides_something(self, model: &Model, seq: Seq) -> bool {
         all_rows(model, seq, self.low) != all_rows(model, seq, UnixMillis(2))
     }
@@ -40,9 +40,9 @@ impl Moment {
 /// One writer that was opened.
 #[derive(Default)]
 struct Opened {
-    /// What it recovered.
+    /// The number up to which it recovered.
     from: Seq,
-    /// Everything at or below `from`, and all it accepted itself, in order.
+    /// Everything at or below `from`, and all batches that it accepted itself, in order.
     history: Vec<(Seq, Vec<u8>)>,
     last: Seq,
     acknowledged: Seq,
@@ -51,19 +51,19 @@ struct Opened {
 #[derive(Default)]
 struct Books {
     writers: BTreeMap<u64, Opened>,
-    /// What readers saw, to be held against the history that won.
+    /// The rows that readers saw, for comparison with the final history.
     seen: Vec<(Seq, Moment, Rows)>,
     violations: Vec<String>,
     opens: u64,
     acks: u64,
 }
 
-/// The books of one run.
+/// The records of one run.
 #[derive(Default)]
 pub(crate) struct Oracle(Mutex<Books>);
 
 impl Oracle {
-    /// A writer of `epoch` came up with everything up to `at`. Answers what its content must be.
+    /// A writer of `epoch` has opened with everything up to `at`. Returns its expected content.
     pub(crate) fn opened(&self, epoch: u64, at: Seq) -> Model {
         let mut books = self.0.lock();
         books.opens += 1;
@@ -109,13 +109,13 @@ impl Oracle {
         }
     }
 
-    /// Everything up to `seq` was said to be durable by the writer of `epoch`.
+    /// The writer of `epoch` reported everything up to `seq` as durable.
     pub(crate) fn acknowledged(&self, epoch: u64, seq: Seq) {
         let mut books = self.0.lock();
         books.acks += 1;
         let Some(writer) = books.writers.get_mut(&epoch) else { return };
         writer.acknowledged = writer.acknowledged.max(seq);
-        // A later writer that is open already must have it (rule F6).
+        // A later writer that is already open must have it (rule F6).
         let acknowledged = writer.acknowledged;
         let later = books.writers.range(epoch + 1..).next().map(|(e, w)| (*e, w.from));
         if let Some((later, from)) = later
@@ -127,7 +127,7 @@ impl Oracle {
         }
     }
 
-    /// What the writer of `epoch` must see now.
+    /// The rows that the writer of `epoch` must see now.
     pub(crate) fn expected(&self, epoch: u64) -> Model {
         let books = self.0.lock();
         books.writers.get(&epoch).map(|writer| model_of(&writer.history)).unwrap_or_default()
@@ -138,17 +138,17 @@ impl Oracle {
         self.0.lock().seen.push((seq, moment, rows));
     }
 
-    /// What readers saw, for whoever judges that by another history.
+    /// The rows that readers saw, for a check against another history.
     pub(crate) fn take_seen(&self) -> Vec<(Seq, Moment, Rows)> {
         std::mem::take(&mut self.0.lock().seen)
     }
 
-    /// Something that must not be.
+    /// Records a violation.
     pub(crate) fn violation(&self, what: String) {
         self.0.lock().violations.push(what);
     }
 
-    /// Holds everything that was seen and acknowledged against the history that won.
+    /// Compares all observations and acknowledgements with the final history.
     pub(crate) fn settle(&self) -> Vec<String> {
         let mut books = self.0.lock();
         let Some((_, winner)) = books.writers.last_key_value() else {
@@ -191,12 +191,12 @@ pub(crate) fn all_rows(model: &Model, seq: Seq, now: UnixMillis) -> Rows {
     model.scan(None, None, false, view_at(seq, now)).expect("appending is no error")
 }
 
-/// Everything up to `seq` that has not ended.
+/// Everything up to `seq` that has not expired.
 pub(crate) fn view_at(seq: Seq, now: UnixMillis) -> View<'static> {
     View { seq, now, operator: Some(&Append) }
 }
 
-/// The built-in operator of that name, written down once more.
+/// A second implementation of the built-in operator with that name.
 struct Append;
 
 impl MergeOperator for Append {

@@ -1,12 +1,12 @@
-//! A database is deleted under live handles, and another is made at the same place.
+//! A database is deleted under live handles, and another is created at the same place.
 //!
-//! The old handle may be in the middle of anything: its commits and its WAL objects can still land
-//! beside what is new there. On an object store nothing tells it at once; what does is the look of
-//! rule F7, at least every `manifest_poll_interval` while it writes. Until then it may acknowledge
-//! what nobody will ever read; afterwards it ends. The new database loses nothing by it, and nobody
-//! who opens it meets Corruption.
+//! The old handle may be at any point: its commits and its WAL objects can still land beside the
+//! new objects. On an object store it is not notified; it learns it by the look of rule F7, at
+//! least every `manifest_poll_interval` while it writes. Until then it may acknowledge writes that
+//! are never read; afterwards it ends. The new database loses nothing by it, and no process that
+//! opens it gets Corruption.
 //!
-//! Likewise where it was destroyed, by one process or by several at once, on any store.
+//! The same after a destroy, by one process or by several at once, on any store.
 
 use crate::edges::successors_have_predecessors;
 use crate::world::rows_of;
@@ -21,18 +21,19 @@ use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim, SimHandle};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After so many intervals between two looks the old handle knows: one look in 16 is a listing.
+/// Number of intervals between two looks after which the old handle knows: one look in 16 is a
+/// listing.
 const LOOKS: u32 = 40;
 
-/// What became of the old handle.
+/// The fate of the old handle.
 #[derive(Default)]
 struct Old {
-    /// When it last acknowledged something.
+    /// When it last acknowledged a write.
     acknowledged: Option<Duration>,
     ended: Option<Error>,
 }
 
-/// A boundary that a stale listing lacks breaks the contract: nobody collects then.
+/// A listing without a boundary violates the contract: then nothing is collected.
 fn options(rng: &mut Rng, collects: bool) -> Options {
     Options {
         flush_interval: Duration::from_millis(1 + rng.below(50)),
@@ -67,7 +68,7 @@ async fn open(env: &Env, options: &Options) -> Result<Database, Error> {
         .await
 }
 
-/// What is told of a database that is half deleted.
+/// The errors of a half-deleted database.
 const HALF_DELETED: [&str; 3] = [
     "delete the rest as well",
     "a WAL object that was committed is missing",
@@ -79,7 +80,7 @@ fn is_half_deleted(error: &Error) -> bool {
     HALF_DELETED.iter().any(|text| told.contains(text))
 }
 
-/// Opens until it works: a store that fails just now is no reason to give up.
+/// Opens until it works: a temporary failure of the store is no reason to give up.
 async fn open_at_last(sim: &SimHandle, env: &Env, options: &Options) -> Result<Database, Error> {
     loop {
         match open(env, options).await {
@@ -98,7 +99,7 @@ async fn put(db: &Database, key: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Writes as long as it may, and flushes at times.
+/// Writes as long as possible, and flushes sometimes.
 async fn old_writer(sim: SimHandle, db: Database, old: Arc<Mutex<Old>>, mut rng: Rng) {
     for number in 0u64.. {
         let done = match rng.below(8) {
@@ -117,7 +118,7 @@ async fn old_writer(sim: SimHandle, db: Database, old: Arc<Mutex<Old>>, mut rng:
     }
 }
 
-/// Destroys what is there, however often it takes.
+/// Destroys the database, with as many attempts as necessary.
 async fn destroyed(sim: &SimHandle, env: &Env) -> Result<(), Error> {
     loop {
         match siltstone::destroy(env, false, Duration::from_secs(10)).await {
@@ -135,7 +136,7 @@ struct Place {
     bucket: Arc<Bucket>,
     rng: Rng,
     options: Options,
-    /// Whether it was destroyed; else somebody deleted all that a listing showed.
+    /// Whether it was destroyed; otherwise all listed objects were deleted.
     destroyed: bool,
     violations: Vec<String>,
 }
@@ -155,8 +156,8 @@ impl Place {
         ended.map_err(|stopped| Error::internal(format!("{stopped:?}")))?
     }
 
-    /// Deletes what a listing has shown, in any order and over some time: what comes meanwhile
-    /// stays.
+    /// Deletes the listed objects, in any order and over some time; objects that arrive meanwhile
+    /// stay.
     fn delete_everything(&mut self) {
         let mut names: Vec<_> = self.bucket.objects().into_iter().map(|(name, _)| name).collect();
         while !names.is_empty() {
@@ -169,8 +170,8 @@ impl Place {
         self.bucket.book(Fault::Remade);
     }
 
-    /// Ends it as the engine does, at times beside a rival; whoever is fenced, or met with a store
-    /// that fails, begins again.
+    /// Destroys it as the engine does, sometimes beside a rival; a process that is fenced, or meets
+    /// a failing store, begins again.
     fn destroy(&mut self) -> Result<(), Error> {
         if self.rng.chance(300) {
             let (rival, env) = self.process();
@@ -191,7 +192,7 @@ impl Place {
         self.sim.run_for(Duration::from_millis(millis)).expect("time goes on");
     }
 
-    /// Rows of a database that is made now; all of them were acknowledged.
+    /// Rows of a newly created database; all of them were acknowledged.
     fn make_another(&self, rows: u64) -> Result<(), Error> {
         let (process, env) = self.process();
         let (sim, options) = ((*self.sim).clone(), self.options.clone());
@@ -200,15 +201,16 @@ impl Place {
         self.run(process, async move {
             let db = loop {
                 match open_at_last(&sim, &env, &options).await {
-                    // Under its old handle enough came together again to be a database, or one with
-                    // holes (nothing of the new one is there yet): the rest is deleted as well.
+                    // Enough objects of the old handle existed again to form a database, or one
+                    // with holes (nothing of the new one exists yet): the rest is deleted as well.
                     Err(error) if is_half_deleted(&error) && !destroyed => {
                         let names = bucket.objects().into_iter().map(|(name, _)| name);
                         names.for_each(|name| {
                             bucket.remove(name);
                         });
                     }
-                    // Or a boundary of the old one's came between its first manifest and its claim.
+                    // Or a boundary of the old database came between its first manifest and its
+                    // claim.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     opened => break opened?,
                 }
@@ -228,7 +230,7 @@ impl Place {
         })
     }
 
-    /// Merges all there is, by a process of its own: it finds where the records of jobs go on.
+    /// Merges everything, in a separate process: it finds where the records of jobs continue.
     fn compacts(&self) -> Result<(), Error> {
         let (process, env) = self.process();
         let how = CompactorOptions { options: self.options.clone(), ..Default::default() };
@@ -237,7 +239,7 @@ impl Place {
         })
     }
 
-    /// The rows that whoever opens now finds.
+    /// The rows that a process finds that opens now.
     fn rows(&self, writes: bool) -> Result<Vec<Vec<u8>>, Error> {
         let (process, env) = self.process();
         let (sim, options) = ((*self.sim).clone(), self.options.clone());
@@ -274,7 +276,7 @@ fn run(seed: u64, destroyed: bool) -> Vec<String> {
     let options = options(&mut rng, plan.rate(Fault::ListStale) == 0);
     let bucket = Bucket::new(&sim, plan);
     if destroyed && rng.chance(500) {
-        // A folder, or memory: its handles outlive what was in it.
+        // A folder, or memory: its handles outlive its objects.
         bucket.stays();
     }
     let mut place = Place { sim, bucket, rng, options, destroyed, violations: Vec::new() };
@@ -338,7 +340,7 @@ fn judge_old(place: &mut Place, old: &Old, knows: Duration) {
         None => place.violations.push("the old handle has not ended".to_owned()),
         Some(error) => {
             use ErrorKind::{Conflict, Corruption, Internal};
-            // While it is being deleted it is a database with holes, and that is what is told.
+            // While it is being deleted it is a database with holes, and the errors say so.
             let halfway = is_half_deleted(error);
             if matches!(error.kind(), Corruption | Internal | Conflict) && !halfway {
                 place.violations.push(format!("the old handle ended with {error:?}"));

@@ -1,4 +1,4 @@
-//! What all actors share, and what each of them may do with a call: let it fail, or drop it.
+//! The state that all actors share, and how an actor handles a failed call.
 
 use crate::edges::{Edges, tasks_are_supervised};
 use crate::oracle::{Moment, Oracle, Rows};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What all actors share.
+/// The state that all actors share.
 pub(crate) struct World {
     pub(crate) sim: SimHandle,
     pub(crate) bucket: Arc<Bucket>,
@@ -28,17 +28,17 @@ pub(crate) struct World {
     /// Numbers values, so that no two are equal.
     counter: AtomicU64,
     pub(crate) active: AtomicU64,
-    /// Actors by process, so that those of a killed one can be counted out.
+    /// Actors by process, so that those of a killed process can be removed from the count.
     tasks: Mutex<BTreeMap<ProcessId, u64>>,
     pub(crate) collected: AtomicU64,
     pub(crate) compacted: AtomicU64,
     pub(crate) taken_back: AtomicU64,
-    /// Somebody has tried to restore it: whoever reads along may be told.
+    /// A process has tried to restore it: following readers may receive an error.
     pub(crate) restoring: AtomicBool,
 }
 
 impl World {
-    /// Keys there may be.
+    /// Number of possible keys.
     pub(crate) const KEYS: u64 = 24;
 
     pub(crate) fn new(
@@ -65,7 +65,7 @@ impl World {
         })
     }
 
-    /// How many actors of `process` have not ended.
+    /// Number of actors of `process` that have not ended.
     pub(crate) fn live_tasks(&self, process: ProcessId) -> u64 {
         self.tasks.lock().remove(&process).unwrap_or(0)
     }
@@ -74,7 +74,7 @@ impl World {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether `error` tells of a restore, where there may have been one.
+    /// Whether `error` reports a restore, if there may have been one.
     pub(crate) fn is_of_a_restore(&self, error: &Error) -> bool {
         error.kind() == ErrorKind::Expired && self.restoring.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl World {
                 value.resize(value.len() + rng.below(self.edges.value_bytes()) as usize, b'.');
                 let written = match if self.every_kind { rng.below(10) } else { 9 } {
                     0..2 => batch.merge(&key, &value, None),
-                    // Over before it was written, whatever a clock says; and never over.
+                    // Expired before it was written, by any clock; and never expiring.
                     2 => batch.put(&key, &value, Some(UnixMillis(1))),
                     3 => batch.put(&key, &value, Some(UnixMillis(u64::MAX))),
                     _ => batch.put(&key, &value, self.ends(rng, now)),
@@ -109,13 +109,13 @@ impl World {
         batch
     }
 
-    /// When something ends that is written at `now`: soon, where a seed has that.
+    /// The expiry of a value written at `now`: soon, if the seed has that.
     fn ends(&self, rng: &mut Rng, now: UnixMillis) -> Option<UnixMillis> {
         let soon = self.edges.have(Fault::ExpiryDue) && rng.chance(500);
         soon.then(|| UnixMillis(now.0 + 1 + rng.below(4000)))
     }
 
-    /// Whether faults may bring `error` to a caller in `process`; if not, it is a mistake of ours.
+    /// Whether faults may cause `error` for a caller in `process`; if not, it is a bug.
     pub(crate) fn excuses(&self, process: ProcessId, error: &Error) -> bool {
         excusable(error) || self.is_of_a_panic(process, error)
     }
@@ -126,7 +126,7 @@ impl World {
             && !self.sim.panics(process).is_empty()
     }
 
-    /// Whether the call succeeded; troubles of the store are let pass, the end of the handle is
+    /// Whether the call succeeded; failures of the store are tolerated, the end of the handle is
     /// not.
     pub(crate) fn tolerate(
         &self,
@@ -141,12 +141,12 @@ impl World {
         }
     }
 
-    /// Whether a handle that ended with `error` may be opened anew in the same process.
+    /// Whether a handle that ended with `error` may be opened again in the same process.
     pub(crate) fn may_open_anew(&self, process: ProcessId, error: &Error) -> bool {
         is_for_good(error) || self.is_of_a_panic(process, error)
     }
 
-    /// `work`, unless whoever waits for it loses patience and drops it.
+    /// Runs `work`, unless the waiting caller drops it.
     pub(crate) async fn patiently<T>(
         &self,
         rng: &mut Rng,
@@ -167,7 +167,7 @@ impl World {
     }
 }
 
-/// Deletes from one of the keys to the other; every third ends directly behind a key.
+/// Deletes from one of the keys to the other; every third range ends directly after a key.
 fn delete_range(batch: &mut Batch, mut ends: [Vec<u8>; 2], rng: &mut Rng) {
     ends.sort();
     let [start, mut end] = ends;
@@ -177,7 +177,7 @@ fn delete_range(batch: &mut Batch, mut ends: [Vec<u8>; 2], rng: &mut Rng) {
     batch.delete_range(&start, &end).expect("a good range");
 }
 
-/// Errors that faults may bring to a caller; anything else is a mistake of ours.
+/// Errors that faults may cause for a caller; any other error is a bug.
 pub(crate) fn excusable(error: &Error) -> bool {
     use ErrorKind::{Closed, Conflict, Denied, Fenced, Timeout, Unavailable};
     matches!(error.kind(), Closed | Conflict | Denied | Fenced | Timeout | Unavailable)
@@ -188,12 +188,12 @@ pub(crate) fn is_over(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced)
 }
 
-/// The times that one handle takes for now: they never go back.
+/// The times that one handle takes for now: they never decrease.
 #[derive(Default)]
 pub(crate) struct Now(UnixMillis);
 
 impl Now {
-    /// The moment of a read that is made at once.
+    /// The time of a read that is made immediately.
     pub(crate) fn look(&mut self, sim: &SimHandle, env: &Env) -> Moment {
         self.0 = self.0.max(env.clock.now());
         Moment { low: self.0, high: sim.latest_shown().max(self.0) }
@@ -236,9 +236,9 @@ pub(crate) async fn rows_of(mut scan: Scan) -> Result<Rows, Error> {
         );
         rows.clear();
         match filled {
-            siltstone::Fill::End => return Ok(all),
-            siltstone::Fill::Full => {}
-            siltstone::Fill::NeedsBlocks => scan.fetch().await?,
+            siltstone::FillOutcome::End => return Ok(all),
+            siltstone::FillOutcome::Full => {}
+            siltstone::FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writer processes: they open, work, are fenced, close or go on until told to stop.
+//! Writer processes: they open, work, are fenced, close or continue until stopped.
 
 use crate::edges::{close_may_be_dropped, refusals_end_handles, tasks_are_supervised};
 use crate::oracle::{Moment, Rows, view_at};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Within what a create of the WAL that is refused for good ends the handle, once the answer has
-/// arrived: what it means is read back before, through stalls and brown-outs.
+/// The time within which a permanently refused create of the WAL ends the handle, after the answer:
+/// its outcome is read back before, through stalls and brown-outs.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// Tasks without which a handle is none.
+/// Tasks that a handle cannot do without.
 const VITAL: [&str; 4] = ["wal", "flush", "pins", "pressure"];
 
 /// One writer process.
@@ -25,7 +25,7 @@ pub(crate) struct Writer {
     pub(crate) rng: Rng,
 }
 
-/// A snapshot that is held, and what it must go on showing.
+/// A snapshot that is kept, and its expected rows.
 struct Held {
     snapshot: Snapshot,
     expected: Model,
@@ -33,7 +33,7 @@ struct Held {
     rows: Option<Rows>,
 }
 
-/// What a writer does with one handle.
+/// The work of a writer with one handle.
 struct Work<'a> {
     writer: &'a mut Writer,
     db: &'a Database,
@@ -43,7 +43,7 @@ struct Work<'a> {
 }
 
 impl Writer {
-    /// Opens and works, again and again, until told to stop or fenced.
+    /// Opens and works, repeatedly, until stopped or fenced.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         let world = Arc::clone(&self.world);
         let max_parallel_writes = 1 + self.rng.below(4);
@@ -86,7 +86,7 @@ impl Writer {
 }
 
 impl Work<'_> {
-    /// Works on the handle; `true` after a clean close, `false` when told to stop.
+    /// Works on the handle; `true` after a clean close, `false` when stopped.
     async fn run(mut self) -> Result<bool, Error> {
         let world = Arc::clone(&self.writer.world);
         let (snapshot, moment) = self.snapshot()?;
@@ -149,12 +149,12 @@ impl Work<'_> {
         writer.world.patiently(&mut writer.rng, work).await
     }
 
-    /// Waits a little, or drops a compaction where futures are dropped.
+    /// Waits a little, or drops a compaction if futures are dropped.
     async fn idle(&mut self) {
         let world = Arc::clone(&self.writer.world);
         world.sim.sleep(Duration::from_millis(self.writer.rng.below(60))).await;
         if world.edges.have(Fault::DroppedFuture) && self.writer.rng.chance(100) {
-            // Whatever it ends with: another compactor may be in charge.
+            // For any result: another compactor may be in charge.
             drop(self.patiently(self.db.compact()).await);
         }
     }
@@ -192,7 +192,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Waits for a commit in a task of its own; one that is dropped is waited for again.
+    /// Waits for a commit in a separate task; after a dropped wait it waits again.
     fn wait_in_background(&mut self, commit: Commit) {
         let (world, process, epoch) = (&self.writer.world, self.writer.process, self.epoch);
         let (seq, shared) = (commit.seq(), Arc::clone(world));
@@ -233,8 +233,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Reads all of a snapshot and compares. Reads may be interrupted by faults; what they answer
-    /// must be right.
+    /// Reads all of a snapshot and compares. Faults may interrupt reads; their results must be
+    /// correct.
     async fn check(
         &mut self,
         what: &str,
@@ -261,7 +261,7 @@ impl Work<'_> {
         Ok(None)
     }
 
-    /// What a snapshot showed once it shows again, whatever has ended since.
+    /// A snapshot shows the same rows again, even if some have expired since.
     async fn check_again(&mut self, held: &Held) -> Result<(), Error> {
         let what = "old snapshot";
         let rows = self.check(what, &held.snapshot, (&held.expected, held.moment)).await?;
@@ -274,7 +274,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Closes; a close that is dropped is followed by another, which ends.
+    /// Closes; a dropped close is followed by another, which ends.
     async fn close(&mut self) -> Result<(), Error> {
         if !close_may_be_dropped() {
             return self.db.close().await;
@@ -285,8 +285,8 @@ impl Work<'_> {
         }
     }
 
-    /// A handle whose WAL is refused for good, or that has lost a vital task, is not alive any
-    /// more.
+    /// A handle whose WAL is permanently refused, or that has lost a vital task, is no longer
+    /// alive.
     fn check_that_it_ended(&self) {
         let (world, process) = (&self.writer.world, self.writer.process);
         let refused = world.bucket.wal_refused_at(process).filter(|_| refusals_end_handles());

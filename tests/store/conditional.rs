@@ -1,4 +1,4 @@
-//! The outcome of a conditional create, for every answer and every finding; retries.
+//! The outcome of a conditional create, for every answer and every result of the read; retries.
 
 use crate::scripted::ScriptedStore;
 use bytes::Bytes;
@@ -88,7 +88,8 @@ fn what_the_create_said_is_kept() {
     assert_eq!(kinds(outcome(refused(), vec![Err(down())])), Some(ErrorKind::Denied));
     let unread = outcome(PutAnswer::Exists, vec![Err(down())]);
     assert_eq!(kinds(unread), Some(ErrorKind::Unavailable));
-    // A conflict with nothing is told, too: whoever repeats it for long has a cause to name.
+    // A conflict without an object is reported, too: a caller that retries for long has a cause to
+    // name.
     let nothing = outcome(PutAnswer::Exists, vec![Ok(None)]);
     assert_eq!(kinds(nothing), Some(ErrorKind::Unavailable));
 }
@@ -100,7 +101,7 @@ fn a_flipped_bit_does_not_make_a_stranger_of_our_object() {
         vec![Ok(Some(damaged(OURS))), Ok(Some(object(OURS)))],
     );
     assert_eq!(created.outcome, PutOutcome::Committed);
-    // Damaged at rest: the reader of the object will say so.
+    // Damaged at rest: the reader of the object will report it.
     let created =
         outcome(PutAnswer::Exists, vec![Ok(Some(damaged(OURS))), Ok(Some(damaged(OURS)))]);
     assert_eq!(created.outcome, PutOutcome::Lost(damaged(OURS)));
@@ -121,12 +122,12 @@ fn a_large_object_of_ours_is_not_read_back_whole() {
     let store = ScriptedStore::new(PutAnswer::Ambiguous(down()), vec![Ok(Some(head))]);
     assert_eq!(create(&store, large.clone()).outcome, PutOutcome::Committed);
     assert_eq!(*store.asked.lock(), [Some(0..72)]);
-    // Another's is read whole, since the loser needs what it says.
+    // Another's object is read completely, because the loser needs its content.
     let theirs = object_of(AttemptId(2), 1 << 20);
     let gets = vec![Ok(Some(theirs.slice(..72))), Ok(Some(theirs.clone()))];
     let store = ScriptedStore::new(PutAnswer::Exists, gets);
     assert_eq!(create(&store, large.clone()).outcome, PutOutcome::Lost(theirs));
-    // A stranger's that is shorter than a head.
+    // A foreign object that is shorter than a head.
     let short = Bytes::from_static(b"x");
     let gets =
         vec![Err(Error::corruption("short")), Ok(Some(short.clone())), Ok(Some(short.clone()))];
@@ -144,7 +145,8 @@ fn bytes_without_the_attempt_id_are_not_sent() {
     }
 }
 
-/// Runs an operation that fails `failures` times; how it ended, after how many attempts, and when.
+/// Runs an operation that fails `failures` times; returns its result, the number of attempts, and
+/// the time.
 fn retried(failures: u32, limit: Duration, error: fn() -> Error) -> (Result<u32>, u32, Duration) {
     let sim = Sim::new(5);
     let process = sim.process("reader", 0);

@@ -1,12 +1,19 @@
-//! The contract, held by every store.
+//! The contract, checked for every store.
 
 use crate::contract;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone::env::Effects;
 use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{PutAnswer, Store};
+use siltstone::store::two_phase::TwoPhaseStore;
+use siltstone::store::two_phase::memory::MemoryRecords;
+use siltstone::store::two_phase::records::RecordStore;
+use siltstone::store::two_phase::sql::SqlRecords;
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
 use siltstone::task;
-use siltstone_base::{ObjectName, WalId};
+use siltstone_base::{ObjectName, Result, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::moto::Moto;
 use siltstone_tests::recording::RecordingStore;
@@ -33,12 +40,72 @@ fn memory_keeps_the_contract() {
     runtime.block_on(contract::check(MemoryStore::unnamed()));
 }
 
+/// A store without conditional creates: each one overwrites.
+#[derive(Debug)]
+struct Overwriting(Arc<MemoryStore>);
+
+impl Store for Overwriting {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<std::ops::Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.0.get(name, range)
+    }
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        async move {
+            let mut upload = self.0.upload(name).await.unwrap();
+            upload.write(bytes).await.unwrap();
+            upload.finish().await.map_or_else(PutAnswer::Refused, |()| PutAnswer::Created)
+        }
+        .boxed()
+    }
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        self.0.upload(name)
+    }
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.0.list(prefix, after)
+    }
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn two_phase_creates_keep_the_contract() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/records", folder.path().display());
+    let sqlite = SqlRecords::new(&url, effects.clone()).unwrap();
+    let records: [Arc<dyn RecordStore>; 2] = [Arc::new(MemoryRecords::default()), Arc::new(sqlite)];
+    for records in records {
+        let store = Arc::new(Overwriting(MemoryStore::unnamed()));
+        runtime.block_on(contract::check(TwoPhaseStore::new(store, records, effects.clone())));
+    }
+}
+
+#[test]
+fn encrypted_stores_keep_the_contract() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let local = folder.path().display().to_string();
+    let options = [("encryption_key".to_owned(), "5e".repeat(32))].into_iter().collect();
+    for url in ["memory://encrypted", &local] {
+        let store = siltstone::store::url::parse(url, &options, [], &effects).unwrap();
+        runtime.block_on(contract::check(store));
+    }
+}
+
 #[test]
 fn a_local_folder_keeps_the_contract() {
     let (runtime, effects) = runtime();
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), effects).unwrap();
-    // Strangers: files that are no objects, in places where objects stand.
+    // Foreign files that are not objects, in folders of objects.
     for stranger in ["manifest", "wal/boundary", "compacted/deep/er"] {
         std::fs::create_dir_all(folder.path().join(stranger)).unwrap();
     }
@@ -74,7 +141,7 @@ fn s3_keeps_the_contract() {
     let deep = over_moto(&moto, "deep/er", &effects);
     let beside = over_moto(&moto, "deep/er2", &effects);
     runtime.block_on(async {
-        // What stands beside a database is not in it, however alike the paths are.
+        // Objects beside a database are not in it, even if the paths are similar.
         let answer = beside.put_if_absent(ObjectName::Wal(WalId(77)), "x".into()).await;
         assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
         contract::check(Arc::clone(&deep)).await;

@@ -9,7 +9,7 @@ use siltstone_base::{ErrorKind, ObjectName};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Runs every check. The store has to be empty.
+/// Runs every check. The store must be empty.
 pub(crate) fn check(store: Arc<dyn Store>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         nothing_there(&*store).await;
@@ -29,7 +29,7 @@ fn table(id: u128) -> ObjectName {
     ObjectName::Compacted(SstId(id))
 }
 
-/// Reads both ways where a store has both, and compares.
+/// Reads both ways, if a store has both, and compares.
 pub(crate) async fn read(
     store: &dyn Store,
     name: ObjectName,
@@ -94,7 +94,7 @@ fn pattern(len: usize, salt: u8) -> Bytes {
 async fn upload(store: &dyn Store, name: ObjectName, chunks: &[Bytes]) {
     let mut upload = store.upload(name).await.unwrap();
     for (at, chunk) in chunks.iter().enumerate() {
-        // Both ways take turns where a store has both.
+        // Alternates between both ways, if a store has both.
         match if at % 2 == 1 { upload.write_now(chunk) } else { None } {
             Some(written) => written.unwrap(),
             None => upload.write(chunk.clone()).await.unwrap(),
@@ -114,7 +114,7 @@ async fn upload(store: &dyn Store, name: ObjectName, chunks: &[Bytes]) {
 async fn uploads(store: &dyn Store) {
     upload(store, table(1), &[]).await;
     upload(store, table(2), &[pattern(10, 1), Bytes::new(), pattern(100_000, 2)]).await;
-    // Beyond what one request takes: chunks that do and do not fit the size of a part.
+    // More than one request takes: chunks that do and do not fit the size of a part.
     let chunks: Vec<Bytes> = (0..7).map(|salt| pattern((3 << 20) + 1, salt)).collect();
     upload(store, table(3), &chunks).await;
     let mut given_up = store.upload(table(4)).await.unwrap();
@@ -123,7 +123,7 @@ async fn uploads(store: &dyn Store) {
     }
     given_up.abort().await.unwrap();
     assert_eq!(read(store, table(4), None).await, Ok(None));
-    // A repetition with the same bytes stands in the same place.
+    // A repetition with the same bytes has the same name.
     let mut again = store.upload(table(2)).await.unwrap();
     again.write([pattern(10, 1), pattern(100_000, 2)].concat().into()).await.unwrap();
     again.finish().await.unwrap();

@@ -1,4 +1,4 @@
-//! What `stats()` shows of a store: every request once, failures too.
+//! The figures of a store in `stats()`: every request once, including failures.
 
 use crate::conformance::runtime;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const NAME: ObjectName = ObjectName::Wal(WalId(1));
 const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
 
-/// Every kind of request once, whatever comes of it.
+/// Every kind of request once, for any result.
 async fn requests(store: Arc<dyn Store>) {
     let _ = store.put_if_absent(NAME, Bytes::from_static(b"four")).await;
     let _ = store.get(NAME, Some(1..3)).await;
@@ -53,7 +53,7 @@ fn failures_are_counted_and_those_that_time_cures_apart() {
     sim.block_on(sim.process("other", 0), requests(broken)).unwrap();
     let totals = counts.totals();
     assert_eq!((totals.gets, totals.lists, totals.deletes, totals.bytes_read), (1, 1, 1, 0));
-    // One for each kind of request: an upload that fails to begin goes no further.
+    // One for each kind of request: an upload that fails to begin ends there.
     assert_eq!((totals.failed, totals.transient), (5, 5));
     bucket.heal();
     let wrong = async move {
@@ -82,7 +82,7 @@ fn what_a_store_takes_at_once_is_counted_the_same() {
     });
     let totals = counts.totals();
     assert_eq!((totals.puts, totals.upload_chunks, totals.bytes_written), (1, 2, 11));
-    // A store that takes nothing at once has taken nothing.
+    // A store that accepts nothing immediately has accepted nothing.
     let (sim, bucket, store, counts) = world();
     bucket.heal();
     let refused = async move {

@@ -1,4 +1,4 @@
-//! The failing store at its edges: links, limits, refusals, full disks, pages, panics.
+//! The failing store at its limits: links, time limits, refusals, full disks, pages, panics.
 
 use bytes::Bytes;
 use siltstone::store::{PutAnswer, Store};
@@ -144,7 +144,7 @@ fn a_full_disk_takes_what_fits_until_there_is_room() {
     let PutAnswer::Refused(error) = world.put(4, 200) else { panic!("it does not fit") };
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no space left"), "{error}");
-    // Parts of uploads take room, and give it back when they are dropped.
+    // Parts of uploads take space, and release it when they are dropped.
     let sent = world.run(|store| async move {
         let mut upload = store.upload(ObjectName::Compacted(SstId(1))).await?;
         upload.write(body(2000)).await
@@ -182,7 +182,7 @@ fn a_listing_in_pages_is_no_snapshot() {
 fn a_planned_panic_takes_its_task_alone() {
     let world = always(Fault::TaskPanic);
     let env = world.sim.env(world.client, world.bucket.store(world.client));
-    // Not in a task of the test's own.
+    // Not in a task of the test itself.
     assert!(world.list().unwrap().is_empty());
     let store = Arc::clone(&env.store);
     env.spawn.spawn("wal", Box::pin(async move { drop(store.list(prefix::WAL, None).await) }));

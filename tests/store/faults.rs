@@ -1,4 +1,4 @@
-//! The failing store: each fault does what it says, no more, and is booked.
+//! The failing store: each fault has exactly its effect, and is recorded.
 
 use bytes::Bytes;
 use siltstone::store::PutAnswer;
@@ -16,7 +16,7 @@ struct World {
     client: ProcessId,
 }
 
-/// A world in which one fault strikes always.
+/// A world in which one fault always occurs.
 fn world(fault: Option<Fault>) -> World {
     let sim = Sim::new(9);
     let plan = fault.map_or(FaultPlan::none(), |fault| FaultPlan::none().with(fault, 1000));
@@ -77,7 +77,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(301);
 
 #[test]
 fn creates_fail_in_five_ways() {
-    // The fault; what is answered; whether it stands at once; whether later.
+    // The fault; the answer; whether the object exists immediately; whether later.
     let cases = [
         (Fault::PutLostOnTheWay, "ambiguous", false, false),
         (Fault::PutAnswerLost, "ambiguous", true, true),
@@ -248,7 +248,7 @@ fn a_create_on_its_way_lands_though_its_process_dies() {
     world.sim.spawn(world.client, "put", async move {
         store.put_if_absent(wal(1), "x".into()).await;
     });
-    // Until the request has left, and no further.
+    // Until the request was sent, and no further.
     while world.bucket.operations(world.client) == 0 {
         world.sim.run_for(Duration::from_micros(1)).unwrap();
     }

@@ -1,5 +1,5 @@
-//! The real S3 client against a server that misbehaves by script: what reaches the caller, and how
-//! many requests it took.
+//! The real S3 client with a server that misbehaves by a script: the results for the caller, and
+//! the number of requests.
 
 use crate::conformance::runtime;
 use crate::server::{Reply, WAL, created, part, serve, status};
@@ -82,7 +82,7 @@ fn reads_are_repeated_below_the_seam() {
 
 #[test]
 fn a_short_body_is_read_again_and_then_corruption() {
-    // The body is consistent with its length, and not what was asked for.
+    // The body is consistent with its length, but is not the requested part.
     let short = part("0-3/100", 2, "ab");
     let server = serve(vec![short.clone(), part("0-3/100", 4, "abcd")]);
     assert_eq!(server.get(Some(0..4)).unwrap().as_deref(), Some(&b"abcd"[..]));
@@ -93,10 +93,10 @@ fn a_short_body_is_read_again_and_then_corruption() {
 
 #[test]
 fn an_object_that_ends_before_the_range_is_corruption() {
-    // Clipped by the server, as the protocol has it.
+    // Clipped by the server, as the protocol permits.
     let server = serve(vec![part("2-3/4", 2, "cd")]);
     assert_eq!(server.get(Some(2..9)).unwrap_err().kind(), ErrorKind::Corruption);
-    // Wholly past the end: the length is asked for, and proves it.
+    // Entirely past the end: the length is requested, and proves it.
     let beyond = status("416 Range Not Satisfiable", "");
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"e\"\r\n\
                 Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nConnection: close\r\n\r\n";
@@ -154,7 +154,7 @@ fn listings_are_filtered_and_sorted_here() {
         )
     };
     let manifest = |id: u64| object(&format!("db/manifest/{id:020}.manifest"));
-    // Out of order, twice, before what was asked for, strangers, of another database.
+    // Out of order, twice, before the requested start, foreign names, names of another database.
     let contents = [
         manifest(9),
         manifest(3),
@@ -176,7 +176,7 @@ fn listings_are_filtered_and_sorted_here() {
     assert_eq!(ids, [3, 9].map(|id| ObjectName::Manifest(ManifestId(id))));
     assert!(listed.iter().all(|object| object.bytes == 7));
     assert!(listed.iter().all(|object| object.modified.0 == 1_700_000_000_000));
-    // A listing that breaks off is an error, never a part.
+    // An incomplete listing is an error, never a partial result.
     let server = serve(vec![Reply::Raw(format!(
         "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\nConnection: close\r\n\r\n{body}"
     ))]);

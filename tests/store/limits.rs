@@ -6,8 +6,8 @@ use siltstone::store::PutAnswer;
 use siltstone_base::ErrorKind;
 use std::time::Duration;
 
-/// The limit of a request without bytes, as the option has it; and a pause beyond it, which 4 MiB
-/// (32 s at the slowest bandwidth) pay for many times.
+/// The time limit of a request without bytes, as in the option; and a pause beyond it, for which 4
+/// MiB (32 s at the slowest bandwidth) leave ample time.
 const TIMEOUT: &str = "100ms";
 const PAUSE: Duration = Duration::from_millis(400);
 const BYTES: usize = 4 << 20;
@@ -54,7 +54,7 @@ fn what_stands_still_ends() {
     }
 }
 
-/// Since a moment of the server's clock.
+/// The time since a moment of the server's clock.
 fn took(server: &Server, since: Duration) -> Duration {
     server.effects.clock.monotonic() - since
 }

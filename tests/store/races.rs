@@ -1,4 +1,4 @@
-//! Of racing creates of one name exactly one wins, and its bytes are what is there.
+//! Exactly one of several racing creates of one name wins, and the object has its bytes.
 
 use crate::conformance::{BUCKET, over_moto, runtime};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ fn body(racer: usize, round: u64) -> Bytes {
     Bytes::from(format!("racer {racer} of round {round}"))
 }
 
-/// Threads that start together, each with a view of its own of the same objects.
+/// Threads that start together, each with its own view of the same objects.
 #[allow(clippy::disallowed_methods, reason = "a race needs threads")]
 fn race(handle: &Handle, rounds: u64, stores: &[Arc<dyn Store>]) {
     for round in 1..=rounds {
@@ -63,7 +63,7 @@ fn in_memory() {
 fn in_a_local_folder() {
     let (runtime, effects) = runtime();
     let folder = tempfile::tempdir().unwrap();
-    // The folder does not exist yet: making it is part of the race.
+    // The folder does not exist yet: its creation is part of the race.
     let root = folder.path().join("db");
     let open = |_| -> Arc<dyn Store> { LocalStore::new(&root, effects.clone()).unwrap() };
     let stores: Vec<_> = (0..RACERS).map(open).collect();

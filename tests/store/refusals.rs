@@ -1,4 +1,4 @@
-//! What a store refuses, through the engine: told at once where nothing here can mend it.
+//! Refusals of a store, through the engine: permanent ones are reported immediately.
 
 use crate::server::{Server, TABLE, serve, status};
 use siltstone::{Database, ErrorKind, OpenOptions, Options, Reader, ReaderOptions};
@@ -6,7 +6,7 @@ use siltstone_base::name::prefix;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nobody waits for so long: what is repeated until then is repeated for ever.
+/// Longer than any caller waits: a request that is retried until then is retried for ever.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn refuse_everything(line: &str, code: &str) -> Server {
@@ -31,7 +31,7 @@ fn what_nothing_mends_ends_an_open_at_once() {
         let error = server.runtime.block_on(Database::open(env.clone(), how)).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let text = error.to_string();
-        // 501 is repeated by the client below, as other 5xx are.
+        // The client below retries 501, as it does other 5xx.
         assert!(text.contains(code) && text.contains("s3://quarry"), "{text}");
         let how = ReaderOptions { options, ..ReaderOptions::default() };
         let error = server.runtime.block_on(Reader::open(env, how)).unwrap_err();

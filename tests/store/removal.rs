@@ -1,4 +1,4 @@
-//! Deletes of many names: as few requests as the service has for it, one answer a name.
+//! Deletes of many names: as few requests as the service permits, and one result per name.
 
 use crate::server::{Reply, Server, serve_by, status};
 use siltstone::store::counting::CountingStore;
@@ -63,7 +63,7 @@ fn a_service_without_it_is_asked_name_by_name_from_then_on() {
         status("405 Method Not Allowed", ""),
         status("400 Bad Request", "<Code>MalformedXML</Code>"),
         status("200 OK", "<html>welcome</html>"),
-        // About a name that nobody asked for.
+        // For a name that was not requested.
         answered(&failure(ObjectName::Wal(WalId(99)), "AccessDenied")),
     ];
     for refusal in refusals {

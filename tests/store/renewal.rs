@@ -1,4 +1,4 @@
-//! Credentials that a function renews, and the count of every request that a client sends.
+//! Credentials that a function renews, and the count of all requests of a client.
 
 use crate::server::{Reply, Server, TABLE, WAL, created, part, serve, serve_by, status};
 use parking_lot::Mutex;
@@ -48,7 +48,8 @@ impl OptionsSource for Keys {
     }
 }
 
-/// A server that takes the credentials of `good` alone, and a store that asks a function for them.
+/// A server that accepts only the credentials of `good`, and a store that gets them from a
+/// function.
 fn renewing(good: Arc<Mutex<&'static str>>, keys: &'static str) -> (Server, Arc<Keys>) {
     let mut server = serve_by(&[], move |_, head, _| {
         if !head.contains(&format!("Credential={}/", *good.lock())) {
@@ -110,7 +111,7 @@ fn credentials_that_stay_refused_are_denied() {
     }
 }
 
-/// A profile of AWS whose keys are rotated in the shared file while a handle is open.
+/// An AWS profile whose keys are rotated in the shared file while a handle is open.
 #[test]
 fn keys_that_are_rotated_in_a_shared_file_are_read_again() {
     let good = Arc::new(Mutex::new("key-1"));

@@ -1,4 +1,4 @@
-//! A store that answers as it is told.
+//! A store with scripted answers.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Answers to creates and reads, in order; running out of them is the test's failure.
+/// Answers to creates and reads, in order; a missing answer fails the test.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptedStore {
     pub(crate) puts: Mutex<VecDeque<PutAnswer>>,

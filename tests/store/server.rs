@@ -1,4 +1,4 @@
-//! An S3 server on loopback that answers as it is told, and the real client in front of it.
+//! An S3 server on loopback with scripted answers, and the real client.
 
 use crate::conformance::runtime;
 use parking_lot::Mutex;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// What the server does with one request.
+/// The server's reaction to one request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// Sends these bytes and closes.
     Raw(String),
-    /// Closes without a word.
+    /// Closes without an answer.
     Reset,
-    /// Sends these bytes, lets the time pass, sends the others and closes.
+    /// Sends these bytes, waits, sends the others and closes.
     Slow(String, Duration, String),
-    /// Sends these bytes and no more, and keeps the connection.
+    /// Sends only these bytes, and keeps the connection open.
     Held(String),
 }
 
 pub(crate) struct Server {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) endpoint: String,
-    /// The head of every request, and its body.
+    /// The head and body of every request.
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
     pub(crate) bodies: Arc<Mutex<Vec<Vec<u8>>>>,
     pub(crate) runtime: Runtime,
@@ -45,7 +45,7 @@ pub(crate) fn status(status: &str, body: &str) -> Reply {
     ))
 }
 
-/// The head of an answer to a read: the range, and the length that is announced.
+/// The head of an answer to a read: the range, and the announced length.
 pub(crate) fn part_head(range: &str, announced: usize) -> String {
     format!(
         "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {range}\r\nETag: \"e\"\r\n\
@@ -54,7 +54,7 @@ pub(crate) fn part_head(range: &str, announced: usize) -> String {
     )
 }
 
-/// An answer to a read: the range as the header tells it, and the body as it really is.
+/// An answer to a read: the range in the header, and the actual body.
 pub(crate) fn part(range: &str, announced: usize, body: &str) -> Reply {
     Reply::Raw(part_head(range, announced) + body)
 }
@@ -65,7 +65,7 @@ pub(crate) fn created() -> Reply {
     )
 }
 
-/// Reads one request: the head, and the body that its length announces.
+/// Reads one request: the head, and the body with its announced length.
 fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 65536];

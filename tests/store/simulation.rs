@@ -1,4 +1,4 @@
-//! The simulation itself: one seed, one trace; what killing, pausing and hanging mean.
+//! The simulation itself: one trace per seed; the effects of killing, pausing and hanging.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -88,7 +88,7 @@ fn clocks_of_processes_differ_and_may_jump() {
     assert_eq!(sim.effects(late).clock.monotonic(), Duration::ZERO);
 }
 
-/// Counts up every millisecond, for ever.
+/// Counts up every millisecond, without end.
 fn spawn_counter(sim: &Sim, process: siltstone_tests::sim::ProcessId) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let (counting, handle) = (Arc::clone(&count), (**sim).clone());
@@ -126,7 +126,7 @@ fn a_killed_process_runs_nothing_and_its_futures_are_dropped() {
     sim.run_for(Duration::from_millis(10)).unwrap();
     assert_eq!(dead.load(Ordering::Relaxed), before);
     assert!(alive.load(Ordering::Relaxed) >= others + 9);
-    // Nothing can be started in it either.
+    // No task can be started in it either.
     let after = spawn_counter(&sim, doomed);
     sim.run_for(Duration::from_millis(10)).unwrap();
     assert_eq!(after.load(Ordering::Relaxed), 0);

@@ -7,11 +7,11 @@ use siltstone_base::{ObjectName, WalId};
 use std::path::Path;
 use std::process::Command;
 
-/// Names the folder for [`child_creates_an_object`].
+/// The environment variable with the folder for [`child_creates_an_object`].
 const FOLDER_VARIABLE: &str = "SILTSTONE_TEST_STRACE_FOLDER";
 
-/// Not a test by itself: what the test below runs under strace. Making the folder `answered` marks
-/// in the trace where the answer was given.
+/// Not a separate test: the program that the test below runs under strace. Creating the folder
+/// `answered` marks in the trace when the answer was returned.
 #[test]
 #[ignore = "run by creates_reach_the_disk_before_they_are_answered"]
 #[allow(clippy::disallowed_methods, reason = "how a parent process talks to its child")]
@@ -24,7 +24,7 @@ fn child_creates_an_object() {
     std::fs::create_dir(Path::new(&folder).join("answered")).unwrap();
 }
 
-/// Position of the first line after `from` that holds all `words`.
+/// Position of the first line after `from` that contains all `words`.
 fn after(lines: &[&str], from: usize, words: &[&str]) -> usize {
     let found = lines
         .iter()
@@ -58,13 +58,13 @@ fn creates_reach_the_disk_before_they_are_answered() {
     assert!(output.status.success(), "{output:?}");
     let trace = std::fs::read_to_string(trace).unwrap();
     let lines: Vec<&str> = trace.lines().filter(|line| line.contains("= 0")).collect();
-    // The folders that were made, each synced into the one above.
+    // The created folders, each synced in its parent.
     let root = after(&lines, 0, &["mkdir", "/db\""]);
     after(&lines, root, &["fsync", ">"]);
     let wal = after(&lines, root, &["mkdirat", "/db>, \"wal\""]);
     let wal_synced = after(&lines, wal, &["fsync", "/db>"]);
     let data_synced = after(&lines, wal_synced, &["fdatasync", "/db/.staging/"]);
-    // Relative to what is open, at both ends: the paths are strace's own knowledge.
+    // Relative to open descriptors, at both ends: strace adds the paths.
     let linked = ["linkat", "/db/.staging>, ", "/db/wal>, \"00000000000000000001.sst\""];
     let linked = after(&lines, data_synced, &linked);
     let name_synced = after(&lines, linked, &["fsync", "/db/wal>"]);

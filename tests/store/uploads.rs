@@ -6,10 +6,10 @@ use siltstone::Result;
 use siltstone_base::ErrorKind;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 
-/// More than fits into one PUT.
+/// More than one PUT takes.
 const BYTES: usize = 20 << 20;
 
-/// What stands under the upload's name once its end was answered.
+/// The object under the upload's name after the answer to its end.
 #[derive(Clone, Copy)]
 enum Stored {
     Ours,
@@ -24,8 +24,8 @@ fn begun() -> Reply {
     status("200 OK", body)
 }
 
-/// The first request to complete is answered with 500 whatever became of it, and all that follow
-/// with "no such upload", as S3 does of one that is complete.
+/// The first request to complete is answered with 500, whether or not it took effect, and all later
+/// ones with "no such upload", as S3 does for a completed one.
 fn losing(stored: Stored) -> Server {
     let lost = std::sync::atomic::AtomicBool::new(false);
     serve_by(&[], move |_, head, _| {
@@ -65,7 +65,7 @@ fn a_lost_answer_to_the_completion_is_settled_by_reading_back() {
     for stored in [Stored::Shorter, Stored::Another, Stored::Nothing] {
         let server = losing(stored);
         let error = upload(&server, BYTES).unwrap_err();
-        // Begun again it may succeed; above all the bucket is there.
+        // A repeated upload may succeed; in particular the bucket exists.
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let text = error.to_string();
         assert!(text.contains("NoSuchUpload") && !text.contains("bucket does not"), "{text}");

@@ -53,7 +53,7 @@ fn wrong_urls_and_options_are_invalid_and_named() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
-/// Of one process, each through a store of its own; no request is made for it.
+/// Of one process, each through a separate store; no request is made for it.
 #[test]
 fn a_second_writer_is_known_wherever_the_first_one_is() {
     let (runtime, effects) = runtime();

@@ -1,5 +1,5 @@
-//! A compactor for tests: everything becomes one table, by the real edits, with no job record. So
-//! nothing may collect while it is at work.
+//! A compactor for tests: merges everything into one table, by the real edits, without a job
+//! record. So no collector may run meanwhile.
 
 use crate::gc::{commit, newest};
 use siltstone::store::conditional;
@@ -14,10 +14,11 @@ use siltstone_sst::{Block, BlockSource, Table, TableBuilder, TableCursor, TableO
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rewrites every table into one. Answers how many went; 0 without a database or a table.
+/// Rewrites every table into one. Returns the number of merged tables; 0 without a database or a
+/// table.
 ///
 /// # Errors
-/// The store's, and refusals of the commits; nothing is harmed by stopping anywhere.
+/// Errors of the store, and refusals of the commits; it may stop at any point without harm.
 pub async fn everything(env: &Env) -> Result<usize, Error> {
     let Some(known) = newest(env).await? else { return Ok(0) };
     let claim = AttemptId(env.random_u128());

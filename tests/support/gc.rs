@@ -1,4 +1,4 @@
-//! A collector for tests, with no grace at all; and manifests and job records as they are stored.
+//! A collector for tests, without a grace period; and manifests and job records as stored.
 
 use siltstone::gc::{self, GcOptions};
 use siltstone::store::conditional;
@@ -15,11 +15,11 @@ use siltstone_manifest::{Edit, Manifest, Rules};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One round of the engine's collector, with no grace: deletes what the rule calls dead, however
-/// young. Answers how many objects went.
+/// One round of the engine's collector without a grace period: deletes dead objects of any age.
+/// Returns the number of deleted objects.
 ///
 /// # Errors
-/// The store's; a round that fails half-way did nothing wrong.
+/// Errors of the store; a round that fails midway does no harm.
 pub async fn round(env: &Env) -> Result<u64, Error> {
     match gc::once(env, &AT_ONCE, false).await {
         Ok(report) => Ok(report.total().deleted),
@@ -36,10 +36,10 @@ pub const AT_ONCE: GcOptions = GcOptions {
     deadline: Duration::from_secs(10),
 };
 
-/// The newest manifest, proven; `None` where there is no database.
+/// The newest manifest, proven; `None` if there is no database.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn newest(env: &Env) -> Result<Option<Arc<Manifest>>, Error> {
     let mut look = Look::new(None, Rules::ALL);
     loop {
@@ -50,10 +50,10 @@ pub async fn newest(env: &Env) -> Result<Option<Arc<Manifest>>, Error> {
     }
 }
 
-/// Commits `edit`; planned on `known`, and again on what is newer.
+/// Commits `edit`, planned on `known` and again on newer states.
 ///
 /// # Errors
-/// The store's, and why the edit was refused.
+/// Errors of the store, and the reason of a refusal.
 pub async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<Manifest>, Error> {
     let mut machine = Commit::new(edit, known, Rules::ALL);
     loop {
@@ -68,7 +68,7 @@ pub async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<M
 /// The newest record of compaction jobs, proven.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compactions>, Error> {
     let mut look = Append::look(database, Rules::ALL);
     loop {
@@ -96,10 +96,10 @@ pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compac
     }
 }
 
-/// Carries out one request.
+/// Performs one request.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
     Ok(match request {
         ManifestRequest::Create(state) => {
@@ -130,7 +130,7 @@ pub async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnsw
             let end = loop {
                 match run.action() {
                     RunAction::Read(id) => run.on_read(read(env, id).await?.as_deref()),
-                    // Listings are believed here.
+                    // Listings are trusted here.
                     RunAction::Ask(_) => run.on_asked(false),
                     RunAction::Done(end) => break end.unwrap_or(boundary),
                 }

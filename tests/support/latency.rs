@@ -1,5 +1,5 @@
-//! A store that takes as long as an object store does, by the clock of the environment it is given:
-//! in a simulation no real time passes.
+//! A store with the latency of an object store, by the clock of the given environment: in a
+//! simulation no real time passes.
 //!
 //! Latency is a floor and, above it, a lognormal part: real ones have a hard minimum (the way there
 //! and back) and a long tail. With `median` and `sigma` of the lognormal part a quantile is
@@ -12,7 +12,7 @@
 //! PUT        20       8   0.80      28   42   71         28-29  35-40  67-81, minimum 20
 //! LIST       17       8   0.70      25   37   58         25     31-33  59-63, minimum 17
 //! ```
-//! Bytes add their share of 50 MiB/s, what one stream of such a store carries.
+//! Bytes add their share of 50 MiB/s, the speed of one stream of such a store.
 
 use crate::sim::Rng;
 use bytes::Bytes;
@@ -28,17 +28,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes a second that one request moves.
+/// Bytes per second of one request.
 const STREAM_BYTES_PER_SECOND: f64 = 50.0 * 1024.0 * 1024.0;
 
-/// How long one kind of request takes.
+/// The latency of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// The least it takes.
+    /// The minimum.
     pub floor: Duration,
-    /// Median of what comes on top.
+    /// Median of the additional time.
     pub median: Duration,
-    /// Spread of what comes on top: the standard deviation of its logarithm.
+    /// Spread of the additional time: the standard deviation of its logarithm.
     pub sigma: f64,
 }
 
@@ -57,13 +57,13 @@ impl Latency {
 /// A draw from the normal distribution (G. Box, M. Muller, *A Note on the Generation of Random
 /// Normal Deviates*, 1958).
 fn normal(rng: &mut Rng) -> f64 {
-    // (0, 1]: the logarithm of zero is none.
+    // In (0, 1]: the logarithm of zero is undefined.
     let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
     let (radius, angle) = (uniform(), uniform());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-/// How long a store takes.
+/// The latencies of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Latencies {
     /// Reads.
@@ -81,7 +81,7 @@ const fn millis(millis: u64) -> Duration {
 }
 
 impl Latencies {
-    /// A large provider's standard store, asked from its own region.
+    /// A large provider's standard store, used from its own region.
     #[must_use]
     pub const fn standard() -> Latencies {
         Latencies {
@@ -92,8 +92,8 @@ impl Latencies {
         }
     }
 
-    /// Its medians without their spread and whatever the bytes: every wave of requests can be read
-    /// off the clock.
+    /// Its medians without their spread and independent of the bytes: the clock shows every wave of
+    /// requests.
     #[must_use]
     pub const fn fixed() -> Latencies {
         Latencies {
@@ -112,7 +112,7 @@ struct Slow {
     rng: Mutex<Rng>,
 }
 
-/// `store`, as slow as `latencies` say by `clock`, and the count of requests that reach it.
+/// `store`, delayed by `latencies` by `clock`, and the number of requests that reach it.
 #[must_use]
 pub fn slow(
     store: Arc<dyn Store>,
@@ -140,7 +140,7 @@ impl fmt::Debug for Slow {
     }
 }
 
-/// Without `get_now`: nothing comes over a network at once.
+/// Without `get_now`: nothing arrives over a network immediately.
 impl Store for Slow {
     fn get(
         &self,
@@ -196,7 +196,7 @@ impl Store for Slow {
     }
 }
 
-/// Takes one PUT in all, from its beginning on.
+/// Takes one PUT in total, from its beginning on.
 struct SlowUpload {
     upload: Box<dyn Upload>,
     wait: BoxFuture<'static, ()>,

@@ -1,6 +1,5 @@
-//! A store in memory that lends its tables, as a local folder's maps are lent: without a file
-//! system whose kind would decide whether it does. It tells what is lent, and can lend what is
-//! damaged.
+//! A store in memory that lends its tables, as a local folder lends maps, independent of the kind
+//! of file system. It counts the lent objects, and can lend damaged ones.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -12,14 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// See the head of this module.
+/// See the module documentation.
 pub struct LendingStore {
     store: Arc<MemoryStore>,
     lent: Arc<AtomicUsize>,
     damages: AtomicBool,
 }
 
-/// What was lent, which counts while somebody has it.
+/// A lent object, which counts as long as it is held.
 struct Loan {
     bytes: Bytes,
     lent: Arc<AtomicUsize>,
@@ -38,20 +37,20 @@ impl Drop for Loan {
 }
 
 impl LendingStore {
-    /// Over a store of its own.
+    /// Over its own store.
     #[must_use]
     pub fn new() -> Arc<LendingStore> {
         let (lent, damages) = (Arc::default(), AtomicBool::new(false));
         Arc::new(LendingStore { store: MemoryStore::unnamed(), lent, damages })
     }
 
-    /// How many objects somebody has now.
+    /// Number of objects that are held now.
     #[must_use]
     pub fn lent(&self) -> usize {
         self.lent.load(Ordering::SeqCst)
     }
 
-    /// From now on what is lent is damaged in every byte; what is read is not.
+    /// From now on lent objects are damaged in every byte; objects that are read are not.
     pub fn lend_damaged(&self) {
         self.damages.store(true, Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
 //! Shared parts of the tests: a deterministic simulation of many processes in one thread, a store
-//! that fails in every way a real one does, a model to compare with, and stores that record or
-//! serve or take their time (RFC 0008).
+//! that fails in every way a real one does, a model to compare with, and stores that record, serve
+//! or delay requests (RFC 0008).
 
 #![forbid(unsafe_code)]
 

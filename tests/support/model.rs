@@ -1,5 +1,4 @@
-//! The reference: an ordered map that remembers every version. Slow, short, and right by looking
-//! at it.
+//! The reference: an ordered map that remembers every version. Slow, short, and obviously correct.
 
 use siltstone_base::{BatchOps, Kind, MergeOperator, Result, Seq, UnixMillis};
 use std::collections::BTreeMap;
@@ -21,12 +20,12 @@ pub struct Model {
     last: Seq,
 }
 
-/// What a model sees: everything up to a number, at a moment, folded by an operator.
+/// The view of a model: everything up to a number, at a time, folded by an operator.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// The newest write that is seen.
+    /// The newest visible write.
     pub seq: Seq,
-    /// What has expired by then is not seen.
+    /// Entries that have expired by then are invisible.
     pub now: UnixMillis,
     /// For keys that have operands.
     pub operator: Option<&'a dyn MergeOperator>,
@@ -41,10 +40,10 @@ impl View<'static> {
 }
 
 impl Model {
-    /// Applies an encoded batch whose first operation has number `first`. Answers the last number.
+    /// Applies an encoded batch whose first operation has number `first`. Returns the last number.
     ///
     /// # Errors
-    /// Corruption when the bytes are no batch.
+    /// Corruption if the bytes are not a batch.
     pub fn apply(&mut self, first: Seq, batch: &[u8]) -> Result<Seq> {
         let mut seq = first;
         for op in BatchOps::new(batch) {
@@ -64,10 +63,10 @@ impl Model {
         Ok(self.last)
     }
 
-    /// As [`Model::apply`], with one number for all: what an ingest job brings.
+    /// As [`Model::apply`], with one number for all operations, as in an ingest job.
     ///
     /// # Errors
-    /// Corruption when the bytes are no batch.
+    /// Corruption if the bytes are not a batch.
     pub fn apply_at(&mut self, seq: Seq, batch: &[u8]) -> Result<()> {
         for op in BatchOps::new(batch) {
             let op = op?;
@@ -83,7 +82,7 @@ impl Model {
         Ok(())
     }
 
-    /// A tombstone for every key of the range that there is: the others have nothing to hide.
+    /// Adds a tombstone for every existing key of the range: other keys have nothing to hide.
     fn delete_range(&mut self, start: &[u8], end: &[u8], seq: Seq) {
         let range = (Bound::Included(start), Bound::Excluded(end));
         for (_, versions) in self.keys.range_mut::<[u8], _>(range) {
@@ -98,7 +97,7 @@ impl Model {
         self.last
     }
 
-    /// Forgets every write above `seq`: what a crash may do to what was not durable.
+    /// Removes every write above `seq`, as a crash may do with writes that are not durable.
     pub fn keep_prefix(&mut self, seq: Seq) {
         for versions in self.keys.values_mut() {
             versions.retain(|version| version.seq <= seq);
@@ -109,7 +108,7 @@ impl Model {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The operator's.
+    /// Errors of the operator.
     pub fn get(&self, key: &[u8], view: View<'_>) -> Result<Option<Vec<u8>>> {
         match self.keys.get(key) {
             Some(versions) => value_of(key, versions, view),
@@ -120,7 +119,7 @@ impl Model {
     /// Every key from `start` (included) to `end` (not included) that has a value, in order.
     ///
     /// # Errors
-    /// The operator's.
+    /// Errors of the operator.
     pub fn scan(
         &self,
         start: Option<&[u8]>,
@@ -148,8 +147,8 @@ impl Model {
     }
 }
 
-/// Newest first: operands are collected until a value or the lack of one is met. What has expired
-/// counts as a tombstone.
+/// Newest first: operands are collected until a value or a tombstone is found. Expired entries
+/// count as tombstones.
 fn value_of(key: &[u8], versions: &[Version], view: View<'_>) -> Result<Option<Vec<u8>>> {
     let mut operands: Vec<&[u8]> = Vec::new();
     let mut base = None;
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(model.get(b"c", view(4, 0)).unwrap().as_deref(), Some(&b"-x"[..]));
         assert_eq!(model.get(b"b", view(6, 49)).unwrap().as_deref(), Some(&b"2z"[..]));
         assert_eq!(model.get(b"b", view(2, 50)).unwrap(), None);
-        // The operand outlives what it stood on.
+        // The operand outlives the value below it.
         assert_eq!(model.get(b"b", view(6, 50)).unwrap().as_deref(), Some(&b"-z"[..]));
     }
 

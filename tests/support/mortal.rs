@@ -1,5 +1,5 @@
-//! A process that stops at any request, before it took effect or after, over all of its stores:
-//! those of the places that it goes on to as well.
+//! A process that stops at any request, before or after it takes effect, over all of its stores,
+//! including those of other places.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many requests are left to a process, over all its stores.
+/// The number of remaining requests of a process, over all its stores.
 pub struct Life {
     left: AtomicU64,
     /// Whether the last one takes effect without an answer.
@@ -26,13 +26,13 @@ enum Turn {
 }
 
 impl Life {
-    /// A life of so many requests. Whether the last one takes effect without an answer: `lands`.
+    /// A life of this many requests. `lands`: whether the last one takes effect without an answer.
     #[must_use]
     pub fn new(requests: u64, lands: bool) -> Arc<Life> {
         Arc::new(Life { left: AtomicU64::new(requests), lands })
     }
 
-    /// `env` as this process has it.
+    /// The environment of this process, over `env`.
     #[must_use]
     pub fn env(self: &Arc<Life>, env: &Env) -> Env {
         let store = Arc::new(Mortal { store: Arc::clone(&env.store), life: Arc::clone(self) });
@@ -140,7 +140,7 @@ impl Store for Mortal {
     }
 }
 
-/// One of such a process.
+/// An upload of such a process.
 struct MortalUpload {
     upload: Box<dyn Upload>,
     life: Arc<Life>,

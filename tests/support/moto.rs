@@ -1,4 +1,4 @@
-//! An S3 server for tests: moto, in a Python process of its own, on a loopback port.
+//! An S3 server for tests: moto, in its own Python process, on a loopback port.
 
 use siltstone::env::Effects;
 use siltstone::store::options::StoreOptions;
@@ -18,7 +18,7 @@ pub struct Moto {
 
 const SCRIPT: &str = include_str!("serve_moto.py");
 
-/// Pythons that may have moto: the workspace's environment, then the system's.
+/// Python interpreters that may have moto: the workspace's environment, then the system's.
 fn pythons() -> [PathBuf; 2] {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     [workspace.join(".venv/bin/python"), PathBuf::from("python3")]
@@ -28,7 +28,7 @@ impl Moto {
     /// Starts a server with an empty bucket.
     ///
     /// # Errors
-    /// Why there is none, for a test to print when it skips.
+    /// The reason why it did not start, for a test to print when it skips.
     pub fn start(bucket: &str) -> Result<Moto, String> {
         let mut reasons = Vec::new();
         for python in &pythons() {
@@ -43,8 +43,8 @@ impl Moto {
         Err(format!("no moto server ({})", reasons.join("; ")))
     }
 
-    /// [`Moto::start`], or `None` with the reason printed where there is no moto. Where
-    /// `SILTSTONE_REQUIRE_MOTO` is set, as `make test` does, that is a failure.
+    /// [`Moto::start`], or `None` after printing the reason if there is no moto. If
+    /// `SILTSTONE_REQUIRE_MOTO` is set, as by `make test`, that is a failure.
     #[must_use]
     pub fn start_or_skip(bucket: &str) -> Option<Moto> {
         match Moto::start(bucket) {
@@ -61,16 +61,16 @@ impl Moto {
     /// The store at `path` in `bucket`.
     ///
     /// # Panics
-    /// When the URL or an option is not accepted.
+    /// If the URL or an option is not accepted.
     #[must_use]
     pub fn store(&self, bucket: &str, path: &str, effects: &Effects) -> Arc<dyn Store> {
         self.store_at(&format!("s3://{bucket}/{path}"), &[], effects)
     }
 
-    /// The store that `url` names, by the options of this server and `more`.
+    /// The store of `url`, with the options of this server and `more`.
     ///
     /// # Panics
-    /// When the URL or an option is not accepted.
+    /// If the URL or an option is not accepted.
     #[must_use]
     pub fn store_at(&self, url: &str, more: &[(&str, &str)], effects: &Effects) -> Arc<dyn Store> {
         let endpoint = self.endpoint();
@@ -107,10 +107,10 @@ impl Moto {
         Ok(moto)
     }
 
-    /// Makes one more bucket.
+    /// Creates one more bucket.
     ///
     /// # Errors
-    /// What the server answered.
+    /// The server's answer.
     pub fn create_bucket(&self, bucket: &str) -> Result<(), String> {
         let request = format!(
             "PUT /{bucket} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\
@@ -130,7 +130,7 @@ impl Moto {
         }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)

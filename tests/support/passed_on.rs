@@ -1,7 +1,7 @@
-//! Stores over other stores: what such a one leaves as it is.
+//! Stores over other stores: the methods that they pass on unchanged.
 
-/// Passes methods of a `Store`, or of an `Upload`, on to a field as they are. A store that changes
-/// one thing says that thing, and passes the rest on:
+/// Passes methods of a `Store`, or of an `Upload`, on to a field unchanged. A store that changes
+/// one method defines that method and passes the rest on:
 ///
 /// ```ignore
 /// impl Store for Slow {
@@ -10,7 +10,8 @@
 ///     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> { … }
 /// }
 /// ```
-/// What has a default in the trait keeps it, unless it is named: whoever stands over a store that
+/// Methods with a default in the trait keep it unless they are listed: a store over one that
+/// answers immediately, or whose place may be deleted, decides whether it reports that.
 /// answers at once, or that may be emptied, decides whether it says so.
 #[macro_export]
 macro_rules! passed_on {

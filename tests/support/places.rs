@@ -1,4 +1,4 @@
-//! Databases of few rows at several places in memory, that know of each other: parents and clones,
+//! Databases of few rows at several places in memory that can reach each other: parents and clones,
 //! sources and mirrors.
 
 #![allow(clippy::missing_panics_doc, clippy::panic, clippy::unwrap_used, reason = "for tests")]
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Rows of a parent.
 pub const ROWS: u32 = 60;
 
-/// Small tables and blocks; nothing is compacted or collected but by hand.
+/// Small tables and blocks; nothing is compacted or collected automatically.
 #[must_use]
 pub fn options() -> Options {
     Options {
@@ -35,15 +35,15 @@ pub fn options() -> Options {
     }
 }
 
-/// Places in the memory of this process, one a name, each test's own.
+/// Places in the memory of this process, one per name, separate for each test.
 pub struct Places {
     test: &'static str,
-    /// Where tasks run.
+    /// The runtime of the tasks.
     pub runtime: tokio::runtime::Handle,
 }
 
 impl Places {
-    /// The place of this name.
+    /// The place with this name.
     #[must_use]
     pub fn env(&self, name: &str) -> Env {
         let store = MemoryStore::named(&format!("{}/{name}", self.test));
@@ -67,7 +67,7 @@ impl Places {
     }
 }
 
-/// What [`Places::parent`] holds.
+/// The rows of [`Places::parent`].
 #[must_use]
 pub fn parents_rows() -> Pairs {
     let round = |n| match n {
@@ -92,16 +92,16 @@ pub fn key(n: u32) -> Vec<u8> {
     format!("key{n:04}").into_bytes()
 }
 
-/// What every row of a round has.
+/// The value of every row of a round.
 #[must_use]
 pub fn value(round: u8) -> Vec<u8> {
     vec![round; 40]
 }
 
-/// A writer, whoever was one before.
+/// A writer, which takes over from any earlier one.
 ///
 /// # Errors
-/// Those of an open.
+/// Errors of an open.
 pub async fn open(env: &Env) -> Result<Database> {
     let how = OpenOptions { options: options(), ..OpenOptions::default() };
     let how = OpenOptions { take_over: Some(true), ..how };
@@ -126,10 +126,10 @@ pub fn forget(db: &Database, rows: std::ops::Range<u32>) {
     assert!(matches!(deleted, Accept::Accepted(_)));
 }
 
-/// What a reader of its own sees, which writes nothing.
+/// The rows that a new reader sees, which writes nothing.
 ///
 /// # Errors
-/// Those of an open, and of a scan.
+/// Errors of an open, and of a scan.
 pub async fn read(env: &Env) -> Result<Pairs> {
     let options = Options { reader_lease: false, ..options() };
     let how = ReaderOptions { options, ..ReaderOptions::default() };
@@ -142,16 +142,16 @@ pub async fn manifest(env: &Env) -> Arc<Manifest> {
     gc::newest(env).await.unwrap().unwrap()
 }
 
-/// Compacts everything by a process of its own.
+/// Compacts everything in a separate process.
 ///
 /// # Errors
-/// The compactor's.
+/// Errors of the compactor.
 pub async fn compact(env: &Env) -> Result<()> {
     let how = CompactorOptions { options: options(), workers: 0, merge_operator: None };
     CompactorProcess::open(env.clone(), how, |_| {}).await?.compact().await.map(drop)
 }
 
-/// As a user reads it.
+/// The text of an error as a user sees it.
 #[must_use]
 pub fn text(error: &Error) -> String {
     error.to_string()

@@ -1,5 +1,5 @@
-//! Rewrites the newest manifest of a database that nobody has open, so that its tables have visible
-//! ranges: what clones by range name, without a clone.
+//! Rewrites the newest manifest of a closed database so that its tables have visible ranges, like
+//! the tables of clones by range, without a clone.
 
 use crate::gc::{newest, newest_record};
 use siltstone::store::conditional;
@@ -8,10 +8,10 @@ use siltstone_base::{AttemptId, ObjectId, ObjectName, PutOutcome, SstDescriptor}
 use siltstone_manifest::compose::{VisibleRange, project};
 use siltstone_manifest::{FinishedJob, Manifest};
 
-/// Cuts every table in two at `key`: two parts of it stand side by side, and nothing is hidden.
+/// Cuts every table in two at `key`: its two parts are side by side, and nothing is hidden.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn halve(env: &Env, key: &[u8]) -> Result<(), Error> {
     let (left, right) = (range(None, Some(key)), range(Some(key), None));
     rewrite(env, |next| {
@@ -28,7 +28,7 @@ pub async fn halve(env: &Env, key: &[u8]) -> Result<(), Error> {
 /// Hides all keys outside of `[start, end)`.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn cut(env: &Env, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<(), Error> {
     rewrite(env, |next| project(next, &range(start, end)).fill(next)).await
 }
@@ -44,7 +44,7 @@ async fn rewrite(env: &Env, change: impl FnOnce(&mut Manifest)) -> Result<(), Er
     let mut next = (*state).clone();
     next.id = state.next_id();
     change(&mut next);
-    // A clone has none: what they took is not what stands there now.
+    // A clone has no jobs: their inputs are not the present tables.
     for job in &newest_record(env, state.database).await?.jobs {
         if next.finished_jobs.iter().all(|done| done.job != job.id) {
             next.finished_jobs.push(FinishedJob { job: job.id, epoch: state.compactor_epoch });
@@ -56,6 +56,6 @@ async fn rewrite(env: &Env, change: impl FnOnce(&mut Manifest)) -> Result<(), Er
     match (created.outcome, created.error) {
         (PutOutcome::Committed, _) => Ok(()),
         (_, Some(error)) => Err(error),
-        (_, None) => Err(Error::internal("somebody committed meanwhile")),
+        (_, None) => Err(Error::internal("another process committed meanwhile")),
     }
 }

@@ -1,5 +1,5 @@
-//! What a database is made of, and nothing else: the truth that a collector is measured by. Written
-//! from RFC 0004 and 0020, not from the collector.
+//! The objects that belong to a database: the reference for a collector. Written from RFC 0004 and
+//! 0020, not from the collector.
 
 use bytes::Bytes;
 use siltstone::Error;
@@ -8,17 +8,17 @@ use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a store differs from what is reachable in it.
+/// The differences between a store and the objects reachable in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Named, and not there.
+    /// Referenced, and missing.
     pub dangling: Vec<ObjectName>,
-    /// There, and named by nobody.
+    /// Stored, and unreferenced.
     pub garbage: Vec<ObjectName>,
 }
 
-/// Compares all objects of a store with what the newest manifest among them, its checkpoints and
-/// the newest record of jobs name.
+/// Compares all objects of a store with the objects that the newest manifest among them, its
+/// checkpoints and the newest record of jobs reference.
 ///
 /// # Errors
 /// Corruption for objects that do not decode.
@@ -49,7 +49,7 @@ pub fn difference(objects: &[(ObjectName, Bytes)]) -> Result<Difference, Error> 
         ObjectName::Wal(id) => {
             *id >= state.replay_from || state.checkpoints.iter().any(|one| one.pins_wal(*id))
         }
-        // A repair goes on from the one before the newest.
+        // A repair continues from the manifest before the newest.
         ObjectName::Manifest(id) => state.follows(*id),
         ObjectName::ProbeRecord => true,
         _ => false,

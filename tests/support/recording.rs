@@ -1,4 +1,4 @@
-//! A store that remembers what was asked of it, in order.
+//! A store that records its requests, in order.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub enum Request {
     /// A read of the range, or of all.
     Get(ObjectName, Option<Range<u64>>),
-    /// A create of so many bytes.
+    /// A create with this many bytes.
     Put(ObjectName, usize),
     /// An upload was begun.
     Upload(ObjectName),
@@ -27,7 +27,7 @@ pub enum Request {
     Delete(ObjectName),
 }
 
-/// What was asked, and what has been answered.
+/// A request, or its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// A request left.
@@ -38,14 +38,14 @@ pub enum Recorded {
 
 type Log = Arc<Mutex<Vec<Recorded>>>;
 
-/// Passes everything on and writes it down.
+/// Passes everything on and records it.
 pub struct RecordingStore {
     store: Arc<dyn Store>,
     log: Log,
 }
 
 impl RecordingStore {
-    /// Records what reaches `store`.
+    /// Records the requests that reach `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Arc<RecordingStore> {
         Arc::new(RecordingStore { store, log: Log::default() })

@@ -1,15 +1,15 @@
-//! Rows of a scan, however often it has to fetch.
+//! Rows of a scan, with as many fetches as necessary.
 
-use siltstone::{Database, Fill, Rows, Scan, ScanRange};
+use siltstone::{Database, FillOutcome, Rows, Scan, ScanRange};
 use siltstone_base::Result;
 
-/// Rows as they came: keys and values.
+/// Rows in order: keys and values.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The next rows, at most `limit`.
 ///
 /// # Errors
-/// The scan's.
+/// Errors of the scan.
 pub async fn some(scan: &mut Scan, limit: usize) -> Result<Pairs> {
     let (mut rows, mut all) = (Rows::new(), Vec::new());
     while all.len() < limit {
@@ -18,18 +18,18 @@ pub async fn some(scan: &mut Scan, limit: usize) -> Result<Pairs> {
         all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
         rows.clear();
         match filled {
-            Fill::End => break,
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
+            FillOutcome::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => scan.fetch().await?,
         }
     }
     Ok(all)
 }
 
-/// All that is left of a scan.
+/// All remaining rows of a scan.
 ///
 /// # Errors
-/// The scan's.
+/// Errors of the scan.
 pub async fn rest(mut scan: Scan) -> Result<Pairs> {
     some(&mut scan, usize::MAX).await
 }
@@ -37,7 +37,7 @@ pub async fn rest(mut scan: Scan) -> Result<Pairs> {
 /// All rows of a writer.
 ///
 /// # Errors
-/// The scan's.
+/// Errors of the scan.
 pub async fn all(db: &Database) -> Result<Pairs> {
     rest(db.scan(ScanRange::all())?).await
 }
@@ -45,7 +45,7 @@ pub async fn all(db: &Database) -> Result<Pairs> {
 /// All keys of a writer, which are text.
 ///
 /// # Errors
-/// The scan's.
+/// Errors of the scan.
 pub async fn keys(db: &Database) -> Result<Vec<String>> {
     let rows = all(db).await?;
     Ok(rows.iter().map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect())

@@ -1,12 +1,12 @@
-//! Who may depend on whom. The table in ARCHITECTURE.md is the law; the manifests are held to it,
-//! and the table to its own shelves.
+//! Dependencies between crates. The manifests must match the table in ARCHITECTURE.md, and the
+//! table must match its own shelves.
 
 use crate::house::{Broken, Source};
 
-/// Where the table stands.
+/// The file with the table.
 const MAP: &str = "ARCHITECTURE.md";
 
-/// What no manifest on the shelves 0 and 1 may name, tests included: each brings a runtime, a
+/// Names that no manifest on shelves 0 and 1 may contain, including tests: each brings a runtime, a
 /// clock, randomness or I/O.
 const IMPURE: [&str; 9] = [
     "tokio",
@@ -20,7 +20,7 @@ const IMPURE: [&str; 9] = [
     "tracing",
 ];
 
-/// The one crate below the bindings that may name Arrow.
+/// The only crate below the bindings that may depend on Arrow.
 const COLUMNS: &str = "siltstone-schema";
 
 /// One row of the table.
@@ -53,7 +53,7 @@ pub(crate) fn directions(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The rows `| shelf | crate | folder | uses | one line |`, whose crate is one of ours.
+/// The rows `| shelf | crate | folder | uses | one line |` whose crate belongs to this project.
 fn rooms(map: &str) -> Vec<Room> {
     let mut rooms = Vec::new();
     for (at, line) in map.lines().enumerate() {
@@ -75,8 +75,8 @@ fn rooms(map: &str) -> Vec<Room> {
     rooms
 }
 
-/// An arrow points down only. On shelf 2 and above a crate uses lower shelves; shelf 1 has one
-/// exception, which the table shows: tables carry filters.
+/// A dependency points down only. On shelf 2 and above a crate uses lower shelves; shelf 1 has one
+/// exception, which the table shows: tables contain filters.
 fn shelves(map: &Source, rooms: &[Room]) -> Vec<Broken> {
     let mut broken = Vec::new();
     for room in rooms {

@@ -1,17 +1,17 @@
-//! Effects stay where the map says: logic that touches no clock, no randomness, no store and no
-//! task of its own is what makes the simulation possible.
+//! Effects stay in their permitted places: the simulation is possible only because logic touches no
+//! clock, no randomness, no store and no task of its own.
 
 use crate::house::{Broken, Source};
 
-/// Words that may stand in some places only.
+/// Words that are permitted in some places only.
 struct Kept {
-    /// Looked for in code, not in comments or literals.
+    /// Words that are searched in code, not in comments or literals.
     words: &'static [&'static str],
-    /// Paths that the law is about, by their start.
+    /// Paths to which the rule applies, by their start.
     within: &'static [&'static str],
-    /// Paths, by their start, where the words may stand all the same.
+    /// Paths, by their start, where the words are permitted nevertheless.
     home: &'static [&'static str],
-    /// What to do instead.
+    /// The remedy.
     remedy: &'static str,
 }
 
@@ -53,7 +53,8 @@ const LAWS: [Kept; 5] = [
     Kept {
         words: &["Instant::now", "SystemTime::now"],
         within: &["crates/"],
-        // The binding waits on real threads, and its batches know no database whose clock to ask.
+        // The binding waits on real threads, and its batches have no database whose clock they
+        // could use.
         home: &[
             "crates/engine/src/io/task.rs",
             "crates/python/src/wait.rs",
@@ -102,7 +103,7 @@ pub(crate) fn effects(sources: &[Source]) -> Vec<Broken> {
                 && starts(law.within, &source.path)
                 && !starts(law.home, &source.path)
                 && !source.is_generated()
-                // A build script is given its arguments in the environment, by Cargo.
+                // Cargo passes arguments to a build script in the environment.
                 && !source.path.ends_with("/build.rs")
         });
         for source in subject {
@@ -117,8 +118,8 @@ pub(crate) fn effects(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The first law holds in tests too, since tests/ and benches/ are within it; in files under
-/// `crates/` what only tests compile is left out.
+/// The first rule applies to tests too, because tests/ and benches/ are within it; in files under
+/// `crates/` code that only tests compile is excluded.
 fn lines_of<'a>(source: &'a Source, law: &Kept) -> Box<dyn Iterator<Item = (usize, &'a str)> + 'a> {
     if law.within.contains(&"tests/") {
         Box::new(source.code.lines().enumerate().map(|(at, line)| (at + 1, line)))
@@ -127,7 +128,7 @@ fn lines_of<'a>(source: &'a Source, law: &Kept) -> Box<dyn Iterator<Item = (usiz
     }
 }
 
-/// Whether `word` stands in `code` by itself, not as a part of a longer name.
+/// Whether `word` is in `code` by itself, not as a part of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let part = |each: char| each.is_alphanumeric() || each == '_';
     code.match_indices(word).any(|(at, _)| {

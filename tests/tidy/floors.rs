@@ -1,15 +1,16 @@
-//! Floors: inside the engine an import goes down only, and no circle joins modules of a pure crate.
-//! The order of the engine's folders is that of their table in ARCHITECTURE.md, the upper first.
+//! Floors: inside the engine an import points down only, and no cycle joins modules of a pure
+//! crate. The order of the engine's folders is that of their table in ARCHITECTURE.md, the upper
+//! first.
 
 use crate::house::{Broken, Source, line_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the table stands, and what its first line begins with.
+/// The file with the table, and the beginning of its first line.
 const MAP: &str = "ARCHITECTURE.md";
 const TABLE: &str = "| floor |";
-/// Where the folders are.
+/// The folder of the engine.
 const ENGINE: &str = "crates/engine/src/";
-/// Folders of crates that only decide: their modules are held to have no circle.
+/// Folders of pure crates: their modules must have no cycle.
 const PURE: [&str; 7] = ["base", "bloom", "manifest", "memtable", "merge", "schema", "sst"];
 
 pub(crate) fn downwards(sources: &[Source]) -> Vec<Broken> {
@@ -49,8 +50,8 @@ pub(crate) fn downwards(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The folders of the table, the uppermost first; several of a row stand side by side, and what
-/// comes later in it is the lower.
+/// The folders of the table, the uppermost first; several in one row are on one floor, and those in
+/// later rows are lower.
 fn floors(map: &str) -> Vec<String> {
     let rows = map.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
@@ -65,7 +66,7 @@ pub(crate) fn circles(sources: &[Source]) -> Vec<Broken> {
     PURE.iter().flat_map(|folder| circles_of(sources, folder)).collect()
 }
 
-/// The imports that are part of a circle between the modules of one crate.
+/// The imports that are part of a cycle between the modules of one crate.
 fn circles_of(sources: &[Source], folder: &str) -> Vec<Broken> {
     let root = format!("crates/{folder}/src/");
     let ours = || sources.iter().filter(|source| source.library() == Some(folder));
@@ -86,7 +87,7 @@ fn circles_of(sources: &[Source], folder: &str) -> Vec<Broken> {
             }
         }
     }
-    // Who uses nobody that is left, or is used by nobody left, is in no circle.
+    // A module that uses no remaining module, or is used by none, is in no cycle.
     let mut left = modules;
     loop {
         let before = left.len();
@@ -113,7 +114,7 @@ fn circles_of(sources: &[Source], folder: &str) -> Vec<Broken> {
     broken.collect()
 }
 
-/// What a crate's root gives on under another name: the name, and the module it comes from.
+/// The names that a crate's root re-exports, with the modules from which they come.
 fn exports(lib: &str) -> BTreeMap<String, String> {
     let mut exported = BTreeMap::new();
     for (start, _) in lib.match_indices("pub use ") {
@@ -127,7 +128,7 @@ fn exports(lib: &str) -> BTreeMap<String, String> {
     exported
 }
 
-/// The first part of every path from the root of the crate that product code names, with its line.
+/// The first part of every path from the root of the crate that product code uses, with its line.
 fn named(source: &Source) -> Vec<(usize, String)> {
     let code = &source.code;
     let mut found = Vec::new();
@@ -144,7 +145,7 @@ fn named(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-/// The names at the start of a path, several where it begins with braces.
+/// The names at the start of a path, several if it begins with braces.
 fn heads(path: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|each| is_word(*each)).collect::<String>();
     let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };

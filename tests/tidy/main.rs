@@ -1,5 +1,6 @@
-//! The laws of the house, held. Each test names the file, the line and the remedy. What a law is
-//! for stands in CONTRIBUTING.md; every check is itself tested on small bad inputs.
+//! The rules of the repository. Each test reports the file, the line and the remedy.
+//! CONTRIBUTING.md gives the reason for each rule; every check is itself tested on small bad
+//! inputs.
 
 mod crates;
 mod effects;
@@ -17,12 +18,12 @@ mod words;
 use house::{Broken, Source, read_house};
 use std::path::PathBuf;
 
-/// Broken laws that we live with, each with the reason. It may only shrink: an entry that nothing
-/// needs any more fails, and so does a list of another length than [`MOST_EXCEPTIONS`].
+/// Known violations, each with the reason. The list may only shrink: an unused entry fails, and so
+/// does a list of another length than [`MOST_EXCEPTIONS`].
 const EXCEPTIONS: [Exception; 0] = [];
 const MOST_EXCEPTIONS: usize = 0;
 
-/// One file that may break one law.
+/// One file that may violate one rule.
 struct Exception {
     law: &'static str,
     path: &'static str,
@@ -34,7 +35,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// What a law found and no exception covers; exceptions that cover nothing are findings too.
+/// Findings of a rule without an exception; unused exceptions are findings too.
 fn left_over(law: &str, found: Vec<Broken>, exceptions: &[Exception]) -> Vec<String> {
     let ours: Vec<&Exception> = exceptions.iter().filter(|each| each.law == law).collect();
     let idle = ours.iter().filter(|each| !found.iter().any(|broken| broken.path == each.path));
@@ -57,7 +58,7 @@ fn hold(law: &str, check: impl Fn(&[Source]) -> Vec<Broken>) -> Result<(), Strin
     if texts.is_empty() { Ok(()) } else { Err(format!("\n{}\n", texts.join("\n"))) }
 }
 
-/// `assert!` with the findings as they are, one a line.
+/// `assert!` with the findings, one per line.
 macro_rules! laws {
     ($($(#[$doc:meta])* $law:ident: $check:expr;)+) => {
         $(
@@ -73,11 +74,11 @@ macro_rules! laws {
 }
 
 laws! {
-    /// Arrows between crates point down.
+    /// Dependencies between crates point down.
     crates_depend_downwards: crates::directions;
-    /// Inside the engine an import goes down only.
+    /// Inside the engine an import points down only.
     floors_import_downwards: floors::downwards;
-    /// No circle joins modules of a pure crate.
+    /// No cycle joins modules of a pure crate.
     pure_modules_have_no_circle: floors::circles;
     /// No two types of a crate's production code have one name.
     types_have_names_of_their_own: names::types;
@@ -91,17 +92,17 @@ laws! {
     lines_are_short: size::lines;
     /// At most 120 characters a line of Markdown, tables, fences and links apart.
     lines_of_prose_are_short: size::prose;
-    /// Every file says what it is for.
+    /// Every file states its purpose.
     files_begin_with_their_purpose: text::heads;
     /// No marks of unfinished work, no paths of one machine.
     words_are_clean: text::words;
-    /// `unsafe` stands where it is allowed.
+    /// `unsafe` is only in the permitted files.
     unsafe_stays_in_its_home: text::unsafe_code;
     /// Every RFC has a title, a status and its place in the index.
     rfcs_are_in_the_index: papers::rfcs;
     /// RFC 0002 and the parser agree on object names.
     object_names_parse: papers::object_names;
-    /// README's list of what is not built is what refuses as such.
+    /// README's list of missing features matches the refusals in the code.
     readme_names_what_is_not_built: unbuilt::unbuilt;
     /// Every cited rule code is in rfcs/RULES.md, and every code there is cited.
     rule_codes_are_listed: |sources: &[Source]| rules::codes(&root(), sources);

@@ -1,5 +1,5 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals, so that a law
-//! about code is not broken by a sentence about it.
+//! Enough of Rust's lexical grammar to separate code from comments and literals, so that a rule
+//! about code does not match a comment.
 
 /// The text with every comment, string and character literal replaced by blanks. Line breaks
 /// stay, so line numbers do too.
@@ -20,7 +20,7 @@ pub(crate) fn mask(text: &str) -> String {
     masked
 }
 
-/// Length of the identifier or number at the start, so that the `r` of `for"` opens no raw string.
+/// Length of the identifier or number at the start, so that the `r` of `for"` begins no raw string.
 fn word_bytes(text: &str) -> usize {
     text.find(|each: char| !each.is_alphanumeric() && each != '_').unwrap_or(text.len())
 }
@@ -68,7 +68,7 @@ fn block_comment_bytes(text: &str) -> usize {
     text.len()
 }
 
-/// `#…#"` to `"#…#` with as many marks; 0 when that is not what stands here (`r#type`).
+/// `#…#"` to `"#…#` with the same number of marks; 0 for other text (`r#type`).
 fn raw_string_bytes(body: &str) -> usize {
     let marks = body.bytes().take_while(|each| *each == b'#').count();
     let Some(inside) = body.get(marks..).and_then(|rest| rest.strip_prefix('"')) else { return 0 };
@@ -88,7 +88,7 @@ fn quoted_bytes(text: &str) -> usize {
         }
         if found == '\\' {
             each.next();
-            // `'\u{1F600}'` is one character, however long it is written.
+            // `'\u{1F600}'` is one character, in any notation.
             inside -= usize::from(quote == '\'');
         }
         let escaped = text.starts_with("'\\");

@@ -1,5 +1,5 @@
-//! Names: within a crate no two types of production code are called the same, so that a name alone
-//! says which is meant, to a reader and to a search.
+//! Names: within a crate no two types of production code have the same name, so that a name is
+//! unambiguous for a reader and for a search.
 
 use crate::house::{Broken, Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ fn declared(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-/// What may stand before the word that begins a type.
+/// Words that may precede the word that begins a type.
 fn is_modifier(word: &str) -> bool {
     word == "unsafe" || word == "pub" || word.starts_with("pub(") || word.ends_with(')')
 }

@@ -1,8 +1,8 @@
-//! The written decisions: every RFC has its place in the index and a status, links lead somewhere,
-//! and the table of object names says what the parser says.
+//! The written decisions: every RFC has its place in the index and a status, links lead to files,
+//! and the table of object names matches the parser.
 
 use crate::house::{Broken, Source};
-use siltstone_base::{JobId, ManifestId, ObjectName, SstId, WalId};
+use siltstone_base::{AttemptId, JobId, ManifestId, ObjectName, SstId, WalId};
 use std::path::Path;
 
 const INDEX: &str = "rfcs/README.md";
@@ -33,7 +33,7 @@ pub(crate) fn rfcs(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The template apart.
+/// Excludes the template.
 fn is_rfc(source: &Source) -> bool {
     let number = source.path.strip_prefix("rfcs/").and_then(|file| file.get(..4));
     source.path.ends_with(".md")
@@ -42,16 +42,16 @@ fn is_rfc(source: &Source) -> bool {
         })
 }
 
-/// Where the table of object names stands.
+/// The file with the table of object names.
 const FORMATS: &str = "rfcs/0002";
-/// What the placeholders stand for here.
+/// The values for the placeholders.
 const DIGITS: &str = "00000000000000000007";
 const ULID: &str = "00000000000000000000000007";
 
-/// Both ways. In a row of a table, every quoted word that has the shape of an object name must be
-/// one: the placeholders `<20 digits>` and `<ULID>` are filled in, then it is parsed. Names that
-/// are only reserved stand in rows that say so, and must not parse yet. And every name that the
-/// parser knows stands in the table.
+/// Checked in both directions. In a row of a table, every quoted word that has the form of an
+/// object name must be one: the placeholders `<20 digits>` and `<ULID>` are filled in, then it is
+/// parsed. Reserved names are in rows that say so, and must not parse yet. And every name that the
+/// parser knows is in the table.
 pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     let Some(formats) = sources.iter().find(|source| source.path.starts_with(FORMATS)) else {
@@ -62,6 +62,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
     for (at, line) in rows() {
         for name in line.split('`').skip(1).step_by(2).filter(|name| is_shape(name)) {
             let filled = name.replace("<20 digits>", DIGITS).replace("<ULID>", ULID);
+            let filled = filled.replace("<32 hex digits>", HEX).replace("<8 hex digits>", CRC);
             let parsed = ObjectName::parse(&filled).is_some();
             let reserved = line.contains("reserved");
             if parsed == reserved {
@@ -75,7 +76,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
         }
     }
     for name in every_name() {
-        let shape = name.to_string().replace(ULID, "<ULID>").replace(DIGITS, "<20 digits>");
+        let shape = shape(&name.to_string());
         if !rows().any(|(_, line)| line.contains(&format!("`{shape}`"))) {
             broken.push(Broken::new(formats, 1, format!("`{shape}` is not in the table")));
         }
@@ -84,7 +85,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
 }
 
 /// One of each kind.
-fn every_name() -> [ObjectName; 14] {
+fn every_name() -> [ObjectName; 17] {
     [
         ObjectName::Manifest(ManifestId(7)),
         ObjectName::ManifestBoundary(ManifestId(7)),
@@ -100,11 +101,25 @@ fn every_name() -> [ObjectName; 14] {
         ObjectName::DamagedManifest(JobId(7), ManifestId(7)),
         ObjectName::DamagedWal(JobId(7), WalId(7)),
         ObjectName::DamagedTable(JobId(7), SstId(7)),
+        ObjectName::EncryptionKey(7),
+        ObjectName::TwoPhaseNamespace,
+        ObjectName::TwoPhaseSource(AttemptId(7), 7),
     ]
 }
 
+const HEX: &str = "00000000000000000000000000000007";
+const CRC: &str = "00000007";
+/// The name with its variable parts as the table writes them, the longest first.
+fn shape(name: &str) -> String {
+    let shape = name.replace(HEX, "<32 hex digits>").replace(ULID, "<ULID>");
+    shape.replace(DIGITS, "<20 digits>").replace(CRC, "<8 hex digits>")
+}
+
+/// Names without a variable part.
+const FIXED: [&str; 2] = ["probe/record", "two-phase/namespace"];
+
 fn is_shape(name: &str) -> bool {
-    name.contains('/') && !name.ends_with('/') && (name.contains('<') || name == "probe/record")
+    name.contains('/') && !name.ends_with('/') && (name.contains('<') || FIXED.contains(&name))
 }
 
 /// A relative link leads to a file.
@@ -147,12 +162,8 @@ mod tests {
 
     #[test]
     fn a_name_in_the_table_must_parse_and_a_reserved_one_must_not() {
-        let table: String = every_name()
-            .iter()
-            .map(|name| format!("| `{name}` | x |\n"))
-            .collect::<String>()
-            .replace(ULID, "<ULID>")
-            .replace(DIGITS, "<20 digits>");
+        let table: String = every_name().iter().map(|name| format!("| `{name}` | x |\n")).collect();
+        let table = shape(&table);
         let found = |line: &str| {
             object_names(&[Source::new("rfcs/0002-x.md", &format!("{table}{line}"))]).len()
         };

@@ -1,4 +1,4 @@
-//! Rooms one can live in: how long a file, a function and a line may be.
+//! Limits of size: the length of a file, a function and a line.
 
 use crate::house::{Broken, Source, item_end, line_of};
 
@@ -59,8 +59,8 @@ pub(crate) fn lines(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// Lines of Markdown. Where a line cannot be broken its length does not count: rows of tables, what
-/// stands between fences (pictures, what a program prints), and the targets of links.
+/// Lines of Markdown. The limit excludes parts that cannot be broken: rows of tables, fenced text
+/// (diagrams, output), and the targets of links.
 pub(crate) fn prose(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
@@ -82,7 +82,7 @@ pub(crate) fn prose(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// The characters of a line of Markdown, but for where its links lead.
+/// The characters of a line of Markdown without the targets of its links.
 fn without_targets(line: &str) -> usize {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     line.chars().count() - targets.map(|target| target.chars().count()).sum::<usize>()
@@ -113,7 +113,7 @@ fn rust_functions(source: &Source) -> Vec<(String, usize, usize)> {
 }
 
 /// The same for Python, by indentation. Blank lines after a body do not count, and neither do the
-/// lines of the docstring: documentation stands outside of a function of Rust, too.
+/// lines of the docstring, because documentation of a Rust function is outside of it, too.
 fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = source.text.lines().collect();
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
         let Some(name) = words.strip_prefix("def ") else { continue };
         let name = name.split('(').next().unwrap_or_default().to_owned();
         let inside = lines.iter().enumerate().skip(at + 1).take_while(|(_, line)| {
-            // The closing parenthesis of a signature stands as deep as its `def`.
+            // The closing parenthesis of a signature has the indentation of its `def`.
             line.trim().is_empty() || indent(line) > depth || line.trim_start().starts_with(')')
         });
         let last =
@@ -141,7 +141,7 @@ fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
 /// The lines of the docstring of a function whose `def` is the first of `lines`, at this depth.
 fn docstring_lines(lines: &[&str], depth: usize) -> usize {
     let quote = "\"\"\"";
-    // The signature ends with a colon; the docstring is the first statement behind it.
+    // The signature ends with a colon; the docstring is the first statement after it.
     let signature = lines.iter().position(|line| {
         let line = line.trim_end();
         line.ends_with(':') && (indent(line) == depth)

@@ -1,8 +1,8 @@
-//! Laws about words: what every file says at its head, and what none may say.
+//! Rules about words: the required text at the head of a file, and forbidden words.
 
 use crate::house::{Broken, Source};
 
-/// The files that may hold `unsafe`, each with its reason. This list may only shrink.
+/// The files that may contain `unsafe`, each with its reason. This list may only shrink.
 const UNSAFE_HOMES: [(&str, &str); 2] = [
     ("crates/fbs/src/", "generated code, apart from all other so that lints can be strict"),
     (
@@ -11,15 +11,15 @@ const UNSAFE_HOMES: [(&str, &str); 2] = [
     ),
 ];
 
-/// The crates that hold one of those files: they deny what others forbid, so that the file itself
-/// can say otherwise.
+/// The crates that contain one of those files: they deny what others forbid, so that the file
+/// itself can allow it.
 const DENYING_ROOTS: [&str; 1] = ["crates/engine/src/lib.rs"];
 
-/// Marks of work that was left undone. Assembled, so that this file does not break its own law.
+/// Marks of unfinished work. Assembled, so that this file does not violate its own rule.
 const UNDONE: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
-/// Starts of paths that exist on somebody's machine only.
+/// Starts of paths that exist on one machine only.
 const MACHINE_PATHS: [&str; 5] = [
     concat!("/ro", "ot/"),
     concat!("/ho", "me/"),
@@ -28,7 +28,7 @@ const MACHINE_PATHS: [&str; 5] = [
     concat!("C:", "\\"),
 ];
 
-/// Every library file says at its head what it is for.
+/// Every library file states its purpose at its head.
 pub(crate) fn heads(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     for source in sources.iter().filter(|source| !source.is_generated()) {
@@ -69,7 +69,7 @@ pub(crate) fn words(sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// `unsafe` stands only where the list above lets it; every other crate forbids it.
+/// `unsafe` only in the files of the list above; every other crate forbids it.
 pub(crate) fn unsafe_code(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     for source in sources.iter().filter(|source| source.is_rust()) {

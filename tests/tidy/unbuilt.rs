@@ -1,5 +1,6 @@
-//! README's list of what is not built is what refuses with Unsupported, by name, both ways: a part
-//! that gets built leaves the list, and a part that only refuses is on it.
+//! README's list of missing features equals the features that are refused with Unsupported, by
+//! name, in both directions: a feature that is built leaves the list, and one that is only refused
+//! is on it.
 
 use crate::house::{Broken, Source};
 use std::collections::BTreeSet;
@@ -7,11 +8,11 @@ use std::collections::BTreeSet;
 const README: &str = "README.md";
 const HEADING: &str = "## Not built yet\n";
 
-/// Where a refusal has its name: behind one of these, up to the next quotation mark.
+/// Prefixes of the name in a refusal, which ends with the next quotation mark.
 const NAMED: [&str; 2] = ["unsupported(py, \"", "_not_built(\""];
 /// Methods of a class that refuse: `unbuilt!(Class: one, other);`.
 const METHODS: &str = "unbuilt!(";
-/// Options that refuse: quoted, up to the end of the list.
+/// Options that are refused: quoted, up to the end of the list.
 const OPTIONS: &str = "NOT_BUILT: &[&str] = &[";
 /// A text that refuses by itself has the name in backticks.
 const TEXT: &str = "not built yet";
@@ -52,7 +53,7 @@ fn list_of(readme: &Source) -> Option<(usize, &str)> {
     Some((before.lines().count() + 1, list))
 }
 
-/// What refuses in a file of the library.
+/// The features refused in a file of the library.
 fn refused_in(source: &Source) -> Vec<String> {
     let rust = source.library().is_some();
     let python = source.is_python() && source.path.starts_with("python/siltstone/");

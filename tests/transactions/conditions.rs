@@ -58,7 +58,7 @@ fn a_condition_holds_or_is_a_conflict() {
     assert_eq!(db.pop(b"k").unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// Of all who are at it at once one wins, and what one takes no other has.
+/// One of all concurrent callers wins, and each value is taken by one caller only.
 #[test]
 fn of_several_at_once_one_wins() {
     let runtime = Arc::new(runtime());

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use tokio::runtime::Runtime;
 
-/// So few that transactions meet.
+/// So few that transactions overlap.
 const KEYS: std::ops::Range<u8> = b'a'..b'm';
 
-/// Numbers that repeat (splitmix64).
+/// A repeatable sequence of numbers (splitmix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -61,7 +61,7 @@ fn step(
         6..=9 => {
             let ((start, end), reverse) = (numbers.span(), numbers.below(2) == 0);
             let most = if numbers.below(2) == 0 { 1 + numbers.below(3) as usize } else { 99 };
-            // Half of those that are cut short have a limit, and the others are left.
+            // Half of the interrupted ones have a limit, and the others are dropped.
             let limit = (most < 99 && numbers.below(2) == 0).then_some(most as u64);
             let range =
                 ScanRange { start: Some(vec![start]), end: Some(vec![end]), reverse, limit };
@@ -106,7 +106,7 @@ fn step(
     }
 }
 
-/// One transaction; `None` where it was overtaken.
+/// One transaction; `None` if it was overtaken.
 fn transact(
     runtime: &Runtime,
     db: &Database,
@@ -135,7 +135,7 @@ fn transact(
     }
 }
 
-/// A write without a transaction: one that depends on nothing.
+/// A write without a transaction, which depends on nothing.
 fn plain(runtime: &Runtime, db: &Database, numbers: &mut Numbers) -> Done {
     let (key, value) = (numbers.key(), numbers.value());
     let commit = accepted(runtime, || db.put(&[key], &value, None));
@@ -144,7 +144,7 @@ fn plain(runtime: &Runtime, db: &Database, numbers: &mut Numbers) -> Done {
     Done { isolation, began: Seq(0), committed: Some(commit.seq()), did }
 }
 
-/// Runs so many transactions in four threads and checks what they did. `isolation` is asked for
+/// Runs this many transactions in four threads and checks their results. `isolation` is called for
 /// each.
 fn run(transactions: u64, seed: u64, isolation: fn(u64) -> Isolation) {
     let runtime = Arc::new(runtime());
@@ -171,13 +171,13 @@ fn run(transactions: u64, seed: u64, isolation: fn(u64) -> Isolation) {
     let history: Vec<Done> = workers.into_iter().flat_map(|one| one.join().unwrap()).collect();
     let committed = history.iter().filter(|done| done.committed.is_some()).count();
     println!("{} of {transactions} well, {committed} of them wrote", history.len());
-    // As long as nobody met nobody, nothing was tried.
+    // Without overlapping transactions the test would prove nothing.
     assert!(history.len() < transactions as usize * 11 / 10 && committed > 0);
     check(history, KEYS).unwrap();
     runtime.block_on(db.close()).unwrap();
 }
 
-/// How many: 100,000, or what the environment says.
+/// The number: 100,000, or the value in the environment.
 fn many() -> u64 {
     std::env::var("TRANSACTIONS").ok().and_then(|many| many.parse().ok()).unwrap_or(100_000)
 }

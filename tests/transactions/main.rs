@@ -1,5 +1,5 @@
-//! Transactions: recorded histories replayed in the order of commits, the anomalies by name, what a
-//! transaction sees of itself, and writes on a condition (RFC 0025).
+//! Transactions: recorded histories replayed in the order of commits, the anomalies by name, a
+//! transaction's view of its own writes, and writes on a condition (RFC 0025).
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,8 +19,8 @@ mod view;
 
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Answer, Commit, CompactionOptions, Database, Error, Fill, OpenOptions, Options, Result,
-    Scan, ScanRange, Transaction, built_in_operator, task,
+    Accept, Answer, Commit, CompactionOptions, Database, Error, FillOutcome, OpenOptions, Options,
+    Result, Scan, ScanRange, Transaction, built_in_operator, task,
 };
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -31,7 +31,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Small everything: rows are in memtables, in L0 and in runs, and move while they are read.
+/// Small sizes: rows are in memtables, in L0 and in runs, and move while they are read.
 fn options() -> Options {
     Options {
         l0_sst_size_bytes: 32 << 10,
@@ -54,7 +54,7 @@ fn open(runtime: &Runtime, options: Options) -> Database {
     runtime.block_on(Database::open(env, how)).unwrap()
 }
 
-/// Waits where waiting is needed.
+/// Waits if necessary.
 fn answered<T>(runtime: &Runtime, answer: Result<Answer<T>>) -> T {
     match answer.unwrap() {
         Answer::Ready(value) => value,
@@ -72,7 +72,7 @@ fn accepted(runtime: &Runtime, mut write: impl FnMut() -> Result<Accept>) -> Com
     }
 }
 
-/// Commits: `None` where nothing was written.
+/// Commits: `None` if nothing was written.
 fn commit(runtime: &Runtime, transaction: &Transaction) -> Result<Option<Commit>, Error> {
     loop {
         match transaction.commit()? {
@@ -83,7 +83,7 @@ fn commit(runtime: &Runtime, transaction: &Transaction) -> Result<Option<Commit>
     }
 }
 
-/// So many rows of a scan, which is left then.
+/// This many rows of a scan, which is then dropped.
 fn rows_of(runtime: &Runtime, mut scan: Scan, most: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     while rows.len() < most {
@@ -92,9 +92,9 @@ fn rows_of(runtime: &Runtime, mut scan: Scan, most: usize) -> Vec<Row> {
             Ok(rows.len() < most)
         });
         match filled.unwrap() {
-            Fill::Full => {}
-            Fill::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
-            Fill::End => break,
+            FillOutcome::Full => {}
+            FillOutcome::NeedsBlocks => runtime.block_on(scan.fetch()).unwrap(),
+            FillOutcome::End => break,
         }
     }
     rows

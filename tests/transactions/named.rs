@@ -1,4 +1,4 @@
-//! The anomalies by name, one after the other in one thread, so that each happens for certain.
+//! The anomalies by name, one after the other in one thread, so that each certainly occurs.
 
 use crate::{accepted, answered, commit, open, options, range, rows_of, runtime};
 use siltstone::{
@@ -79,7 +79,7 @@ fn no_update_is_lost() {
     }
 }
 
-/// So is one that stands against a put, a merge or a delete of nobody's transaction.
+/// The same against a put, a merge or a delete without a transaction.
 #[test]
 fn writes_without_a_transaction_count() {
     for isolation in BOTH {
@@ -102,7 +102,7 @@ fn writes_without_a_transaction_count() {
     }
 }
 
-/// Two doctors are on call; each sees the other one, and goes.
+/// Two doctors are on call; each sees the other one, and goes off call.
 #[test]
 fn write_skew_is_for_snapshot_isolation_alone() {
     for isolation in BOTH {
@@ -124,7 +124,7 @@ fn write_skew_is_for_snapshot_isolation_alone() {
     }
 }
 
-/// The same with keys alone: each reads what the other one writes.
+/// The same with keys alone: each reads the key that the other one writes.
 #[test]
 fn write_skew_between_two_keys() {
     for isolation in BOTH {
@@ -143,7 +143,7 @@ fn write_skew_between_two_keys() {
     }
 }
 
-/// Overtaken by a commit that touched the range that was scanned, in a gap, at its ends, or not.
+/// Overtaken by a commit that touched the scanned range, in a gap, at its ends, or not.
 #[test]
 fn phantoms_are_conflicts() {
     let world = World::new();
@@ -152,7 +152,7 @@ fn phantoms_are_conflicts() {
     }
     world.runtime.block_on(world.db.flush_memtable()).unwrap();
     let scans = |reverse, limit| ScanRange { reverse, limit, ..range(b"a", b"h") };
-    // What is scanned, the key that is written meanwhile, and whether that is a conflict.
+    // The scanned range, the key that is written meanwhile, and whether that is a conflict.
     let cases: [(ScanRange, &[u8], bool); 14] = [
         (scans(false, None), b"c", true),
         (scans(false, None), b"a", true),
@@ -170,12 +170,12 @@ fn phantoms_are_conflicts() {
         (scans(false, Some(0)), b"c", false),
     ];
     for (scanned, key, conflicts) in cases {
-        // What the case before deleted.
+        // Restores the keys deleted by the previous case.
         [b"b", b"d", b"f"].iter().for_each(|key| world.put(*key, b"1"));
         let transaction = world.begin(Isolation::Serializable);
         world.count(&transaction, scanned.clone());
         transaction.put(b"result", b"1", None).unwrap();
-        // A delete of what is not there is a phantom as well: it may come to be there.
+        // A delete of a missing key is a phantom as well: the key may be created.
         accepted(&world.runtime, || world.db.delete(key));
         let text = format!("{scanned:?}, {}", key.escape_ascii());
         match commit(&world.runtime, &transaction) {
@@ -189,7 +189,7 @@ fn phantoms_are_conflicts() {
     world.end();
 }
 
-/// A scan that was left counts as far as rows were handed out.
+/// A dropped scan counts up to its last returned row.
 #[test]
 fn what_a_scan_did_not_come_to_was_not_read() {
     let world = World::new();
@@ -232,21 +232,21 @@ fn range_deletes_conflict_by_range() {
     world.end();
 }
 
-/// Nothing that a serializable transaction only writes can be overtaken.
+/// Keys that a serializable transaction only writes cannot be overtaken.
 #[test]
 fn blind_writes_and_operands_never_conflict() {
     let world = World::new();
     let transaction = world.begin(Isolation::Serializable);
     transaction.merge(b"sum", b"a", None).unwrap();
     transaction.put(b"k", b"mine", None).unwrap();
-    // Nor what it reads of itself.
+    // Nor can its own writes that it reads.
     assert_eq!(world.get(&transaction, b"k").as_deref(), Some(&b"mine"[..]));
     accepted(&world.runtime, || world.db.merge(b"sum", b"b", None));
     world.put(b"k", b"theirs");
     world.commits(&transaction);
     assert_eq!(world.now(b"k").as_deref(), Some(&b"mine"[..]));
     assert_eq!(world.now(b"sum").as_deref(), Some(&b"ba"[..]));
-    // An operand that is read is a read of what is below it.
+    // Reading an operand is a read of the value below it.
     let transaction = world.begin(Isolation::Serializable);
     transaction.merge(b"sum", b"c", None).unwrap();
     assert_eq!(world.get(&transaction, b"sum").as_deref(), Some(&b"bac"[..]));
@@ -271,7 +271,7 @@ fn savepoints_undo_writes_and_never_reads() {
     assert_eq!(world.get(&transaction, b"k").as_deref(), Some(&b"0"[..]));
     transaction.rollback_to(&first).unwrap();
     assert_eq!(world.get(&transaction, b"a").as_deref(), Some(&b"1"[..]));
-    // It stays, and the later one went with what it stood behind.
+    // It stays, and the later one ended with the rollback to the earlier one.
     transaction.rollback_to(&first).unwrap();
     assert_eq!(transaction.rollback_to(&second).unwrap_err().kind(), ErrorKind::Invalid);
     let other = world.begin(Isolation::Serializable);
@@ -309,7 +309,7 @@ fn an_end_is_an_end() {
     world.end();
 }
 
-/// It sees the moment of its beginning, whatever comes, and its own scans see their own moment.
+/// It sees the moment of its beginning, after any commit, and its own scans see their own moment.
 #[test]
 fn what_is_seen_stands_still() {
     for isolation in BOTH {
@@ -320,7 +320,7 @@ fn what_is_seen_stands_still() {
         let before = transaction.scan(ScanRange::all()).unwrap();
         transaction.put(b"c", b"own", None).unwrap();
         for n in 0..200u32 {
-            // The same keys over and over, and a flush or two.
+            // The same keys repeatedly, and a flush or two.
             world.put(b"a", &n.to_be_bytes());
             world.put(b"bb", &[7; 400]);
         }
@@ -342,7 +342,7 @@ fn what_is_seen_stands_still() {
     }
 }
 
-/// One that only reads costs nothing at its end, whatever was committed.
+/// A read-only transaction costs nothing at its end, after any commits.
 #[test]
 fn who_only_reads_is_never_overtaken() {
     let world = World::new();
@@ -354,7 +354,8 @@ fn who_only_reads_is_never_overtaken() {
     world.end();
 }
 
-/// More than is remembered: one that writes is told, one that only reads need not know.
+/// More commits than are remembered: a writing transaction gets an error, a read-only one need not
+/// know.
 #[test]
 fn what_was_forgotten_is_a_conflict_that_says_so() {
     let window = Options {
@@ -377,7 +378,7 @@ fn what_was_forgotten_is_a_conflict_that_says_so() {
     world.end();
 }
 
-/// What a long transaction compares outside of the lock is compared.
+/// The comparison of a long transaction outside of the lock takes place.
 #[test]
 fn a_long_one_is_compared_in_rounds() {
     let world = World::new();
@@ -398,7 +399,7 @@ fn a_long_one_is_compared_in_rounds() {
     world.end();
 }
 
-/// A commit that has to wait for room has done nothing, and is compared anew.
+/// A commit that must wait for room has done nothing, and is compared again.
 #[test]
 fn who_waited_for_room_is_compared_anew() {
     let full = Options { max_memtable_bytes: 64 << 10, l0_sst_size_bytes: 64 << 10, ..options() };
@@ -406,7 +407,7 @@ fn who_waited_for_room_is_compared_anew() {
     let transaction = world.begin(Isolation::Serializable);
     world.get(&transaction, b"k");
     transaction.put(b"k", b"mine", None).unwrap();
-    // Whatever the flush does meanwhile, at some time there is no room.
+    // At some time there is no room, whether or not a flush runs meanwhile.
     let room = loop {
         match world.db.put(b"filler", &[7; 8 << 10], None).unwrap() {
             Accept::Accepted(_) => {}
@@ -423,7 +424,7 @@ fn who_waited_for_room_is_compared_anew() {
     world.end();
 }
 
-/// After the handle is closed, reads go on and commits say why not.
+/// After the handle is closed, reads continue and commits raise the reason.
 #[test]
 fn a_closed_handle_commits_nothing() {
     let world = World::new();

@@ -1,8 +1,8 @@
-//! What transactions did, and whether it could have been so: the checker of histories.
+//! The checker of histories: the recorded transactions, and whether they are possible.
 //!
-//! One process gives every commit its place in one order, so that no graph has to be searched for
-//! circles: what was done is done again on a map, one transaction after the other, and every read
-//! must answer what it did.
+//! One process gives every commit its position in one order, so no graph must be searched for
+//! cycles: the transactions are applied again to a map, one after the other, and every read must
+//! return its recorded result.
 
 use siltstone::built_in_operator;
 use siltstone::{Batch, Isolation, Seq};
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 /// Keys are single letters here.
 pub(crate) type Map = BTreeMap<u8, Vec<u8>>;
 
-/// One step of a transaction, with what it answered.
+/// One step of a transaction, with its result.
 #[derive(Clone, Debug)]
 pub(crate) enum Did {
     Got(u8, Option<Vec<u8>>),
     GotMany(Vec<u8>, Vec<Option<Vec<u8>>>),
-    /// Rows of `[start, end)`, so many at most.
+    /// Rows of `[start, end)`, at most this many.
     Scanned {
         start: u8,
         end: u8,
@@ -34,7 +34,7 @@ pub(crate) enum Did {
     RollbackTo(usize),
 }
 
-/// A transaction that ended well.
+/// A transaction that ended successfully.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) isolation: Isolation,
@@ -45,7 +45,7 @@ pub(crate) struct Done {
     pub(crate) did: Vec<Did>,
 }
 
-/// What is left of the writes once what was rolled back is taken out.
+/// The writes without those that were rolled back.
 pub(crate) fn writes(did: &[Did]) -> Vec<Did> {
     let mut writes = Vec::new();
     let mut savepoints = Vec::new();
@@ -75,7 +75,7 @@ fn write(map: &mut Map, did: &Did) {
     }
 }
 
-/// Does it again on `map`, and says where an answer was another one.
+/// Applies it again to `map`, and reports a different result.
 fn again(mut map: Map, did: &[Did]) -> Result<(), String> {
     let mut savepoints: Vec<Map> = Vec::new();
     for (step, one) in did.iter().enumerate() {
@@ -113,13 +113,13 @@ fn again(mut map: Map, did: &[Did]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the history is one that the transactions' isolation allows. Every write of the database
-/// must be in it.
+/// Whether the history is permitted by the transactions' isolation. It must contain every write of
+/// the database.
 ///
 /// # Errors
-/// The first transaction that could not have been.
+/// The first impossible transaction.
 pub(crate) fn check(mut history: Vec<Done>, letters: std::ops::Range<u8>) -> Result<(), String> {
-    // One that only reads stands behind the commit that it reads at.
+    // A read-only transaction follows the commit at which it reads.
     history.sort_by_key(|done| (done.committed.unwrap_or(done.began), done.committed.is_none()));
     let operator = built_in_operator("append").unwrap();
     let mut model = Model::default();
@@ -135,7 +135,7 @@ pub(crate) fn check(mut history: Vec<Done>, letters: std::ops::Range<u8>) -> Res
                 "{done:?} begins at {first}, and the commit before ends at {next}"
             ));
         }
-        // A serializable transaction has happened at its commit, every other at its beginning.
+        // A serializable transaction takes place at its commit, every other at its beginning.
         let at = match (done.isolation, first) {
             (Isolation::Serializable, Some(first)) => first.minus(1),
             _ => done.began,
@@ -185,7 +185,7 @@ mod tests {
         Did::Put(key, vec![key])
     }
 
-    /// The checker itself must find what is wrong.
+    /// The checker itself must detect violations.
     #[test]
     fn the_checker_finds_each_anomaly() {
         use Isolation::{Serializable, Snapshot};

@@ -1,4 +1,4 @@
-//! What a transaction sees: its own writes over the moment of its beginning, against a map.
+//! The view of a transaction: its own writes over the moment of its beginning, compared with a map.
 
 use crate::replay::Map;
 use crate::{accepted, answered, commit, open, options, rows_of, runtime};
@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 #[derive(Clone, Debug)]
 enum Write {
     Put(u8, u8),
-    /// What was over before it was written; what outlives the test.
+    /// Expired before it was written; or outliving the test.
     Expired(u8),
     Expiring(u8, u8),
     Delete(u8),
@@ -93,7 +93,7 @@ struct World {
     runtime: Runtime,
     db: Database,
     transaction: siltstone::Transaction,
-    /// What the transaction sees.
+    /// The expected view of the transaction.
     map: Map,
     savepoints: Vec<(siltstone::Savepoint, Map)>,
 }
@@ -199,7 +199,7 @@ proptest! {
         let alone = !ops.iter().any(|op| matches!(op, Op::Others(_)));
         let committed = commit(&world.runtime, &world.transaction);
         if alone {
-            // Nobody else wrote: what it saw is what there is now.
+            // There was no other writer: its view is the present state.
             committed.unwrap();
             let scan = world.db.scan(ScanRange::all()).unwrap();
             let rows = rows_of(&world.runtime, scan, usize::MAX);

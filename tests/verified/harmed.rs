@@ -9,12 +9,12 @@ use siltstone_base::{ManifestId, ObjectName};
 use siltstone_tests::scans::Pairs;
 use std::collections::BTreeMap;
 
-/// What is done to an object.
+/// The kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
     Removed,
     Emptied,
-    /// A bit is flipped, so many hundredths into it.
+    /// A flipped bit, at this percentage of the object.
     Flipped(usize),
 }
 
@@ -54,7 +54,7 @@ fn kind(name: ObjectName) -> String {
 
 type Looked = [Vec<(&'static str, Result<Pairs>)>; 2];
 
-/// Who does not read what is theirs.
+/// The readers that do not read all of their data.
 fn broken(
     looked: &[(&'static str, Result<Pairs>)],
     right: &[(&'static str, Result<Pairs>)],
@@ -72,7 +72,8 @@ fn names(report: &Report, object: ObjectName) -> bool {
     report.problems.iter().any(|problem| problem.object == object)
 }
 
-/// When verify finds nothing wrong, everybody reads; and what keeps somebody from reading is named.
+/// If verify finds nothing wrong, every reader succeeds; and every object that a reader lacks is
+/// reported.
 #[test]
 fn every_object_in_turn() {
     let made = World::made();
@@ -90,7 +91,7 @@ fn every_object_in_turn() {
         let found = found.as_ref().unwrap_or_else(|error| panic!("{who}: {error}"));
         assert!(!found.is_empty(), "{who}");
     }
-    // How many breaks there were, by the kind of the object.
+    // Number of failures, by the kind of the object.
     let mut breaks: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for (side, objects) in [&pair.parent, &pair.clone].into_iter().enumerate() {
         for name in objects.keys().copied() {
@@ -111,13 +112,13 @@ fn every_object_in_turn() {
     }
 }
 
-/// Whether the manifest that was removed was the newest, as what is left shows.
+/// Whether the removed manifest was the newest, by the remaining objects.
 fn is_newest(harmed: &Pair, side: usize, removed: ManifestId) -> bool {
     let mut left = [&harmed.parent, &harmed.clone][side].keys();
     !left.any(|name| matches!(name, ObjectName::Manifest(id) if *id > removed))
 }
 
-/// Answers how many do not read what is theirs.
+/// Returns how many readers do not read all of their data.
 fn check(harmed: &Pair, right: &Looked, side: usize, name: ObjectName, how: Harm) -> u64 {
     let world = World::holding(harmed);
     let reports = [world.run(|parent, _| verified(parent)), world.run(|_, clone| verified(clone))];
@@ -134,8 +135,8 @@ fn check(harmed: &Pair, right: &Looked, side: usize, name: ObjectName, how: Harm
         }
         count += broken.len() as u64;
         assert!(!report.is_ok(), "verify of {of} says ok: {what}");
-        // Nothing tells a boundary that is gone from manifests that are, nor a newest manifest that
-        // is gone from one that never was: what does not fit then is named.
+        // A missing boundary cannot be distinguished from missing manifests, nor a missing newest
+        // manifest from one that never existed: then the inconsistent objects are reported.
         let is_told = match name {
             ObjectName::ManifestBoundary(_) => true,
             ObjectName::Manifest(id) if how == Harm::Removed => is_newest(harmed, side, id),

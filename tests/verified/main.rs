@@ -1,8 +1,8 @@
-//! What `verify` says is true: when it finds nothing wrong, every open, replay, reader, checkpoint,
-//! consumer of the change feed and clone can read all that is theirs (RFC 0050).
+//! The result of `verify` is correct: if it finds nothing wrong, every open, replay, reader,
+//! checkpoint, consumer of the change feed and clone can read all of its data (RFC 0050).
 //!
 //! A parent and a clone of it have one of everything. Each object of both is removed, and damaged
-//! at several places, in a world of its own; then all of them read.
+//! at several places, in a separate world; then all of them read.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! Verification beside those who write, compact, collect, check point and make large batches: a
-//! listing is no snapshot, and a healthy database has nothing wrong.
+//! Verification while other processes write, compact, collect, create checkpoints and write large
+//! batches. A listing is not a snapshot, but no problem may be reported for a healthy database.
 
 use super::verified;
 use super::world::{LIMIT, World, ingest, large, open, options, put};
@@ -9,7 +9,7 @@ use siltstone_tests::gc::round;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Writes, flushes, compacts, keeps and lets go of checkpoints.
+/// Writes, flushes, compacts, creates and deletes checkpoints.
 async fn live(env: &Env, seed: u64) -> Result<()> {
     let db = open(env, options()).await?;
     let mut kept = Vec::new();
@@ -36,7 +36,7 @@ async fn live(env: &Env, seed: u64) -> Result<()> {
     db.close().await
 }
 
-/// Answers how often it was verified.
+/// Returns the number of verifications.
 fn beside(seed: u64) -> u64 {
     let world = World::new(seed);
     let counted = world.run(move |env, _| async move {
@@ -79,19 +79,19 @@ fn nothing_is_wrong_beside_a_writer_and_a_collector() {
     assert!(times > 200, "{times}");
 }
 
-/// What a clone reads is taken by the parent's next collection where its pin is gone.
+/// Tables that a clone reads are deleted by the parent's next collection if its pin is missing.
 #[test]
 fn a_pin_that_is_gone_is_told_by_the_clone() {
     let (world, before) = World::made_from_saved();
     let mut pair = world.objects();
     let whole = world.run(|_, clone| verified(clone)).unwrap();
     assert!(whole.is_ok(), "{:#?}", whole.problems);
-    // Somebody put a copy of the parent back that is older than the clone.
+    // The parent was replaced by an old copy from before the clone.
     pair.parent = before;
     let told = World::holding(&pair).run(|_, clone| verified(clone)).unwrap();
     let [problem] = &told.problems[..] else { panic!("{:#?}", told.problems) };
     assert!(problem.what.contains("is gone (in the ancestor at sim://parent)"), "{problem}");
-    // Or nothing at all.
+    // Or by nothing at all.
     pair.parent.clear();
     let told = World::holding(&pair).run(|_, clone| verified(clone)).unwrap();
     let first = &told.problems[0];

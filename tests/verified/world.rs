@@ -3,7 +3,7 @@
 pub(crate) use super::LIMIT;
 use bytes::Bytes;
 use siltstone::admin::{self, CloneParent};
-use siltstone::changes::{self, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::ingest::{IngestJob, JOB_LIFETIME};
 use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
@@ -47,7 +47,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// As those, of a writer that leaves everything in the log.
+/// The same, for a writer that leaves everything in the log.
 fn slow() -> Options {
     Options { l0_manifest_commit_interval: Duration::from_secs(3600), ..options() }
 }
@@ -115,7 +115,7 @@ async fn keep(db: &Database) -> Result<()> {
 }
 
 /// The parent: tables in a run and in L0; a checkpoint whose log has rows, an ingest and a large
-/// batch, all of which are in tables by now; a consumer that has yet to read them; and a log with
+/// batch, all of which are in tables by now; a consumer that has not read them yet; and a log with
 /// the same again, whose writer died.
 async fn make_parent(env: Env) -> Result<()> {
     let db = open(&env, options()).await?;
@@ -125,7 +125,7 @@ async fn make_parent(env: Env) -> Result<()> {
     put(&db, 15..25, b"second").await?;
     db.flush_memtable().await?;
     let consumer = Some(Consumer::new("index"));
-    let how = ChangesOptions { since: Since::Newest, consumer, until: None };
+    let how = ChangesOptions { since: ChangesFrom::Newest, consumer, until: None };
     drop(changes::changes(&env, how, LIMIT).await?);
     db.close().await?;
     let db = open(&env, slow()).await?;
@@ -149,7 +149,7 @@ async fn make_parent(env: Env) -> Result<()> {
     Ok(())
 }
 
-/// The clone: what it begins with, rows of its own, a checkpoint.
+/// The clone: its initial state, its own rows, a checkpoint.
 async fn make_clone(env: Env, parent: Env) -> Result<()> {
     let of = CloneParent { env: parent, checkpoint: None, start: None, end: None };
     admin::clone(&env, &[of], &options()).await?;
@@ -162,7 +162,7 @@ async fn make_clone(env: Env, parent: Env) -> Result<()> {
     db.close().await
 }
 
-/// Both databases, each with the objects that it has.
+/// Both databases, each with its objects.
 #[derive(Clone, Default)]
 pub(crate) struct Pair {
     pub(crate) parent: Objects,
@@ -188,13 +188,13 @@ impl World {
         world
     }
 
-    /// Runs `work` in a process of its own, which ends with it.
+    /// Runs `work` in a separate process, which ends with it.
     pub(crate) fn run<T, W>(&self, work: impl FnOnce(Env, Env) -> W) -> Result<T>
     where
         T: Send + 'static,
         W: Future<Output = Result<T>> + Send + 'static,
     {
-        let process = self.sim.process("somebody", 0);
+        let process = self.sim.process("a process", 0);
         let env = |name| {
             let bucket = self.places.bucket(&self.sim, name, FaultPlan::none());
             self.sim.env(process, bucket.store(process))
@@ -216,7 +216,7 @@ impl World {
         World::made_from_saved().0
     }
 
-    /// The same, and what the parent was before the clone was made.
+    /// The same, and the parent's state before the clone was made.
     pub(crate) fn made_from_saved() -> (World, Objects) {
         let world = World::new(3);
         world.run(|parent, _| make_parent(parent)).unwrap();
@@ -241,16 +241,16 @@ async fn read(env: Env, at: Option<&str>) -> Result<Pairs> {
 async fn write(env: Env) -> Result<Pairs> {
     let db = open(&env, options()).await?;
     let found = all(&db).await?;
-    // What is read in the background, it reads now.
+    // Reads objects now that a background task would otherwise read later.
     db.flush_memtable().await?;
     db.close().await?;
     Ok(found)
 }
 
-/// What the consumer is handed: keys and values.
+/// The keys and values that the consumer receives.
 async fn consume(env: Env) -> Result<Pairs> {
     let consumer = Some(Consumer::new("index"));
-    let how = ChangesOptions { since: Since::Kept, consumer, until: None };
+    let how = ChangesOptions { since: ChangesFrom::Kept, consumer, until: None };
     let mut feed = changes::changes(&env, how, LIMIT).await?;
     let mut found = Pairs::new();
     while let Some(changed) = feed.read(100, 1 << 20).await? {
@@ -260,7 +260,7 @@ async fn consume(env: Env) -> Result<Pairs> {
     Ok(found)
 }
 
-/// Everybody who reads the parent, then everybody who reads the clone: those that write come last.
+/// All readers of the parent, then all readers of the clone: those that write are last.
 pub(crate) fn look(world: &World) -> [Vec<(&'static str, Result<Pairs>)>; 2] {
     let parent = vec![
         ("a reader", world.run(|env, _| read(env, None))),

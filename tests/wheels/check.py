@@ -1,13 +1,13 @@
-"""Checks the wheels for Linux that lie in a folder, and tries those that run on this machine.
+"""Checks the Linux wheels in a folder, and tries those that run on this machine.
 
     check.py FOLDER
 
-A wheel must serve every Python from 3.11 and every distribution from 2014 on (glibc 2.17), and
-bring what it needs: it is installed into an empty environment, with no compiler on the PATH, and a
-database is written and read with it, from Python and from the command line.
+A wheel must work on every Python from 3.11 and every distribution from 2014 on (glibc 2.17), and
+include all that it needs. It is installed into an empty environment, without a compiler on the
+PATH, and a database is written and read with it, from Python and from the command line.
 
-A wheel for another machine is inspected; it is tried as well where a command that runs Python
-there is named, such as SILTSTONE_RUN_AARCH64='qemu-aarch64-static -L root root/usr/bin/python3'.
+A wheel for another machine is inspected. It is also tried if a command that runs Python for that
+machine is given, such as SILTSTONE_RUN_AARCH64='qemu-aarch64-static -L root root/usr/bin/python3'.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from size import refusal
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 NAME = re.compile(r"siltstone-[^-]+-cp311-abi3-manylinux2014_(\w+?)\.manylinux_2_17_\1\.whl")
 GLIBC = (2, 17)
-# What every glibc system has. Among them is no libpython, no OpenSSL, no C++ library.
+# Libraries of every glibc system. libpython, OpenSSL and a C++ library are not among them.
 LIBRARIES = {
     "ld-linux-aarch64.so.1",
     "ld-linux-x86-64.so.2",
@@ -58,7 +58,7 @@ print(siltstone.__version__)
 
 
 class Refused(Exception):
-    """A wheel is not what it should be."""
+    """A wheel does not meet a requirement."""
 
 
 def main(folder: Path) -> None:
@@ -76,7 +76,7 @@ def main(folder: Path) -> None:
 
 
 def machine_of(wheel: Path) -> str:
-    """The machine that the wheel's name tells."""
+    """The machine in the name of the wheel."""
     found = NAME.fullmatch(wheel.name)
     if found is None:
         raise Refused(f"{wheel.name} is not named as a wheel for every Python and every glibc")
@@ -84,7 +84,7 @@ def machine_of(wheel: Path) -> str:
 
 
 def inspected(wheel: Path, machine: str) -> tuple[int, ...]:
-    """The newest glibc that the extension asks for."""
+    """The newest glibc version that the extension requires."""
     with zipfile.ZipFile(wheel) as files:
         extensions = [name for name in files.namelist() if ".so" in name]
         if extensions != ["siltstone/_native.abi3.so"]:
@@ -108,7 +108,7 @@ def inspected(wheel: Path, machine: str) -> tuple[int, ...]:
 
 
 def tried(wheel: Path, machine: str) -> str:
-    """Uses the wheel, where that is possible: what was done."""
+    """Uses the wheel if possible. Returns a description of what was done."""
     with tempfile.TemporaryDirectory(prefix="siltstone-wheel-") as name:
         scratch = Path(name)
         if machine == platform.machine():
@@ -129,7 +129,7 @@ def installed(wheel: Path, scratch: Path) -> str:
     python, command = (str(scratch / "venv" / "bin" / name) for name in ("python", "siltstone"))
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*pip, "--no-index", "--no-deps", "--find-links", str(wheel.parent), "siltstone"])
-    # What it depends on is pure Python: from the registry, and never built.
+    # Its dependencies are pure Python: they come from the registry and are never built.
     run([*pip, "--only-binary", ":all:", "siltstone"])
     version = run([python, "-c", TRIAL, str(scratch)]).strip()
     place = str(scratch / "db")
@@ -140,7 +140,7 @@ def installed(wheel: Path, scratch: Path) -> str:
 
 
 def run(command: list[str], **environment: str) -> str:
-    """What the command prints. It finds no other program."""
+    """The output of the command, which finds no other program on its PATH."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         command,

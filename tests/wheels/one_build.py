@@ -1,11 +1,11 @@
-"""Holds the wheel and the tests to one build: what both need is compiled once.
+"""Keeps the wheel and the tests on one build: crates that both need are compiled once.
 
     one_build.py [cargo]
 
-Cargo asks of each crate the features that the chosen packages need together, and compiles it once
-for each set of features. The wheel and the tests are two choices. Where a tool of the tests asks
-for one feature more of a crate at the bottom, all that stands on it is compiled twice, the engine
-included: minutes, and nobody sees why. Features that the other side needs are named in
+Cargo joins the features that the chosen packages need of each crate, and compiles the crate once
+per set of features. The wheel and the tests are two choices. If a tool of the tests needs one more
+feature of a low-level crate, all crates above it are compiled twice, including the engine. That
+takes minutes and is easily overlooked. Features that the other side needs are named in
 `crates/python/Cargo.toml` and `tests/Cargo.toml`.
 """
 
@@ -19,7 +19,7 @@ TESTS = ("--workspace", "--exclude", "siltstone-python")
 
 
 def features(cargo: str, *chosen: str) -> dict[str, set[str]]:
-    """By crate and version: the sets of features that it is compiled with."""
+    """By crate and version: the sets of features with which it is compiled."""
     edges = "normal,build" if chosen == WHEEL else "normal,build,dev"
     command = [cargo, "tree", "--locked", "--edges", edges, "--prefix", "none", *chosen]
     lines = subprocess.run(
@@ -34,7 +34,7 @@ def features(cargo: str, *chosen: str) -> dict[str, set[str]]:
 
 
 def refusals(wheel: dict[str, set[str]], tests: dict[str, set[str]]) -> list[str]:
-    """What the wheel needs with features that the tests lack, or the other way round."""
+    """Crates that the wheel compiles with sets of features that the tests do not use."""
     return [
         f"{crate}: the wheel wants {sorted(wheel[crate])}, the tests {sorted(tests[crate])}"
         for crate in sorted(wheel.keys() & tests.keys())

@@ -1,9 +1,10 @@
-"""Holds wheels to their size.
+"""Keeps wheels within their size limit.
 
     size.py WHEEL…
 
-Every worker of a cluster that installs the package fetches it, and a layer of a container image
-holds it. So it brings no line tables and no symbols, which make it four times as large.
+Every worker of a cluster that installs the package downloads the wheel, and a layer of a container
+image holds it. So the wheel has no line tables and no symbols, which would make it four times as
+large.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ MOST_BYTES = 12_000_000
 
 
 def refusal(wheel: Path) -> str | None:
-    """What is wrong with the wheel's size, with its largest files; None where nothing is."""
+    """The error text for a wheel that is too large, with its largest files; None if the size is
+    right."""
     size = wheel.stat().st_size
     if size <= MOST_BYTES:
         return None

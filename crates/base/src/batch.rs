@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const EXPIRY_FLAG: u8 = 0x80;
 
-/// What stands before the key of an operation.
+/// The bytes before the key of an operation.
 struct Head {
     bytes: [u8; Head::MOST],
     len: usize,
@@ -62,7 +62,7 @@ impl Head {
     }
 }
 
-/// A batch of one operation in a buffer of its own, with one allocation.
+/// Encodes a batch of one operation in its own buffer, with one allocation.
 ///
 /// # Errors
 /// As [`Batch::put`].
@@ -95,8 +95,8 @@ fn check_operation(
     }
 }
 
-/// Pieces one behind the other in a shared buffer. Batches joined in the order of their sequence
-/// numbers read as one batch.
+/// Joins pieces in a shared buffer. Batches joined in the order of their sequence numbers read as
+/// one batch.
 #[must_use]
 pub fn joined<T: AsRef<[u8]>>(pieces: &[T]) -> Arc<[u8]> {
     let total = pieces.iter().map(|piece| piece.as_ref().len()).sum();
@@ -112,7 +112,7 @@ pub fn joined<T: AsRef<[u8]>>(pieces: &[T]) -> Arc<[u8]> {
     buffer
 }
 
-/// A place in a [`Batch`], behind some of its operations.
+/// A position in a [`Batch`], after some of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchMark {
     bytes: usize,
@@ -127,7 +127,7 @@ pub struct Batch {
     bytes: Vec<u8>,
     ops: u32,
     operands: u32,
-    /// Range deletes that go on to the last key.
+    /// Range deletes that reach to the last key.
     pub(crate) open_ends: u32,
 }
 
@@ -144,10 +144,10 @@ impl Batch {
         Batch { bytes: Vec::with_capacity(bytes), ..Batch::default() }
     }
 
-    /// Sets `key` to `value`, until `expires_at` where given.
+    /// Sets `key` to `value`, until `expires_at` if given.
     ///
     /// # Errors
-    /// Invalid for an empty or oversized key or value; the batch is unchanged then.
+    /// Invalid for an empty or oversized key or value; the batch is then unchanged.
     pub fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
         self.push(Kind::Put, key, value, expires_at)
     }
@@ -176,7 +176,7 @@ impl Batch {
     /// Deletes every key of `[start, end)`.
     ///
     /// # Errors
-    /// Invalid when one of them is no key, or `start` is not below `end`.
+    /// Invalid if `start` or `end` is not a valid key, or `start` is not below `end`.
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.push(Kind::RangeDelete, start, end, None)
     }
@@ -204,19 +204,19 @@ impl Batch {
         Ok(())
     }
 
-    /// How many of its operations are merge operands.
+    /// The number of merge operands among its operations.
     #[must_use]
     pub fn operands(&self) -> u32 {
         self.operands
     }
 
-    /// How many operations, and so sequence numbers, it holds.
+    /// The number of operations, which is the number of its sequence numbers.
     #[must_use]
     pub fn ops(&self) -> u32 {
         self.ops
     }
 
-    /// Whether it holds none.
+    /// Whether it has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops == 0
@@ -228,7 +228,7 @@ impl Batch {
         &self.bytes
     }
 
-    /// The place behind the last operation.
+    /// The position after the last operation.
     #[must_use]
     pub fn mark(&self) -> BatchMark {
         BatchMark {
@@ -239,8 +239,8 @@ impl Batch {
         }
     }
 
-    /// Forgets what came after `mark`, which must be a mark of this batch, and keeps the memory.
-    /// One of a longer batch changes nothing.
+    /// Removes the operations after `mark`, which must be a mark of this batch, and keeps the
+    /// memory. A mark of a longer batch changes nothing.
     pub fn cut_back(&mut self, mark: BatchMark) {
         if mark.bytes <= self.bytes.len() && mark.ops <= self.ops {
             self.bytes.truncate(mark.bytes);
@@ -250,16 +250,16 @@ impl Batch {
         }
     }
 
-    /// Forgets every operation and keeps the memory.
+    /// Removes all operations and keeps the memory.
     pub fn clear(&mut self) {
         self.cut_back(BatchMark::default());
     }
 }
 
-/// One operation, borrowed from encoded bytes; positions tell where in them it lies.
+/// One operation, borrowed from encoded bytes, with its position in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOp<'a> {
-    /// What it does.
+    /// The kind of operation.
     pub kind: Kind,
     /// Expiry.
     pub expires_at: Option<UnixMillis>,
@@ -278,7 +278,7 @@ pub struct BatchOps<'a> {
 }
 
 impl<'a> BatchOps<'a> {
-    /// Over `bytes`, as [`Batch::as_bytes`] gave them.
+    /// Over `bytes`, as returned by [`Batch::as_bytes`].
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         BatchOps { reader: Reader::new(bytes) }
@@ -296,7 +296,7 @@ impl<'a> BatchOps<'a> {
         }
         let value_len = reader.length()?;
         if kind == Kind::Delete && value_len != 0 {
-            // A table refuses it: found here, it does not get as far as a flush.
+            // A table refuses it, so it must be found before a flush.
             return Err(Error::corruption("a tombstone has a value").with("bytes", value_len));
         }
         let expires_at =

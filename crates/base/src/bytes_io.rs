@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 /// A LEB128 varint of 64 bits takes at most 10 bytes.
 pub const MAX_VARINT_BYTES: usize = 10;
 
-/// Appends `value` as LEB128: 7 bits a byte, low bits first, high bit set on all but the last.
+/// Appends `value` as LEB128: 7 bits per byte, low bits first, high bit set in all but the last
+/// byte.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -17,11 +18,11 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 /// Bytes that [`put_varint`] would write.
 #[must_use]
 pub fn varint_len(value: u64) -> usize {
-    // Every started group of 7 bits is a byte; zero has one.
+    // Every started group of 7 bits takes a byte; zero takes one.
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Reads forward through `bytes`; every method answers Corruption instead of running past the end.
+/// Reads forward through `bytes`; every method returns Corruption instead of reading past the end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -36,14 +37,14 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
-    /// How many bytes were read so far.
+    /// The number of bytes read so far.
     #[must_use]
     #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> usize {
@@ -60,7 +61,7 @@ impl<'a> Reader<'a> {
     /// The next `n` bytes.
     ///
     /// # Errors
-    /// Corruption when fewer are left.
+    /// Corruption if fewer are left.
     #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
@@ -76,7 +77,7 @@ impl<'a> Reader<'a> {
     /// The next `N` bytes as an array.
     ///
     /// # Errors
-    /// Corruption when fewer are left.
+    /// Corruption if fewer are left.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0u8; N];
@@ -159,11 +160,11 @@ impl<'a> Reader<'a> {
         Err(Error::corruption("varint over 10 bytes"))
     }
 
-    /// A varint that counts bytes still to come: bounded by what is left before anything is
-    /// allocated for it.
+    /// A varint that counts bytes still to come: limited by the bytes left before anything is
+    /// allocated.
     ///
     /// # Errors
-    /// As [`Reader::varint`], and Corruption when it claims more than is left.
+    /// As [`Reader::varint`], and Corruption if it exceeds the bytes left.
     #[inline]
     pub fn length(&mut self) -> Result<usize> {
         let claimed = self.varint()?;

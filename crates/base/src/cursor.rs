@@ -9,7 +9,7 @@ use crate::entry::Entry;
 use crate::error::Result;
 use crate::id::{Seq, SstId};
 
-/// Which block of which table.
+/// The address of a block: its table and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockAddr {
     /// The table.
@@ -18,27 +18,27 @@ pub struct BlockAddr {
     pub block: u32,
 }
 
-/// What a move of a cursor answers.
+/// The result of a cursor's move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The cursor stands on an entry.
+    /// The cursor is on an entry.
     Ready,
-    /// There is no such entry; the cursor stands nowhere.
+    /// There is no such entry; the cursor has no position.
     End,
-    /// The block is needed first; call the same move again once it is there.
+    /// The block is needed first; repeat the same move once it is available.
     NeedBlock(BlockAddr),
 }
 
 /// Movement over entries in internal order: key ascending, then sequence number descending.
 ///
-/// The caller guarantees: after `NeedBlock` it repeats the same move; `next` and `prev` are called
-/// only on a cursor that stands on an entry. The implementer guarantees: moves terminate, entries
-/// come strictly in order, an error leaves the cursor standing nowhere.
+/// The caller repeats the same move after `NeedBlock`, and calls `next` and `prev` only on a cursor
+/// that is on an entry. The implementer guarantees that moves terminate, that entries come strictly
+/// in order, and that an error leaves the cursor without a position.
 pub trait Cursor {
     /// To the first entry.
     ///
     /// # Errors
-    /// Corruption of what is read; likewise for every move.
+    /// Corruption of the bytes read; the same for every move.
     fn seek_first(&mut self) -> Result<Step>;
     /// To the last entry.
     ///
@@ -57,77 +57,78 @@ pub trait Cursor {
     /// # Errors
     /// See [`Cursor::seek_first`].
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step>;
-    /// One entry on.
+    /// To the next entry.
     ///
     /// # Errors
     /// See [`Cursor::seek_first`].
     fn next(&mut self) -> Result<Step>;
-    /// On to the next key: as [`Cursor::next`], but of the entries of the key that it stands on it
-    /// may pass over all or some.
+    /// To the next key: as [`Cursor::next`], but it may skip some or all entries of the current
+    /// key.
     ///
     /// # Errors
     /// See [`Cursor::seek_first`].
     fn next_key(&mut self) -> Result<Step> {
         self.next()
     }
-    /// One entry back.
+    /// To the previous entry.
     ///
     /// # Errors
     /// See [`Cursor::seek_first`].
     fn prev(&mut self) -> Result<Step>;
-    /// The entry the cursor stands on; `None` where it stands nowhere or is pending.
+    /// The current entry; `None` if the cursor has no position or is pending.
     fn entry(&self) -> Option<Entry<'_>>;
     /// Key and sequence number of [`Cursor::entry`], for callers that need no value.
     fn key(&self) -> Option<(&[u8], Seq)> {
         self.entry().map(|entry| (entry.key, entry.seq))
     }
 
-    /// The key of [`Cursor::entry`] alone: sequence numbers may lie elsewhere in memory.
+    /// The key of [`Cursor::entry`] alone: sequence numbers may be elsewhere in memory.
     fn user_key(&self) -> Option<&[u8]> {
         self.key().map(|(key, _)| key)
     }
 
-    /// How many entries from the one at hand on are *plain* for a reader at `seq`, and can be had
-    /// without a move: values that never expire, at or below `seq`. At most `most`; fewer where
-    /// finding out would cost more than it spares, down to 0.
+    /// The number of entries, from the current one on, that are *plain* for a reader at `seq` and
+    /// available without a move: values that never expire, at or below `seq`. At most `most`;
+    /// fewer, down to 0, if the exact number would cost more than it saves.
     fn plain(&self, seq: Seq, most: usize) -> usize {
         let _ = (seq, most);
         0
     }
 
-    /// The key of the entry `ahead` places after the one at hand; `ahead` is less than what
-    /// [`Cursor::plain`] answered there. Empty past that.
+    /// The key of the entry `ahead` positions after the current one; `ahead` is less than the
+    /// result of [`Cursor::plain`]. Empty beyond that.
     fn plain_key(&self, ahead: usize) -> &[u8] {
         let _ = ahead;
         &[]
     }
 
-    /// The value beside [`Cursor::plain_key`].
+    /// The value that belongs to [`Cursor::plain_key`].
     fn plain_value(&self, ahead: usize) -> &[u8] {
         let _ = ahead;
         &[]
     }
 
-    /// What [`Cursor::plain_key`] and [`Cursor::plain_value`] answer, where it lies in columns.
+    /// The keys and values of [`Cursor::plain_key`] and [`Cursor::plain_value`], if they are stored
+    /// in columns.
     fn plain_columns(&self) -> Option<Columns<'_>> {
         None
     }
 
-    /// Stands on the entry `ahead` places after the one at hand; `ahead` is less than what
-    /// [`Cursor::plain`] answered there.
+    /// Moves to the entry `ahead` positions after the current one; `ahead` is less than the result
+    /// of [`Cursor::plain`].
     fn pass(&mut self, ahead: usize) {
         let _ = ahead;
     }
 }
 
-/// Keys of one length and values of one length, each side by side.
+/// Keys of one length and values of one length, each stored contiguously.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Columns<'a> {
-    /// Keys, one after the other.
+    /// Keys, contiguous.
     pub keys: &'a [u8],
     /// Length of a key.
     pub key_len: usize,
-    /// Values, one after the other.
+    /// Values, contiguous.
     pub values: &'a [u8],
     /// Length of a value.
     pub value_len: usize,

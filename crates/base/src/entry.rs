@@ -11,11 +11,11 @@ use std::time::Duration;
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// When something that is written now and lives for `life` ends: rounded up to milliseconds, so
-    /// that nothing ends before its time. Every way to write goes by this.
+    /// The expiry of a value that is written now and lives for `life`: rounded up to milliseconds,
+    /// so that no value expires early. Every way to write uses this function.
     ///
     /// # Errors
-    /// Invalid for no life at all, and for an end beyond what 64 bits of milliseconds hold.
+    /// Invalid for a zero duration, and for an expiry beyond 64 bits of milliseconds.
     pub fn after(self, life: Duration) -> Result<UnixMillis> {
         if life.is_zero() {
             return Err(Error::invalid(
@@ -29,7 +29,7 @@ impl UnixMillis {
     }
 }
 
-/// What an entry does to its key. The numbers are stored; they never change.
+/// The effect of an entry on its key. The numbers are stored and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -37,10 +37,10 @@ pub enum Kind {
     Put = 1,
     /// The key has no value from here on (a tombstone).
     Delete = 2,
-    /// An operand: the merge operator folds it into what is older.
+    /// An operand: the merge operator folds it into the older value.
     Merge = 3,
-    /// Every key in `[key, value)` has no value from here on. It stands in batches; memtables and
-    /// tables keep range deletes beside their entries ([`crate::range_delete`]).
+    /// Every key in `[key, value)` has no value from here on. Only batches contain it; memtables
+    /// and tables store range deletes beside their entries ([`crate::range_delete`]).
     RangeDelete = 4,
 }
 
@@ -61,8 +61,8 @@ impl Kind {
         }
     }
 
-    /// Whether an entry of this kind, which expires or does not, is a *plain* value: once a reader
-    /// sees one, it decides what the key is, and nothing older has a say.
+    /// Whether an entry of this kind, with or without an expiry, is a *plain* value: if a reader
+    /// sees it, it decides the value of the key, and older entries do not matter.
     #[must_use]
     #[inline]
     pub const fn is_plain(self, expires: bool) -> bool {
@@ -70,23 +70,23 @@ impl Kind {
     }
 }
 
-/// One version of one key, borrowed from wherever it lies.
+/// One version of one key, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// User key, 1 to 65,535 bytes.
     pub key: &'a [u8],
     /// Position in the history.
     pub seq: Seq,
-    /// What it does.
+    /// The effect of the entry.
     pub kind: Kind,
-    /// From this moment on the entry counts as a tombstone. `None`: never.
+    /// The entry counts as a tombstone from this time on. `None`: never.
     pub expires_at: Option<UnixMillis>,
     /// Value, operand, or the exclusive end of a range delete; empty for a tombstone.
     pub value: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Whether the entry has expired at `now` (it has from the very millisecond on).
+    /// Whether the entry has expired at `now` (including the exact millisecond).
     #[must_use]
     #[inline]
     pub fn is_expired(&self, now: UnixMillis) -> bool {
@@ -102,7 +102,7 @@ impl Entry<'_> {
 }
 
 /// Order of internal keys `(key, seq)`: key ascending, sequence number descending. Two versions of
-/// a key never share a sequence number inside one database, so the kind needs no say.
+/// a key never have the same sequence number in one database, so the kind does not matter.
 #[must_use]
 pub fn compare_internal(a_key: &[u8], a_seq: Seq, b_key: &[u8], b_seq: Seq) -> Ordering {
     a_key.cmp(b_key).then_with(|| b_seq.cmp(&a_seq))
@@ -111,7 +111,7 @@ pub fn compare_internal(a_key: &[u8], a_seq: Seq, b_key: &[u8], b_seq: Seq) -> O
 /// Checks a user key.
 ///
 /// # Errors
-/// Invalid when it is empty or over 65,535 bytes.
+/// Invalid if it is empty or longer than 65,535 bytes.
 pub fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {
         return Err(Error::invalid("a key must have at least 1 byte"));
@@ -125,7 +125,7 @@ pub fn check_key(key: &[u8]) -> Result<()> {
 /// Checks a value.
 ///
 /// # Errors
-/// Invalid when it has 4 GiB - 1 bytes or more.
+/// Invalid if it has 4 GiB - 1 bytes or more.
 pub fn check_value(value: &[u8]) -> Result<()> {
     if value.len() > MAX_VALUE_BYTES {
         return Err(Error::invalid("a value is smaller than 4 GiB").with("bytes", value.len()));
@@ -134,7 +134,7 @@ pub fn check_value(value: &[u8]) -> Result<()> {
 }
 
 /// The smallest key greater than every key that starts with `prefix`: the exclusive end of the
-/// prefix's range. `None` when there is no end (an empty prefix, or all bytes 0xff).
+/// prefix's range. `None` if there is no end (an empty prefix, or all bytes 0xff).
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;

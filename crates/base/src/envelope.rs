@@ -5,14 +5,14 @@
 //!      0    8 magic "SILTSTON"
 //!      8    2 object kind
 //!     10    2 format version, 1
-//!     12    4 compatible feature bits: a reader that does not know one may go on
+//!     12    4 compatible feature bits: a reader that does not know one may continue
 //!     16    4 incompatible feature bits: a reader that does not know one must refuse
 //!     20   16 database id, big-endian
 //!     36   16 object id, big-endian
 //!     52   16 attempt id of the writer, big-endian
 //!     68    4 CRC32C of bytes 0..68
 //! ```
-//! Numbers are little-endian unless said otherwise.
+//! Numbers are little-endian unless stated otherwise.
 
 use crate::bytes_io::Reader;
 use crate::checksum::crc32c;
@@ -22,14 +22,16 @@ use std::fmt;
 
 /// Bytes of an envelope.
 pub const ENVELOPE_BYTES: usize = 72;
-/// The version this code writes, and the newest it reads.
+/// The version that this code writes, and the newest that it reads.
 pub const FORMAT_VERSION: u16 = 1;
-/// Incompatible feature bits this code understands: none yet.
+/// Incompatible feature bits that this code knows: none yet.
 pub const KNOWN_INCOMPATIBLE: u32 = 0;
 
 const MAGIC: &[u8; 8] = b"SILTSTON";
+/// Begins an object that is encrypted as a whole (RFC 0054), in place of an envelope.
+pub const ENCRYPTED: &[u8; 8] = b"SLTENC1\n";
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum ObjectKind {
@@ -45,7 +47,7 @@ pub enum ObjectKind {
     Compactions = 5,
     /// An ingest job's manifest.
     Ingest = 6,
-    /// The store probe's record or scratch.
+    /// The record or scratch of the store probe.
     Probe = 7,
 }
 
@@ -81,17 +83,17 @@ impl ObjectKind {
 /// The head of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// What the object is.
+    /// The kind of the object.
     pub kind: ObjectKind,
-    /// Features a reader may ignore.
+    /// Features that a reader may ignore.
     pub compatible: u32,
-    /// Features a reader must know.
+    /// Features that a reader must know.
     pub incompatible: u32,
-    /// Whose it is (protocol rule F8).
+    /// The database to which it belongs (protocol rule F8).
     pub database: DatabaseId,
-    /// Its own identity; checksums inside are bound to it.
+    /// Its own identity; the checksums inside are bound to it.
     pub object: ObjectId,
-    /// Which attempt wrote it.
+    /// The attempt that wrote it.
     pub attempt: AttemptId,
 }
 
@@ -135,6 +137,11 @@ impl Envelope {
         let mut reader = Reader::new(object);
         let head = reader.take(ENVELOPE_BYTES)?;
         let mut reader = Reader::new(head);
+        if head.starts_with(ENCRYPTED) {
+            return Err(Error::unsupported(
+                "the database is encrypted: give its key as the store option `encryption_key`",
+            ));
+        }
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(Error::corruption("not a Siltstone object (the magic does not match)"));
         }
@@ -178,7 +185,8 @@ impl Envelope {
     /// Checks that the object belongs to `database` (protocol rule F8).
     ///
     /// # Errors
-    /// Corruption when it belongs to another one, as after destroying and making anew at one path.
+    /// Corruption if it belongs to another database, for example after a database was destroyed and
+    /// created again at the same path.
     pub fn check_database(&self, database: DatabaseId) -> Result<()> {
         if self.database == database {
             return Ok(());

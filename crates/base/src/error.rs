@@ -7,39 +7,39 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What the caller must do about an error. Few on purpose: a program branches on these.
+/// The required reaction of the caller. There are few kinds, because programs branch on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Another process or transaction changed the state that the call relied on: read again and
     /// retry, or give up.
     Conflict,
-    /// A newer writer (or compactor) has taken over: this handle is dead, open a new one.
+    /// A newer writer (or compactor) has taken over: this handle no longer works, open a new one.
     Fenced,
     /// The handle was closed.
     Closed,
-    /// The store does not answer as it should just now: retry later. Nothing is known to be wrong.
+    /// The store does not answer correctly at the moment: retry later. No damage is known.
     Unavailable,
-    /// The deadline of the call passed. An unfinished write goes on and may still succeed.
+    /// The deadline of the call passed. An unfinished write continues and may still succeed.
     Timeout,
-    /// A checkpoint or another lease this call relied on is gone: make a new one.
+    /// A checkpoint or lease that this call relied on is gone: create a new one.
     Expired,
-    /// The call itself is wrong: fix the argument that the text names.
+    /// The call itself is wrong: fix the argument named in the text.
     Invalid,
-    /// The database (or the object that was asked for by name) does not exist.
+    /// The database (or the object requested by name) does not exist.
     NotFound,
     /// The store refused the credentials or the permission: fix them; retrying does not help.
     Denied,
-    /// Stored bytes are not what was written: restore from a checkpoint or a copy.
+    /// Stored bytes differ from the bytes that were written: restore from a checkpoint or a copy.
     Corruption,
-    /// Written by a newer version, or not built yet: the text names what is missing.
+    /// Written by a newer version, or not implemented: the text names the missing feature.
     Unsupported,
     /// A rule of Siltstone itself was broken: please report it.
     Internal,
 }
 
 impl ErrorKind {
-    /// Every kind, for tests that walk the mapping to another language.
+    /// Every kind, for tests that check the mapping to another language.
     pub const ALL: [ErrorKind; 12] = [
         ErrorKind::Conflict,
         ErrorKind::Fenced,
@@ -55,7 +55,7 @@ impl ErrorKind {
         ErrorKind::Internal,
     ];
 
-    /// The kind's name, as it stands in messages and in the Python exception hierarchy.
+    /// The kind's name, as in messages and in the Python exception hierarchy.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,15 +74,15 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without any change by the caller.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(self, ErrorKind::Unavailable | ErrorKind::Timeout)
     }
 
-    /// Whether a process that waits may see what a store refused with this kind succeed: what
-    /// passes by itself, and a permission, which an administrator may grant or a new credential
-    /// bring. Every other refusal stays, however often the request is repeated.
+    /// Whether a request that a store refused with this kind may succeed later: temporary failures,
+    /// and a missing permission, which an administrator may grant or a new credential may bring.
+    /// Every other refusal is permanent, however often the request is repeated.
     #[must_use]
     pub fn may_pass(self) -> bool {
         self.is_transient() || self == ErrorKind::Denied
@@ -92,7 +92,7 @@ impl ErrorKind {
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error: cheap to clone, since one failure may wake many waiters.
+/// An error. It is cheap to clone, because one failure may wake many waiters.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -106,7 +106,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind` whose `message` names the cause and, where there is one, the way out.
+    /// An error of `kind` whose `message` names the cause and, if there is one, the remedy.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error(Arc::new(Inner {
             kind,
@@ -142,14 +142,14 @@ impl Error {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// The operation that failed ("open", "read manifest"). The outermost one said wins.
+    /// The operation that failed ("open", "read manifest"). The outermost one takes precedence.
     #[must_use]
     pub fn during(mut self, operation: &'static str) -> Self {
         Arc::make_mut(&mut self.0).operation = Some(operation);
         self
     }
 
-    /// Adds a fact: which object, which offset, which epoch.
+    /// Adds a fact: an object, an offset, an epoch.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         Arc::make_mut(&mut self.0).context.push((name, value.to_string()));
@@ -163,13 +163,13 @@ impl Error {
         self
     }
 
-    /// What the caller must do.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The operation that failed, if it was said.
+    /// The operation that failed, if it is known.
     #[must_use]
     pub fn operation(&self) -> Option<&'static str> {
         self.0.operation

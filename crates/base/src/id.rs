@@ -9,7 +9,7 @@ macro_rules! counted {
         pub struct $name(pub u64);
 
         impl $name {
-            /// "None": what stands where nothing has been counted yet.
+            /// "None": the value before anything was counted.
             pub const NONE: $name = $name(0);
             /// The first one.
             pub const FIRST: $name = $name(1);
@@ -26,20 +26,20 @@ macro_rules! counted {
                 self.0 == 0
             }
 
-            /// The one after. Saturates: 2^64 ids are never reached (a million a second take
-            /// 584,000 years).
+            /// The next id. Saturates: 2^64 ids are never reached (a million a second take 584,000
+            /// years).
             #[must_use]
             pub const fn next(self) -> $name {
                 $name(self.0.saturating_add(1))
             }
 
-            /// `n` further on, saturating.
+            /// The id `n` later, saturating.
             #[must_use]
             pub const fn plus(self, n: u64) -> $name {
                 $name(self.0.saturating_add(n))
             }
 
-            /// `n` back, saturating at [`Self::NONE`].
+            /// The id `n` earlier, saturating at [`Self::NONE`].
             #[must_use]
             pub const fn minus(self, n: u64) -> $name {
                 $name(self.0.saturating_sub(n))
@@ -55,8 +55,8 @@ macro_rules! counted {
 }
 
 counted! {
-    /// Sequence number of an entry: the position of a write in the database's one history.
-    /// At most [`Seq::MAX`] (2^56 - 1), which leaves a byte for packing a kind beside it.
+    /// Sequence number of an entry: the position of a write in the one history of the database. At
+    /// most [`Seq::MAX`] (2^56 - 1), which leaves a byte for a kind in the same word.
     Seq
 }
 counted! {
@@ -68,7 +68,7 @@ counted! {
     WalId
 }
 counted! {
-    /// Writer epoch or compactor epoch: who may act.
+    /// Writer epoch or compactor epoch: identifies the process that may act.
     Epoch
 }
 
@@ -171,29 +171,29 @@ hex_identity! {
     /// Identity of a database, made when it is created; every object carries it.
     ///
     /// ```text
-    /// | 64 bits: the number that it counts from | 64 random bits |   a place that may be emptied
-    /// | 128 random bits                                          |   any other, and older ones
+    /// | 64 bits: the number that it counts from | 64 random bits |   a place that may be deleted
+    /// | 128 random bits                                          |   all others, and older ones
     /// ```
     DatabaseId
 }
 
-/// Numbers that a database has for each millisecond of its life before the next one's begin: some
-/// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the
-/// 53 bits that every reader of JSON keeps.
+/// Numbers that a database has for each millisecond of its life: some four million manifests or WAL
+/// objects a second. Until the year 2039 a number then fits into the 53 bits that every JSON reader
+/// preserves.
 pub const NUMBERS_A_MILLI: u64 = 1 << 12;
 
 impl DatabaseId {
     /// The identity of a database whose manifests, WAL objects and job records count from `first`:
-    /// the first number of a millisecond, below 2^53. It stands in the identity since nothing else
-    /// that every process knows stays as it is for the life of a database.
+    /// the first number of a millisecond, below 2^53. The identity contains this number because
+    /// every process knows it and it never changes.
     #[must_use]
     pub const fn counting_from(first: u64, random: u64) -> DatabaseId {
         DatabaseId((first as u128) << 64 | random as u128)
     }
 
-    /// The number that its manifests, WAL objects and job records count from; 1 where it does not
-    /// say. One in eight million random identities seems to say something: 11 bits are 0 above
-    /// the 53, and 12 below a millisecond.
+    /// The number that its manifests, WAL objects and job records count from; 1 if the identity
+    /// contains none. One in eight million random identities appears to contain one: 11 bits are 0
+    /// above the 53, and 12 below a millisecond.
     #[must_use]
     pub const fn counts_from(self) -> u64 {
         let first = (self.0 >> 64) as u64;
@@ -206,8 +206,8 @@ hex_identity! {
     ObjectId
 }
 hex_identity! {
-    /// Identity of one attempt to create an object. It stands inside the bytes, so that an
-    /// ambiguous answer can be settled by reading back.
+    /// Identity of one attempt to create an object. It is part of the bytes, so that reading them
+    /// back settles an ambiguous answer.
     AttemptId
 }
 hex_identity! {
@@ -216,7 +216,7 @@ hex_identity! {
 }
 
 impl CheckpointId {
-    /// A UUID of version 4 out of `random` bits (RFC 9562, section 5.4): four bits say the
+    /// A UUID of version 4 from `random` bits (RFC 9562, section 5.4): four bits contain the
     /// version, two the variant.
     #[must_use]
     pub const fn random(random: u128) -> CheckpointId {
@@ -247,7 +247,7 @@ ulid_identity! {
 
 impl JobId {
     /// The folder of an export into this database: a ULID of time 0, with a `1` above its random
-    /// bits, so that no such job is none, and none is one of an ingest, whose time is a deadline.
+    /// bits. So the id is never "none", and never that of an ingest, whose time is a deadline.
     #[must_use]
     pub const fn of_an_export(random: u128) -> JobId {
         const RANDOM_BITS: u32 = 79;
@@ -262,7 +262,7 @@ impl JobId {
     }
 
     /// The folder of a compaction job's units: a ULID of time 0, with a `01` above the job's last
-    /// bits, so that none is one of an export or of an ingest.
+    /// bits. So the id is never that of an export or of an ingest.
     #[must_use]
     pub const fn of_units(job: JobId) -> JobId {
         const RANDOM_BITS: u32 = 78;
@@ -277,7 +277,7 @@ impl JobId {
     }
 }
 
-/// Crockford's base 32, as the ULID specification has it: no I, L, O, U.
+/// Crockford's base 32, as in the ULID specification: no I, L, O, U.
 const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// 26 characters of 5 bits hold 130 bits; the first character is at most '7'.
 const ULID_LENGTH: usize = 26;
@@ -388,7 +388,7 @@ mod tests {
             let folder = JobId::of_units(JobId(random));
             assert!(folder.is_of_units() && !folder.is_of_an_export(), "{folder}");
             assert!(!JobId::of_an_export(random).is_of_units());
-            assert_eq!(JobId::of_units(folder), folder, "given once more");
+            assert_eq!(JobId::of_units(folder), folder, "applied twice");
         }
         assert!(!JobId(ulid_bits(1, u128::MAX)).is_of_units());
         assert!(!JobId(ulid_bits(0, 7)).is_of_units());

@@ -11,13 +11,13 @@
 //! | [`batch`] | the encoding of a write batch, shared by WAL and memtable |
 //! | [`cursor`] | the iteration trait, which reports the block that it needs |
 //! | [`operator`] | the merge operator's trait |
-//! | [`range_delete`], [`open_end`] | range deletes, and the search in many of them; without end |
+//! | [`range_delete`], [`open_end`] | range deletes, with and without an end, and searches |
 //! | [`sst`] | the descriptor of a table, as the manifest stores it |
 //! | [`envelope`] | the head that every stored object carries |
 //! | [`name`] | every object name that exists, parsed and formatted |
-//! | [`outcome`] | what became of a conditional PUT |
+//! | [`outcome`] | the outcome of a conditional PUT |
 //! | [`error`] | the one error type |
-//! | [`near`] | searching from where something probably is |
+//! | [`near`] | searching from an estimated position |
 //! | [`prefetch`] | prefetching |
 //! | [`prefix`] | the first bytes of keys, compared as numbers |
 //! | [`limits`] | hard bounds and their derivations |

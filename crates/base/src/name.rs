@@ -2,7 +2,7 @@
 //! fixed types and never concatenated from text, so no name can leave the root. RFC 0002 has the
 //! table.
 
-use crate::id::{JobId, ManifestId, SstId, WalId};
+use crate::id::{AttemptId, JobId, ManifestId, SstId, WalId};
 use std::fmt;
 
 /// The name of an object. Every process, collectors included, ignores names that
@@ -15,8 +15,8 @@ pub enum ObjectName {
     ManifestBoundary(ManifestId),
     /// `wal/<20 digits>.sst`
     Wal(WalId),
-    /// `wal/boundary/<20 digits>`: every WAL object with an id at or below has been freed, kept
-    /// fences excepted.
+    /// `wal/boundary/<20 digits>`: every WAL object with an id at or below has been freed, except
+    /// kept fences.
     WalBoundary(WalId),
     /// `compacted/<ULID>.sst`: tables of L0 and of sorted runs.
     Compacted(SstId),
@@ -24,20 +24,27 @@ pub enum ObjectName {
     Compactions(u64),
     /// `compactions/boundary/<20 digits>`
     CompactionsBoundary(u64),
-    /// `ingest/<ULID>/manifest`: the one commit point of an ingest job.
+    /// `ingest/<ULID>/manifest`: the only commit point of an ingest job.
     IngestManifest(JobId),
     /// `ingest/<ULID>/<ULID>.sst`: a staged table of a job.
     IngestSst(JobId, SstId),
-    /// `probe/record`: what the store was found to be able to do.
+    /// `probe/record`: the detected capabilities of the store.
     ProbeRecord,
     /// `probe/<ULID>`: scratch of a running probe.
     ProbeScratch(JobId),
-    /// `damaged/<ULID>/<20 digits>.manifest`: a copy of what a repair passes over.
+    /// `damaged/<ULID>/<20 digits>.manifest`: a copy of an object that a repair skips.
     DamagedManifest(JobId, ManifestId),
-    /// `damaged/<ULID>/<20 digits>.sst`: likewise, of the WAL.
+    /// `damaged/<ULID>/<20 digits>.sst`: the same for the WAL.
     DamagedWal(JobId, WalId),
-    /// `damaged/<ULID>/<ULID>.sst`: likewise, of a table.
+    /// `damaged/<ULID>/<ULID>.sst`: the same for a table.
     DamagedTable(JobId, SstId),
+    /// `two-phase/namespace`: which records of a transactional store belong to the database.
+    TwoPhaseNamespace,
+    /// `two-phase/<32 hex digits>.<8 hex digits>`: the bytes of a two-phase create, by a random
+    /// number of that try and their CRC-32C.
+    TwoPhaseSource(AttemptId, u32),
+    /// `encryption/<20 digits>.key`: a data key of the database, wrapped by a key of the user.
+    EncryptionKey(u64),
 }
 
 /// Folders, as prefixes to list.
@@ -60,6 +67,10 @@ pub mod prefix {
     pub const PROBE: &str = "probe/";
     /// Copies that repairs made.
     pub const DAMAGED: &str = "damaged/";
+    /// Objects of two-phase creates.
+    pub const TWO_PHASE: &str = "two-phase/";
+    /// Wrapped data keys.
+    pub const ENCRYPTION: &str = "encryption/";
 }
 
 impl fmt::Display for ObjectName {
@@ -81,13 +92,18 @@ impl fmt::Display for ObjectName {
             }
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
             ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
+            ObjectName::EncryptionKey(number) => write!(f, "encryption/{number:020}.key"),
+            ObjectName::TwoPhaseNamespace => f.write_str("two-phase/namespace"),
+            ObjectName::TwoPhaseSource(attempt, crc) => {
+                write!(f, "two-phase/{:032x}.{crc:08x}", attempt.0)
+            }
         }
     }
 }
 
 impl ObjectName {
-    /// The name that `path` (relative to the database's root, `/` between parts) stands for, or
-    /// `None`. Strict: every name has one spelling.
+    /// The name for `path` (relative to the database's root, `/` between parts), or `None`. Strict:
+    /// every name has one spelling.
     #[must_use]
     pub fn parse(path: &str) -> Option<ObjectName> {
         let (folder, rest) = path.split_once('/')?;
@@ -131,14 +147,28 @@ impl ObjectName {
             }
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
+            "encryption" => digits(rest.strip_suffix(".key")?).map(ObjectName::EncryptionKey),
+            "two-phase" if rest == "namespace" => Some(ObjectName::TwoPhaseNamespace),
+            "two-phase" => {
+                let (attempt, crc) = rest.split_once('.')?;
+                let attempt = AttemptId(u128::from_str_radix(hex(attempt, 32)?, 16).ok()?);
+                let crc = u32::from_str_radix(hex(crc, 8)?, 16).ok()?;
+                Some(ObjectName::TwoPhaseSource(attempt, crc))
+            }
             _ => None,
         }
     }
 }
 
+/// `text`, if it is so many lower-case hexadecimal digits.
+fn hex(text: &str, digits: usize) -> Option<&str> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (text.len() == digits && text.bytes().all(is_digit)).then_some(text)
+}
+
 fn digits(text: &str) -> Option<u64> {
     let well_formed = text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
-    // 20 digits reach past 2^64; parse refuses what does not fit. Ids count from 1.
+    // 20 digits exceed 2^64; parse refuses larger numbers. Ids count from 1.
     if well_formed { text.parse().ok().filter(|id| *id > 0) } else { None }
 }
 
@@ -163,6 +193,9 @@ mod tests {
             ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
             ObjectName::DamagedWal(JobId(6), WalId(2)),
             ObjectName::DamagedTable(JobId(6), SstId(2)),
+            ObjectName::TwoPhaseNamespace,
+            ObjectName::TwoPhaseSource(AttemptId(u128::MAX), 0xC),
+            ObjectName::EncryptionKey(1),
         ];
         for name in names {
             assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
@@ -186,6 +219,9 @@ mod tests {
             "damaged/0000000000000000000000000D/1.sst",
             "damaged/0000000000000000000000000D/0000000000000000000000000d.sst",
             "else/00000000000000000001",
+            "two-phase/0000000000000000000000000000000F.0000000c",
+            "two-phase/+000000000000000000000000000000f.0000000c",
+            "two-phase/f.c",
         ] {
             assert_eq!(ObjectName::parse(path), None, "{path}");
         }

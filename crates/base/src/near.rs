@@ -1,7 +1,7 @@
 //! Searching from an estimated position.
 
-/// The straight line through the first and the last of ascending numbers: where a number lies if
-/// they are spread evenly.
+/// The straight line through the first and the last of ascending numbers: the position of a number
+/// if they are evenly spread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Line {
     first: u64,
@@ -18,7 +18,7 @@ impl Line {
         Line { first, slope }
     }
 
-    /// Where `number` probably lies. May be past the end.
+    /// The probable position of `number`. May be past the end.
     #[must_use]
     #[inline]
     pub fn position(&self, number: u64) -> usize {
@@ -26,17 +26,17 @@ impl Line {
     }
 }
 
-/// The first of `len` positions that `is_before` does not hold for; `len` when it holds for all.
-/// Positions it holds for must come before those it does not.
+/// The first of `len` positions for which `is_before` is false; `len` if there is none. All
+/// positions for which it is true must come first.
 ///
 /// Starts at `guess` and gallops from there (Bentley and Yao, 1976): a guess that is off by d costs
-/// about 2 log2(d) steps, and none costs more than twice those of a binary search.
+/// about 2 log2(d) steps, at most twice the steps of a binary search.
 #[must_use]
 #[inline]
 pub fn partition_near(len: usize, guess: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let Some(last) = len.checked_sub(1) else { return 0 };
     let guess = guess.min(last);
-    // All below `low` come before, all from `high` on do not.
+    // `is_before` is true for all below `low` and false for all from `high` on.
     let (mut low, mut high);
     let mut step = 1;
     if is_before(guess) {

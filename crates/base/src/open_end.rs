@@ -7,17 +7,17 @@ use crate::entry::Kind;
 use crate::error::Result;
 use crate::limits::MAX_KEY_BYTES;
 
-/// The least key.
+/// The smallest key.
 pub const LEAST_KEY: &[u8] = &[0];
 /// The greatest key.
 pub static GREATEST_KEY: [u8; MAX_KEY_BYTES] = [u8::MAX; MAX_KEY_BYTES];
 
 impl Batch {
-    /// Deletes every key from `start` on. It counts as two operations, of 128 KiB, which are fewer
-    /// once they are written ([`Batch::ended`]).
+    /// Deletes every key from `start` on. It counts as two operations of together 128 KiB, which
+    /// [`Batch::ended`] shortens before they are written.
     ///
     /// # Errors
-    /// Invalid when `start` is no key.
+    /// Invalid if `start` is not a valid key.
     pub fn delete_from(&mut self, start: &[u8]) -> Result<()> {
         if start != GREATEST_KEY {
             self.delete_range(start, &GREATEST_KEY)?;
@@ -26,24 +26,23 @@ impl Batch {
         self.delete(&GREATEST_KEY)
     }
 
-    /// Whether [`Batch::ended`] may say it shorter.
+    /// Whether [`Batch::ended`] may shorten it.
     #[must_use]
     pub fn has_open_ends(&self) -> bool {
         self.open_ends > 0
     }
 
-    /// The batch that does the same where nothing written before it has a key above `greatest`
-    /// (`None`: nothing was written). A range to the last key then ends right behind the greatest
-    /// one: so does what a table says of its bounds, and 64 KiB stand nowhere.
+    /// The batch with the same effect if no key written before it is above `greatest` (`None`:
+    /// nothing was written). A range to the last key then ends directly after the greatest key, so
+    /// the bounds in a table end there too, and no key of 64 KiB is stored.
     ///
     /// # Errors
-    /// None for a batch; Corruption for what is none.
+    /// None for a batch; Corruption for other bytes.
     pub fn ended(&self, greatest: Option<&[u8]>) -> Result<Batch> {
         self.ended_at(greatest.map(|key| (key, true)))
     }
 
-    /// As [`Batch::ended`], where the keys that were written go up to one, with it (`true`) or
-    /// without.
+    /// As [`Batch::ended`], if the written keys reach up to a key, including it (`true`) or not.
     ///
     /// # Errors
     /// As [`Batch::ended`].
@@ -56,7 +55,7 @@ impl Batch {
             if goes_on(&op)
                 && ops.next_if(|next| matches!(next, Ok(next) if is_last(next))).is_some()
             {
-                // Behind the greatest there is nothing to delete.
+                // There is nothing to delete above the greatest key.
                 match &greatest {
                     Some((key, false)) if op.key < key.as_slice() => {
                         ended.delete_range(op.key, key)?;
@@ -135,14 +134,14 @@ mod tests {
         assert_eq!(ended(Some(b"m")), to(b"m\0"));
         assert_eq!(ended(Some(b"l\xff")), []);
         assert_eq!(ended(None), []);
-        // No key lies between a key as long as one can be and what it would end with.
+        // No key is between a key of maximum length and the end that would follow it.
         let long = vec![b'm'; MAX_KEY_BYTES];
         assert_eq!(ended(Some(&long)), whole(b"m"));
         assert_eq!(ended(Some(&GREATEST_KEY)), whole(b"m"));
         assert_eq!(ended(Some(&long[1..])), to(&[&long[1..], &[0]].concat()));
     }
 
-    /// The end of a visible range is no key of the database: it stays what it is.
+    /// The end of a visible range is not a key of the database: it stays unchanged.
     #[test]
     fn it_ends_with_what_is_visible() {
         let mut batch = Batch::new();

@@ -9,14 +9,14 @@
 //!
 //! Instructions that prefetch without waiting exist, but calling them is `unsafe`.
 
-/// Bytes between two that are read: less than a line of 64.
+/// Bytes between two reads: less than a line of 64.
 const STRIDE: usize = 48;
-/// How many are read, beside the last.
+/// Number of reads, besides the last one.
 const LOADS: usize = 4;
 
-/// Reads a few of these bytes, one a line where they are not many, and answers something made of
-/// them, which means nothing. Give it to [`std::hint::black_box`], or the compiler leaves out what
-/// it is made of.
+/// Reads a few of these bytes, one per line if there are few lines, and returns a meaningless value
+/// computed from them. Pass it to [`std::hint::black_box`]; otherwise the compiler removes the
+/// reads.
 #[must_use]
 #[inline(always)]
 pub fn prefetch(bytes: &[u8]) -> u64 {
@@ -32,8 +32,8 @@ mod tests {
     #[test]
     fn every_line_of_a_short_stretch_is_read() {
         for len in 1..=192 {
-            // Each byte has a bit of its own line: what is read of a line tells by that bit, an odd
-            // number of times or an even one.
+            // The bytes of one line are 1: the result shows whether that line was read an odd
+            // number of times.
             let odd = (0..3).filter(|line| {
                 let bytes: Vec<u8> = (0..len).map(|at| u8::from(at / 64 == *line)).collect();
                 prefetch(&bytes) == 1

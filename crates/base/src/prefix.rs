@@ -1,10 +1,10 @@
 //! Prefixes of keys: the length of the common prefix of two keys, and eight bytes as a number.
 
-/// How many bytes `a` and `b` have in common at the start.
+/// The number of bytes that `a` and `b` have in common at the start.
 #[must_use]
 pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut shared = 0;
-    // Words first: the lowest set bit of the difference tells the byte.
+    // Words first: the lowest set bit of the difference identifies the byte.
     for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
         let difference = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         if difference != 0 {
@@ -16,8 +16,8 @@ pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     shared + tail.take_while(|(x, y)| x == y).count()
 }
 
-/// The first 8 bytes of `key` as a number that sorts as they do; a shorter key is padded with
-/// zeros. Different numbers decide the order of their keys; equal ones leave it open.
+/// The first 8 bytes of `key` as a number with the same order; a shorter key is padded with zeros.
+/// Different numbers decide the order of their keys; equal numbers do not.
 #[must_use]
 #[inline]
 pub fn head(key: &[u8]) -> u64 {

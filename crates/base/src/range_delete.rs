@@ -10,7 +10,7 @@ use bytes::Bytes;
 pub struct RangeDelete {
     /// First key that is deleted.
     pub start: Bytes,
-    /// First key behind that is not.
+    /// The first key that is not deleted.
     pub end: Bytes,
     /// Position in the history.
     pub seq: Seq,
@@ -19,7 +19,7 @@ pub struct RangeDelete {
 /// Checks the bounds of a range delete.
 ///
 /// # Errors
-/// Invalid when one of them is no key, or `start` is not below `end`.
+/// Invalid if `start` or `end` is not a valid key, or `start` is not below `end`.
 pub fn check_range(start: &[u8], end: &[u8]) -> Result<()> {
     check_key(start)?;
     check_key(end)?;
@@ -30,7 +30,7 @@ pub fn check_range(start: &[u8], end: &[u8]) -> Result<()> {
 }
 
 impl RangeDelete {
-    /// With bytes of its own.
+    /// A range delete with its own bytes.
     #[must_use]
     pub fn new(start: &[u8], end: &[u8], seq: Seq) -> RangeDelete {
         let (start, end) = (Bytes::copy_from_slice(start), Bytes::copy_from_slice(end));
@@ -43,8 +43,8 @@ impl RangeDelete {
         self.start.as_ref() <= key && key < self.end.as_ref()
     }
 
-    /// A key at or above all that it deletes, and the least that can be named: below `x 00` the
-    /// largest key is `x`, below other ends there is none, and it is the end itself.
+    /// The least nameable key at or above all deleted ones: below an end `x 00` the largest key is
+    /// `x`; below other ends there is no largest key, and the result is the end itself.
     #[must_use]
     pub fn last_key(&self) -> Bytes {
         match self.end.split_last() {
@@ -53,7 +53,7 @@ impl RangeDelete {
         }
     }
 
-    /// Its part in `[start, end)` (`None`: no bound); `None` where that is empty.
+    /// The part of it in `[start, end)` (`None`: no bound); `None` if that is empty.
     #[must_use]
     pub fn within(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Option<RangeDelete> {
         let from = match start {
@@ -68,8 +68,8 @@ impl RangeDelete {
     }
 }
 
-/// Range deletes as one searches them: disjoint spans, ascending, each with the newest range delete
-/// over it, and the list that they were made of. n range deletes make at most 2n - 1 spans.
+/// Range deletes in the form for searches: disjoint ascending spans, each with the newest range
+/// delete over it, and the original list. n range deletes make at most 2n - 1 spans.
 ///
 /// ```text
 /// range deletes   7:     [b------f)
@@ -81,12 +81,12 @@ pub struct Cover {
     spans: Vec<RangeDelete>,
     /// Newest first.
     list: Vec<RangeDelete>,
-    /// For readers that do not see the newest ones.
+    /// For readers that do not see the newest range deletes.
     index: RangeIndex,
 }
 
 impl Cover {
-    /// Of `list`, in any order.
+    /// The cover of the range deletes in `list`, in any order.
     #[must_use]
     pub fn of(mut list: Vec<RangeDelete>) -> Cover {
         list.sort_unstable_by(|a, b| b.seq.cmp(&a.seq).then_with(|| a.start.cmp(&b.start)));
@@ -117,7 +117,7 @@ impl Cover {
         &self.spans
     }
 
-    /// Its part in `[start, end)` (`None`: no bound).
+    /// The part of it in `[start, end)` (`None`: no bound).
     #[must_use]
     pub fn within(self, start: Option<&[u8]>, end: Option<&[u8]>) -> Cover {
         if start.is_none() && end.is_none() {
@@ -126,7 +126,7 @@ impl Cover {
         Cover::of(self.list.iter().filter_map(|one| one.within(start, end)).collect())
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate bytes of memory that it uses.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let one =
@@ -145,7 +145,7 @@ impl Cover {
         if span.seq <= seq {
             return span.seq;
         }
-        // A newer one lies over what the reader asks for.
+        // A newer range delete is over the one that the reader sees.
         let mut newest = Seq::NONE;
         self.index.holding(&self.list, key, &mut |one| {
             if one.seq <= seq {
@@ -156,14 +156,15 @@ impl Cover {
     }
 }
 
-/// The spans of `list`, which is newest first: each paints what no newer one has painted.
+/// The spans of `list`, which is ordered newest first: each range delete takes the parts that no
+/// newer one has taken.
 fn paint(list: &[RangeDelete]) -> Vec<RangeDelete> {
     let mut edges: Vec<&Bytes> = list.iter().flat_map(|one| [&one.start, &one.end]).collect();
     edges.sort_unstable();
     edges.dedup();
     let place = |edge: &Bytes| edges.partition_point(|other| *other < edge);
-    // Stretch n lies between edges n and n + 1; `next[n]` is where to look for the first unpainted
-    // one at or behind it, shortened on each walk, so that none is walked over often.
+    // Stretch n is between edges n and n + 1. `next[n]` is where to look for the first free stretch
+    // at or after n. Each walk shortens it, so that no stretch is walked over often.
     let mut next: Vec<usize> = (0..=edges.len()).collect();
     let mut painted: Vec<Option<usize>> = vec![None; edges.len()];
     for (by, one) in list.iter().enumerate() {
@@ -193,7 +194,7 @@ fn paint(list: &[RangeDelete]) -> Vec<RangeDelete> {
     spans
 }
 
-/// The first unpainted stretch at or behind `from`.
+/// The first free stretch at or after `from`.
 fn unpainted(next: &mut [usize], from: usize) -> usize {
     let beyond = |next: &[usize], at: usize| next.get(at).copied().unwrap_or(at);
     let mut found = from;
@@ -211,22 +212,22 @@ fn unpainted(next: &mut [usize], from: usize) -> usize {
     found
 }
 
-/// Which of many ranges hold a key, in time that grows with those that do and a logarithm.
+/// Finds the ranges that contain a key, in time proportional to their number plus a logarithm.
 ///
 /// A static interval tree: the ranges by their start, as a balanced tree in an array, and for each
 /// subtree the range in it that ends last (Cormen and others, Introduction to Algorithms, "Interval
-/// trees"). A subtree that ends at or below the key is left out whole.
+/// trees"). A subtree that ends at or below the key is skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RangeIndex {
-    /// Places in the list, by start.
+    /// Positions in the list, by start.
     by_start: Vec<u32>,
-    /// Of the subtree whose root is at the same place: the place in the list of the range that ends
-    /// last.
+    /// For the subtree whose root has the same position: the position in the list of the range that
+    /// ends last.
     ends_last: Vec<u32>,
 }
 
 impl RangeIndex {
-    /// Over `list`, of which there are fewer than 2^32.
+    /// Over `list`, which has fewer than 2^32 ranges.
     fn of(list: &[RangeDelete]) -> RangeIndex {
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
         let mut by_start: Vec<u32> = (0..count).collect();
@@ -237,7 +238,7 @@ impl RangeIndex {
         RangeIndex { by_start, ends_last }
     }
 
-    /// Calls `found` with every range of `list`, of which it was made, that holds `key`.
+    /// Calls `found` with every range of `list`, its original list, that contains `key`.
     fn holding<'l>(
         &self,
         list: &'l [RangeDelete],
@@ -269,13 +270,13 @@ impl RangeIndex {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that it uses.
     fn memory_bytes(&self) -> usize {
         (self.by_start.len() + self.ends_last.len()) * size_of::<u32>()
     }
 }
 
-/// Fills `ends_last` for the subtree of `low..high`; answers its own entry.
+/// Fills `ends_last` for the subtree of `low..high`; returns the subtree's own entry.
 fn fill(
     list: &[RangeDelete],
     by_start: &[u32],
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(cover.at(b"k", Seq::MAX), Seq::NONE);
     }
 
-    /// Numbers without a pattern, the same in each run.
+    /// Pseudo-random numbers, the same in each run.
     fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

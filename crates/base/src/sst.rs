@@ -6,40 +6,41 @@ use crate::id::{JobId, Seq, SstId};
 use crate::name::ObjectName;
 use bytes::Bytes;
 
-/// Which database holds a table's object.
+/// The database that contains a table's object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SstLocation {
-    /// This one.
+    /// This database.
     #[default]
     Own,
     /// The ancestor with this number in the manifest's list (clones).
     Ancestor(u32),
 }
 
-/// An order-free sum over the entries of a table: what goes into a compaction and what comes out
-/// are compared by it.
+/// An order-independent sum over the entries of a table: it compares the input and the output of a
+/// compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntrySum {
-    /// What is added up, and how; never 0. A kind that a program does not know is carried on.
+    /// The kind of sum; never 0. A program preserves a kind that it does not know.
     pub kind: u8,
     /// The sum.
     pub bits: u128,
 }
 
-/// One table, as the manifest names it. Everything a reader needs before its first request.
+/// One table, as recorded in the manifest. It contains everything that a reader needs before its
+/// first request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SstDescriptor {
     /// Its name in its folder, and the object id in its envelope.
     pub id: SstId,
-    /// Which database holds the object.
+    /// The database that contains the object.
     pub location: SstLocation,
-    /// The ingest job in whose folder the object lies; `None`: in `compacted/`.
+    /// The ingest job in whose folder the object is; `None`: in `compacted/`.
     pub job: Option<JobId>,
     /// Length of the whole object, in bytes.
     pub object_bytes: u64,
     /// CRC32C of the whole object.
     pub checksum: u32,
-    /// Offset of the tail (filter, index, properties, footer), which runs to the end: one ranged
+    /// Offset of the tail (filter, index, properties, footer), which reaches to the end: one ranged
     /// GET from here opens the table.
     pub tail_offset: u64,
     /// Smallest user key.
@@ -48,9 +49,9 @@ pub struct SstDescriptor {
     pub last_key: Bytes,
     /// Keys below this are not part of the database (clones by range). `None`: no bound.
     pub visible_start: Option<Bytes>,
-    /// Keys from this on are not part of the database. `None`: no bound.
+    /// Keys from this one on are not part of the database. `None`: no bound.
     pub visible_end: Option<Bytes>,
-    /// When set, every entry has this sequence number in place of its own (ingested tables).
+    /// If set, every entry counts with this sequence number instead of its own (ingested tables).
     pub seq_override: Option<Seq>,
     /// Entries of all kinds.
     pub entries: u64,
@@ -60,35 +61,35 @@ pub struct SstDescriptor {
     pub min_seq: Seq,
     /// Largest sequence number.
     pub max_seq: Seq,
-    /// Earliest expiry of any entry; `None` when none expires.
+    /// Earliest expiry of any entry; `None` if none expires.
     pub min_expiry: Option<UnixMillis>,
-    /// Latest expiry; `None` when an entry never expires.
+    /// Latest expiry; `None` if an entry never expires.
     pub max_expiry: Option<UnixMillis>,
-    /// Offset and length of the range deletes' section; `None` when there is none.
+    /// Offset and length of the section of range deletes; `None` if there is none.
     pub range_deletes: Option<(u64, u64)>,
-    /// Sum over the entries; `None` when there is none.
+    /// Sum over the entries; `None` if there is none.
     pub sum: Option<EntrySum>,
 }
 
-/// What names a table in a state: an object may stand there more than once, each time with other
-/// keys in sight (RFC 0031).
+/// Identifies a table in a state: an object may occur there more than once, each time with other
+/// visible keys (RFC 0031).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TablePart {
     /// The table.
     pub id: SstId,
-    /// Where what is visible of it begins; `None`: with its first key.
+    /// The start of its visible keys; `None`: its first key.
     pub visible_start: Option<Bytes>,
 }
 
 impl From<SstId> for TablePart {
-    /// A table of which no first keys are hidden.
+    /// A table whose first keys are not hidden.
     fn from(id: SstId) -> TablePart {
         TablePart { id, visible_start: None }
     }
 }
 
 impl SstDescriptor {
-    /// Its object's name, under the root of the database that holds it.
+    /// The name of its object, under the root of the database that contains it.
     #[must_use]
     pub fn name(&self) -> ObjectName {
         match self.job {
@@ -97,7 +98,7 @@ impl SstDescriptor {
         }
     }
 
-    /// The number of the ancestor that holds it; `None`: this database does.
+    /// The number of the ancestor that contains it; `None`: this database does.
     #[must_use]
     pub fn ancestor(&self) -> Option<u32> {
         match self.location {
@@ -106,25 +107,25 @@ impl SstDescriptor {
         }
     }
 
-    /// What names it in a state.
+    /// Its identity in a state.
     #[must_use]
     pub fn part(&self) -> TablePart {
         TablePart { id: self.id, visible_start: self.visible_start.clone() }
     }
 
-    /// Whether the two name the same part of the same object.
+    /// Whether both name the same part of the same object.
     #[must_use]
     pub fn is_part(&self, other: &SstDescriptor) -> bool {
         self.id == other.id && self.visible_start == other.visible_start
     }
 
-    /// Whether it has a visible range: some of its keys may be out of sight.
+    /// Whether it has a visible range: some of its keys may be hidden.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.visible_start.is_some() || self.visible_end.is_some()
     }
 
-    /// The same object with all its keys in sight.
+    /// The same object with all its keys visible.
     #[must_use]
     pub fn whole(&self) -> SstDescriptor {
         SstDescriptor { visible_start: None, visible_end: None, ..self.clone() }
@@ -136,7 +137,8 @@ impl SstDescriptor {
         self.visible_start.as_ref().map_or(&self.first_key, |start| start.max(&self.first_key))
     }
 
-    /// A key at or above every visible one: it may be the end of the visible range, which is not.
+    /// A key at or above every visible one: it may be the end of the visible range, which is not
+    /// visible.
     #[must_use]
     pub fn last_visible(&self) -> &Bytes {
         self.visible_end.as_ref().map_or(&self.last_key, |end| end.min(&self.last_key))
@@ -149,7 +151,7 @@ impl SstDescriptor {
             || self.visible_end.as_ref().is_some_and(|end| end.as_ref() <= key)
     }
 
-    /// What of `[start, end)` is in sight (`None`: unbounded).
+    /// The visible part of `[start, end)` (`None`: unbounded).
     #[must_use]
     pub fn in_sight<'a>(
         &'a self,

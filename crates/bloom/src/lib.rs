@@ -28,8 +28,8 @@
 //! in an Interval*, 2019. The odd constant is 2^32 divided by the golden ratio: Knuth, TAOCP 3,
 //! section 6.4.)
 //!
-//! A filter of no blocks says "perhaps" to everything: it is what zero bits per key give. A filter
-//! that was given no hash has one empty block and says "no" to everything.
+//! A filter without blocks says "possibly present" for everything; this is the result of zero bits
+//! per key. A filter without hashes has one empty block and says "certainly absent" for everything.
 
 #![forbid(unsafe_code)]
 
@@ -47,24 +47,25 @@ const BLOCK_WORDS: usize = 8;
 const HEAD_BYTES: usize = 8;
 /// The stored version this code writes and reads.
 const VERSION: u8 = 1;
-/// Most bits per hash: beyond it a block of 512 bits fills up sooner than it discriminates.
+/// Maximum number of bits per hash: beyond it a block of 512 bits fills up faster than it
+/// discriminates.
 const MAX_PROBES: u32 = 16;
-/// Most bits per key that have an effect: [`MAX_PROBES`] probes want 27, and blocks that stay
-/// almost empty gain little after twice that.
+/// Maximum number of bits per key that has an effect: [`MAX_PROBES`] probes need 27, and blocks
+/// that are almost empty gain little beyond twice that.
 const MAX_BITS_PER_KEY: u32 = 64;
 /// 2^32 divided by the golden ratio, made odd.
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// The hash that every filter is asked by: XXH3, 64 bits, seed 0.
+/// The hash that every filter uses: XXH3, 64 bits, seed 0.
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// Why stored bytes are not a filter.
+/// The reason why stored bytes are not a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The bytes contradict themselves.
+    /// The bytes are inconsistent.
     Corrupt,
     /// The version is not one that this code reads.
     UnknownVersion(u8),
@@ -83,37 +84,38 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// One block, placed so that it never straddles two cache lines.
+/// One block, aligned so that it never spans two cache lines.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Line([u64; BLOCK_WORDS]);
 
 impl Line {
-    /// Whether all bits of `other` are set. No branch within: eight words are two to four
-    /// instructions each way, and a branch on a bit that is set as often as not is guessed wrong
-    /// as often as not.
+    /// Whether all bits of `other` are set. There is no branch: eight words take two to four
+    /// instructions either way, and a branch on a bit that is set half of the time is mispredicted
+    /// half of the time.
     #[inline]
     fn holds(&self, other: &Line) -> bool {
         self.0.iter().zip(&other.0).fold(0, |lacking, (own, wanted)| lacking | (wanted & !own)) == 0
     }
 }
 
-/// Bits that are laid out for all filters at once: as many as 10 bits per key set. Filters differ
-/// in how many they set, but all set the same first ones, and those find nearly all noes.
+/// Number of bits that are precomputed for all filters: the number that 10 bits per key set.
+/// Filters set different numbers of bits, but all begin with the same ones, and those detect nearly
+/// all absent keys.
 const SHARED_PROBES: u32 = 6;
 
-/// A hash that many filters are asked for: its first bits are laid out once for all filters that
-/// set so many ([`Bloom::may_contain_marked`]).
+/// A hash for look-ups in many filters: its first bits are precomputed once for all filters that
+/// set at least that many ([`Bloom::may_contain_marked`]).
 #[derive(Clone, Debug)]
 pub struct Marks {
     hash: u64,
-    /// As many bits as are laid out; 0: none yet.
+    /// Number of precomputed bits; 0: none yet.
     probes: u32,
     line: Line,
 }
 
 impl Marks {
-    /// Nothing is laid out before a filter is asked.
+    /// Nothing is precomputed before the first look-up.
     #[must_use]
     #[inline]
     pub fn new(hash: u64) -> Self {
@@ -147,50 +149,50 @@ fn probes(hash: u64, count: u32) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// Which of `blocks` a hash belongs to: below `blocks`, since the upper half is below 2^32.
+/// The block of a hash: below `blocks`, because the upper half is below 2^32.
 fn block_of(hash: u64, blocks: u64) -> usize {
     (((hash >> 32) * blocks) >> 32) as usize
 }
 
-/// Collects hashes and lays out the filter once their number is known. The default makes none.
+/// Collects hashes and builds the filter once their number is known. The default builds none.
 #[derive(Clone, Debug, Default)]
 pub struct BloomBuilder {
     bits_per_key: u32,
     hashes: Vec<u64>,
-    /// Where blocks are laid out: kept from filter to filter.
+    /// Memory for the blocks, kept from filter to filter.
     lines: Vec<Line>,
 }
 
 impl BloomBuilder {
-    /// A builder that will spend `bits_per_key` bits on each hash: 10 give about 1 % of false
-    /// answers. 0 means no filter at all; more than 64 count as 64.
+    /// A builder that uses `bits_per_key` bits for each hash: 10 give about 1 % of false positives.
+    /// 0 means no filter at all; more than 64 count as 64.
     #[must_use]
     pub fn new(bits_per_key: u32) -> Self {
         let bits_per_key = bits_per_key.min(MAX_BITS_PER_KEY);
         BloomBuilder { bits_per_key, hashes: Vec::new(), lines: Vec::new() }
     }
 
-    /// Begins another filter, of so many bits per hash, in the memory of the one before.
+    /// Begins another filter with this many bits per hash, in the same memory.
     pub fn restart(&mut self, bits_per_key: u32) {
         self.bits_per_key = bits_per_key.min(MAX_BITS_PER_KEY);
         self.hashes.clear();
     }
 
-    /// Makes room for so many more hashes, where a filter is wanted.
+    /// Reserves memory for this many more hashes, if there is a filter.
     pub fn reserve(&mut self, hashes: usize) {
         if self.bits_per_key > 0 {
             self.hashes.reserve(hashes);
         }
     }
 
-    /// Adds a hash. Equal hashes that follow each other are stored once.
+    /// Adds a hash. Consecutive equal hashes are stored once.
     pub fn add(&mut self, hash: u64) {
         if self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
     }
 
-    /// How many bytes [`BloomBuilder::encode_into`] would append now.
+    /// The number of bytes that [`BloomBuilder::encode_into`] would append now.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         HEAD_BYTES + self.blocks() as usize * BLOCK_BYTES
@@ -208,14 +210,14 @@ impl BloomBuilder {
     pub fn encode_into(&mut self, out: &mut Vec<u8>) {
         let blocks = self.blocks();
         // The best number of bits per hash is ln 2 = 0.69 of the bits per key for a plain filter;
-        // blocks fill unevenly, which wants somewhat fewer: three fifths.
+        // blocks fill unevenly, which favours slightly fewer: three fifths.
         let count = ((self.bits_per_key * 3 + 2) / 5).clamp(1, MAX_PROBES);
         self.lines.clear();
         self.lines.resize(blocks as usize, Line::default());
         for hash in &self.hashes {
             if let Some(line) = self.lines.get_mut(block_of(*hash, u64::from(blocks))) {
-                // A planted mistake for the mutation tests: the last bit goes astray, so keys that
-                // are there are denied.
+                // A planted mistake for the mutation tests: the last bit is wrong, so present keys
+                // are denied.
                 let astray = u64::from(cfg!(mutation = "bloom_false_negative"));
                 set(line, hash ^ astray, count);
             }
@@ -223,7 +225,7 @@ impl BloomBuilder {
         encode_into(count, &self.lines, out);
     }
 
-    /// Enough blocks for every hash; one at least where a filter is wanted. The count saturates at
+    /// Enough blocks for all hashes; at least one if there is a filter. The number saturates at
     /// 2^32 - 1 blocks, which is 256 GiB of filter.
     fn blocks(&self) -> u32 {
         if self.bits_per_key == 0 {
@@ -234,7 +236,7 @@ impl BloomBuilder {
     }
 }
 
-/// Appends the stored form of `lines`, of which there are fewer than 2^32.
+/// Appends the stored form of `lines`, which has fewer than 2^32 entries.
 fn encode_into(probes: u32, lines: &[Line], out: &mut Vec<u8>) {
     out.reserve(HEAD_BYTES + lines.len() * BLOCK_BYTES);
     out.extend_from_slice(&[VERSION, probes as u8, 0, 0]);
@@ -257,7 +259,7 @@ fn set(line: &mut Line, hash: u64, count: u32) {
     }
 }
 
-/// A filter in memory. A clone is another share of the same.
+/// A filter in memory. A clone shares its memory.
 #[derive(Clone, Debug)]
 pub struct Bloom {
     probes: u32,
@@ -265,11 +267,11 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// Reads the stored form. The blocks are copied to where a cache line holds each whole.
+    /// Reads the stored form. The blocks are copied so that each is in one cache line.
     ///
     /// # Errors
-    /// [`DecodeError`] for anything that [`BloomBuilder::finish`] did not make. No more is
-    /// allocated than `bytes` are long and one block.
+    /// [`DecodeError`] for bytes that [`BloomBuilder::finish`] did not make. It allocates at most
+    /// the length of `bytes` plus one block.
     pub fn decode(bytes: &[u8]) -> Result<Bloom, DecodeError> {
         let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or(DecodeError::Corrupt)?;
         let &[version, count, zero_a, zero_b, b0, b1, b2, b3] = head else {
@@ -294,7 +296,7 @@ impl Bloom {
         Ok(Bloom { probes, lines: lines.collect() })
     }
 
-    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` reads. A caller with many
+    /// Loads a word of the line that [`Bloom::may_contain`] reads for `hash`. A caller with many
     /// hashes touches all lines first, so that they are loaded in parallel.
     #[must_use]
     #[inline]
@@ -303,7 +305,7 @@ impl Bloom {
         line.and_then(|line| line.0.first()).copied().unwrap_or(0)
     }
 
-    /// Whether `hash` may have been added: `false` is certain.
+    /// Whether `hash` may have been added; `false` is certain.
     #[must_use]
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
@@ -314,7 +316,7 @@ impl Bloom {
             .all(|(word, mask)| line.0.get(word).is_some_and(|word| word & mask != 0))
     }
 
-    /// As [`Bloom::may_contain`], for a hash that several filters are asked for.
+    /// As [`Bloom::may_contain`], for a hash that is looked up in several filters.
     #[must_use]
     #[inline]
     pub fn may_contain_marked(&self, marks: &mut Marks) -> bool {
@@ -325,7 +327,7 @@ impl Bloom {
         line.holds(&marks.line) && (self.probes <= SHARED_PROBES || self.may_contain(marks.hash))
     }
 
-    /// The stored form: the bytes that it was decoded from.
+    /// The stored form: the bytes from which it was decoded.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -333,15 +335,14 @@ impl Bloom {
         out
     }
 
-    /// How many bytes [`Bloom::encode`] gives.
+    /// The length of the result of [`Bloom::encode`].
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         HEAD_BYTES + self.lines.len() * BLOCK_BYTES
     }
 
-    /// How often a hash that was not added finds all its bits set: the chance of one bit to the
-    /// power of the probes, averaged over the blocks, of which each is as likely. 1 for a filter of
-    /// no blocks.
+    /// The false positive rate: the probability that one bit is set, to the power of the probes,
+    /// averaged over the blocks, which are equally likely. 1 for a filter without blocks.
     #[must_use]
     pub fn false_positive_rate(&self) -> f64 {
         if self.lines.is_empty() {
@@ -354,7 +355,7 @@ impl Bloom {
         self.lines.iter().map(rate).sum::<f64>() / self.lines.len() as f64
     }
 
-    /// Bytes of memory it takes: a block more than its own for the counts of its shares.
+    /// Bytes of memory that it uses: its own blocks plus one for the counts of its shares.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Bloom>() + (self.lines.len() + 1) * BLOCK_BYTES

@@ -1,4 +1,4 @@
-//! What a filter must never do, how often it may err, and bytes that no filter wrote.
+//! Invariants of a filter, its false positive rate, and bytes that are not a filter.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -79,9 +79,9 @@ fn no_bits_mean_perhaps_and_no_keys_mean_no() {
     assert!(!Bloom::decode(&build(10, &[])).unwrap().may_contain(9));
 }
 
-/// Upper bounds on false answers, somewhat above what was measured when the format was frozen
-/// (6 bits: 5.7 %, 10 bits: 0.97 %, 16 bits: 0.08 %), so that a change to probes or to the choice
-/// of blocks shows.
+/// Upper limits of the false positive rate, slightly above the rates measured when the format was
+/// frozen (6 bits: 5.7 %, 10 bits: 0.97 %, 16 bits: 0.08 %), so that a change to probes or to the
+/// choice of blocks is detected.
 #[test]
 fn false_answers_stay_rare() {
     for (bits, most) in [(6, 0.069), (10, 0.012), (16, 0.0012)] {
@@ -97,7 +97,7 @@ fn false_answers_stay_rare() {
     }
 }
 
-/// The stored form is frozen: these bytes stay what they are for ever.
+/// The stored form is frozen: these bytes never change.
 #[test]
 fn the_stored_form_is_frozen() {
     let hashes = [b"a".as_slice(), b"b", b"siltstone"].map(key_hash);
@@ -111,7 +111,7 @@ fn the_stored_form_is_frozen() {
         .filter(|bit| bytes.get(8 + bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1))
         .collect();
     assert_eq!(bytes.get(..8), Some([1u8, 6, 0, 0, 1, 0, 0, 0].as_slice()));
-    // Worked out by hand from the crate's head comment.
+    // Computed by hand from the crate's documentation.
     let expected =
         [5, 32, 70, 100, 101, 107, 110, 126, 152, 197, 283, 287, 298, 311, 392, 407, 418, 510];
     assert_eq!(set, expected);

@@ -34,6 +34,7 @@ pub mod gc;
 mod io;
 mod manifests;
 mod options;
+pub mod probe;
 mod read;
 mod readahead;
 pub mod repair;
@@ -70,7 +71,7 @@ pub use options::{
 };
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};
-pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Size};
+pub use read::{Column, FillOutcome, Keys, Rows, Scan, ScanRange, Size};
 pub use siltstone_base::open_end::LEAST_KEY;
 pub use siltstone_base::{
     AttemptId, Batch, CheckpointId, DatabaseId, Error, ErrorKind, JobId, Kind, ManifestId,
@@ -84,7 +85,7 @@ pub use siltstone_sst::Codec;
 pub use writer::accept::Accept;
 pub use writer::commit::Commit;
 pub use writer::large::LargeWrite;
-pub use writer::open::{OpenOptions, OwnSchema, Transient};
+pub use writer::open::{OpenOptions, OpenSchema, TransientOpen};
 pub use writer::snapshot::Snapshot;
 pub use writer::transaction::conditional::Condition;
 pub use writer::transaction::{Isolation, Savepoint, Transaction};

@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// The log's checksum finds damage; these bytes come with a right one.
+    /// The log's checksum detects damage; these bytes have a correct one.
     #[test]
     fn any_bytes_give_tables_or_an_error() {
         let bytes = encode_tables(&tables());

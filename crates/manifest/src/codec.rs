@@ -4,7 +4,7 @@
 //! manifest                                 boundary
 //! offset  size  field                      offset  size  field
 //!      0    72  envelope, kind Manifest         0    72  envelope, kind Boundary
-//!     72     8  length n of the body           72     8  the id that its name says
+//!     72     8  length n of the body           72     8  the id in its name
 //!     80     n  FlatBuffers body               80     4  checksum, as on the left
 //!   80+n     4  CRC32C of bytes 0..80+n,
 //!               bound to the object id, 0
@@ -97,15 +97,17 @@ impl Manifest {
     /// Unsupported for data of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<(Envelope, Manifest)> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
-            return Err(Error::corruption("a manifest is larger than any can be")
+            return Err(Error::corruption("a manifest exceeds the maximum size")
                 .with("bytes", bytes.len())
                 .with("limit", MAX_MANIFEST_BYTES));
         }
         let (envelope, length, body) = unseal(bytes, ObjectKind::Manifest)?;
         if length != body.len() as u64 {
-            return Err(Error::corruption("a manifest's length is not that of its body")
-                .with("says", length)
-                .with("has", body.len()));
+            return Err(Error::corruption(
+                "the length in a manifest differs from that of its body",
+            )
+            .with("says", length)
+            .with("has", body.len()));
         }
         let manifest = decode::body(body, &envelope)?;
         Ok((envelope, manifest))

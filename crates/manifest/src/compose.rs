@@ -1,6 +1,6 @@
-//! What clones are made of: the tables of other databases, cut to a range of keys and laid side by
-//! side (rules K6 and K7, RFC 0031). Pure: who pins them, copies the rows of logs and commits is
-//! the clone's maker.
+//! The composition of a clone: tables of other databases, cut to a range of keys and combined
+//! (rules K6 and K7, RFC 0031). All functions are pure; the creator of the clone pins the tables,
+//! copies the rows of logs, and commits.
 //!
 //! ```text
 //! state ─ project ─► Composition ─ located ─► numbered ─ topped ─► with rows of its log ┐
@@ -15,26 +15,26 @@ use siltstone_base::{DatabaseId, Error, JobId, Result, Seq, SstDescriptor, SstId
 use std::collections::{HashMap, HashSet};
 use std::iter::repeat_with;
 
-/// Keys from `start` on, before `end`; `None`: no bound.
+/// The keys from `start` on, before `end`; `None`: no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VisibleRange {
     /// The first key.
     pub start: Option<Bytes>,
-    /// The key it ends before.
+    /// The range ends before this key.
     pub end: Option<Bytes>,
 }
 
 impl VisibleRange {
-    /// Whether it hides nothing.
+    /// Whether it contains all keys.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.start.is_none() && self.end.is_none()
     }
 
-    /// Whether it holds a key at all.
+    /// Checks that the range contains a key.
     ///
     /// # Errors
-    /// Invalid, when its start is not below its end.
+    /// Invalid if its start is not below its end.
     pub fn check(&self) -> Result<()> {
         match (&self.start, &self.end) {
             (Some(start), Some(end)) if start >= end => {
@@ -46,8 +46,8 @@ impl VisibleRange {
         }
     }
 
-    /// The table as it is seen through the range; `None` where nothing of it is. A bound that hides
-    /// nothing more is not written: a table that lies inside whole stays what it was.
+    /// The part of the table that is visible through the range; `None` if no part is. A bound that
+    /// hides nothing more is not recorded: a table that lies entirely in the range stays unchanged.
     #[must_use]
     pub fn cut(&self, table: &SstDescriptor) -> Option<SstDescriptor> {
         let start = self.start.as_ref().filter(|start| *start > table.first_visible());
@@ -67,24 +67,25 @@ impl VisibleRange {
     }
 }
 
-/// The tables of a state, and the numbers that go with them.
+/// The tables of a state, with their orders and sequence numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Composition {
     /// L0, newest first.
     pub l0: Vec<L0Entry>,
-    /// The largest order ever given there.
+    /// The largest L0 order ever assigned.
     pub last_l0_order: u64,
     /// Sorted runs, newest first.
     pub runs: Vec<SortedRun>,
-    /// Every number of its history up to here was used.
+    /// Every sequence number of its history up to this one was used.
     pub flushed_seq: Seq,
-    /// The oldest number that somebody may read at.
+    /// The oldest sequence number at which a reader may read.
     pub floor: Seq,
-    /// The latest commit time of what is in its tables.
+    /// The latest commit time of an entry in its tables.
     pub commit_time: UnixMillis,
 }
 
-/// What `state` shows through `range` (rule K7). All keys: all of it, as it is.
+/// The part of `state` that is visible through `range` (rule K7). With all keys: the whole state,
+/// unchanged.
 #[must_use]
 pub fn project(state: &Manifest, range: &VisibleRange) -> Composition {
     let whole = Composition {
@@ -99,7 +100,7 @@ pub fn project(state: &Manifest, range: &VisibleRange) -> Composition {
 }
 
 impl Composition {
-    /// What of it shows through `range`. Ranges only narrow.
+    /// The part of it that is visible through `range`. A visible range never becomes wider.
     #[must_use]
     pub fn cut(mut self, range: &VisibleRange) -> Composition {
         if range.is_all() {
@@ -123,16 +124,18 @@ impl Composition {
         l0.chain(self.runs.iter_mut().flat_map(|run| &mut run.tables))
     }
 
-    /// Where its tables lie, as the state it came from says it: what is to be pinned, and no more.
+    /// The locations of its tables, as named by the state that it came from: exactly these must be
+    /// pinned.
     #[must_use]
     pub fn places(&self) -> HashSet<SstLocation> {
         self.tables().map(|table| table.location).collect()
     }
 
-    /// The same for another database: `number_of` a place is that of its ancestor entry there.
+    /// The same tables for another database: `number_of` returns the number of the ancestor entry
+    /// there for a location.
     ///
     /// # Errors
-    /// Internal, where a place has none.
+    /// Internal if a location has no number.
     pub fn located(mut self, number_of: impl Fn(SstLocation) -> Option<u32>) -> Result<Self> {
         for table in self.tables_mut() {
             let number = number_of(table.location).ok_or_else(|| {
@@ -143,8 +146,8 @@ impl Composition {
         Ok(self)
     }
 
-    /// The same with a newest layer of disjoint `tables`, key ascending, which hold what is newer
-    /// up to `flushed_seq` (rule K2).
+    /// The same with a newest layer of disjoint `tables`, in ascending key order, which contain the
+    /// newer entries up to `flushed_seq` (rule K2).
     #[must_use]
     pub fn topped(mut self, tables: Vec<SstDescriptor>, flushed_seq: Seq) -> Composition {
         self.flushed_seq = self.flushed_seq.max(flushed_seq);
@@ -155,13 +158,13 @@ impl Composition {
         self
     }
 
-    /// The smallest range that holds all that is visible; `None` where nothing is.
+    /// The smallest range that contains everything visible; `None` if nothing is visible.
     #[must_use]
     pub fn hull(&self) -> Option<Span> {
         Span::hull(self.tables().map(Span::of).filter(|span| !span.is_empty()))
     }
 
-    /// Makes it the tables of `next`.
+    /// Makes these tables the tables of `next`.
     pub fn fill(self, next: &mut Manifest) {
         next.l0 = self.l0;
         next.last_l0_order = self.last_l0_order;
@@ -174,21 +177,22 @@ impl Composition {
     }
 }
 
-/// One of the databases that are to be united.
+/// One of the databases to be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it is called in refusals: where it lives.
+    /// Its name in errors: its location.
     pub name: String,
-    /// Its tables, as the new database names them.
+    /// Its tables, with the names that the new database uses.
     pub tables: Composition,
 }
 
-/// Databases of disjoint ranges as one (rule K6). Keys are never shared, so numbers of two parts
-/// are never compared, and all of them stay. `database_of` a place is the identity of what lies
-/// there.
+/// Combines databases with disjoint key ranges (rule K6). No two parts share a key, so sequence
+/// numbers of two parts are never compared, and all of them stay. `database_of` returns the
+/// identity of the database at a location.
 ///
 /// # Errors
-/// Invalid, naming both parts and the keys, where their ranges meet; Corruption where one name
+/// Invalid if two ranges overlap, with both parts and the keys; Corruption if two different tables
+/// have the same name.
 /// stands for two tables.
 pub fn unite(
     parts: Vec<Part>,
@@ -196,7 +200,7 @@ pub fn unite(
 ) -> Result<Composition> {
     let mut spanned: Vec<(Option<Span>, Part)> =
         parts.into_iter().map(|part| (part.tables.hull(), part)).collect();
-    // Those that show nothing come first.
+    // Parts without visible tables come first.
     spanned.sort_by(|left, right| left.0.cmp(&right.0));
     check_apart(spanned.iter().map(|(hull, part)| (hull.clone(), part.name.as_str())).collect())?;
     let mut parts: Vec<Composition> = spanned.into_iter().map(|(_, part)| part.tables).collect();
@@ -208,10 +212,10 @@ pub fn unite(
     Ok(united)
 }
 
-/// Whether databases with these hulls, each with the name of its database, share no key.
+/// Checks that databases with these hulls, each with the name of its database, share no key.
 ///
 /// # Errors
-/// Invalid, naming two that do, and the keys.
+/// Invalid, with the names of two databases that overlap, and the keys.
 pub(crate) fn check_apart(mut hulls: Vec<(Option<Span>, &str)>) -> Result<()> {
     hulls.sort();
     for ((left, one), (right, other)) in hulls.iter().zip(hulls.iter().skip(1)) {
@@ -226,8 +230,8 @@ pub(crate) fn check_apart(mut hulls: Vec<(Option<Span>, &str)>) -> Result<()> {
 
 fn meet((left, one): (&Span, &str), (right, other): (&Span, &str)) -> Error {
     Error::invalid(
-        "the databases overlap, and nobody can tell whose value of a key is newer; cut them to \
-         ranges that do not",
+        "the databases overlap, so it is unknown which value of a key is newer; cut them to \
+         ranges that do not overlap",
     )
     .with("one", one)
     .with("has keys to", left.end().escape_ascii())
@@ -235,13 +239,13 @@ fn meet((left, one): (&Span, &str), (right, other): (&Span, &str)) -> Error {
     .with("has keys from", right.first().escape_ascii())
 }
 
-/// The k-th newest layers of L0 share one, and the k-th last runs do: as deep as the deepest part.
-/// Parts come by key.
+/// The k-th newest layers of L0 of all parts form one layer, and so do the k-th last runs. The
+/// result is as deep as the deepest part. Parts are in key order.
 fn side_by_side(parts: Vec<Composition>) -> Composition {
     let most = |count: fn(&Composition) -> usize| parts.iter().map(count).max().unwrap_or(0);
     let (layers, runs) = (most(|part| part.l0.len()), most(|part| part.runs.len()));
     let mut l0: Vec<Vec<SstDescriptor>> = repeat_with(Vec::new).take(layers).collect();
-    // The last one first.
+    // The last run first.
     let mut sorted: Vec<Vec<SstDescriptor>> = repeat_with(Vec::new).take(runs).collect();
     let mut united = Composition::default();
     for part in parts {
@@ -265,8 +269,8 @@ fn side_by_side(parts: Vec<Composition>) -> Composition {
     united
 }
 
-/// One object through two parts, each with a pin of its own in the database that has it: both name
-/// it where the first one does.
+/// If one object is visible through two parts, each part has its own pin in the database that
+/// contains it: both parts refer to it by the location of the first one.
 fn one_place_each(
     united: &mut Composition,
     database_of: impl Fn(SstLocation) -> Option<DatabaseId>,
@@ -289,13 +293,14 @@ fn one_place_each(
     Ok(())
 }
 
-/// Whether tables of one name are one object, in states that are to be united, each with its name
-/// in refusals and what of it is taken over. A database and its restored backup hold copies.
+/// Checks that tables with the same name are the same object, in states that are to be combined.
+/// Each state comes with its name for errors and the part that is taken over. A database and its
+/// restored backup contain copies under the same names.
 ///
 /// # Errors
-/// Invalid, naming two states that hold different objects, and the table.
+/// Invalid, with the names of two states that contain different objects, and the table.
 pub(crate) fn check_objects(states: &[(&str, &Manifest, Composition)]) -> Result<()> {
-    /// The database that holds it, the job in whose folder it lies, and its checksum.
+    /// The database that contains it, the job in whose folder it is, and its checksum.
     type TableObject = (DatabaseId, Option<JobId>, u32);
     let mut first: HashMap<SstId, (&str, TableObject)> = HashMap::new();
     for (name, state, tables) in states {
@@ -323,10 +328,10 @@ pub(crate) fn check_objects(states: &[(&str, &Manifest, Composition)]) -> Result
     Ok(())
 }
 
-/// Whether databases may become one, and with which settings: each process must agree on them.
+/// The settings of the combined database, on which each process must agree.
 ///
 /// # Errors
-/// Invalid for none, and where two differ, naming both and the setting.
+/// Invalid without a database, and if two settings differ, with both names and the setting.
 pub fn check_alike<'a>(
     states: impl IntoIterator<Item = (&'a str, &'a Manifest)>,
 ) -> Result<Settings> {
@@ -339,7 +344,7 @@ pub fn check_alike<'a>(
         if settings.key_schema != state.settings.key_schema || first.schema != state.schema {
             return Err(named(Error::invalid("the databases have different schemas")));
         }
-        // The first that has an operator is the one that others may differ from.
+        // The merge operator of the first database that has one is compared with the others.
         if settings.merge_operator.is_none() && state.settings.merge_operator.is_some() {
             (one, settings.merge_operator) = (other, state.settings.merge_operator.clone());
         }

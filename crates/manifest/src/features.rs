@@ -28,10 +28,13 @@ pub const INGEST_APPS: &str = "ingest-apps";
 /// Leases on every version from one on (RFC 0048): required of committers, because the collector
 /// must honour them.
 pub const SINCE_LEASES: &str = "since-leases";
+/// Creates are committed by records in a transactional store (RFC 0052): required of readers,
+/// because the newest objects may be nowhere else.
+pub const TWO_PHASE: &str = "two-phase";
 /// Named features that this version knows and that a state keeps unchanged. The feature of mirrors
 /// is also known, and is decoded into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 7] =
-    [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES];
+const KNOWN: [&str; 8] =
+    [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS, SINCE_LEASES, TWO_PHASE];
 
 /// Data of an object beside the meaning of its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,7 +91,7 @@ pub struct Extension {
 }
 
 impl Carried {
-    /// What the head of an object says; its body is still to be looked at.
+    /// The data in the head of an object; its body is not checked yet.
     pub(crate) fn of(envelope: &Envelope, unknown_field: Option<&'static str>) -> Carried {
         let (compatible, incompatible) = (envelope.compatible, envelope.incompatible);
         Carried { compatible, incompatible, unknown_field }
@@ -107,7 +110,7 @@ impl Carried {
         let Some(table) = self.unknown_field else { return Ok(()) };
         Err(Error::unsupported(
             "a newer version of Siltstone has written fields that this one would lose, so it \
-             changes nothing; upgrade this program (reading without a checkpoint goes on)",
+             changes nothing; upgrade this program (reading without a checkpoint still works)",
         )
         .with("table of the schema", table))
     }
@@ -145,7 +148,7 @@ impl Features {
         self
     }
 
-    /// The same without one that what comes of it has no use for.
+    /// The same without one feature that the resulting database does not need.
     #[must_use]
     pub(crate) fn unnamed(mut self, feature: &str) -> Features {
         self.named.retain(|one| one.name != feature);
@@ -199,9 +202,8 @@ impl Features {
         self.check_readable()?;
         if let Some(feature) = self.named.iter().find(|one| !one.is_known()) {
             return Err(feature.refused(
-                "the database uses a feature that whoever changes it must know, and this version \
-                 of Siltstone does not; upgrade this program (reading without a checkpoint goes \
-                 on)",
+                "the database uses a feature that this version of Siltstone must know to change \
+                 it; upgrade this program (reading without a checkpoint still works)",
             ));
         }
         self.carried.check_committable()
@@ -239,6 +241,35 @@ impl Features {
             let value = Some(Bytes::copy_from_slice(place.as_bytes()));
             self.extensions.push(Extension { name: CLONE_PLACE.to_owned(), value });
         }
+    }
+}
+
+/// The kind of transactional store that commits creates, beside [`TWO_PHASE`].
+const RECORDS: &str = "siltstone.records";
+
+impl Features {
+    /// The kind of transactional store that commits creates; `None` where creates are conditional.
+    #[must_use]
+    pub fn records(&self) -> Option<&str> {
+        if !self.names(TWO_PHASE) {
+            return None;
+        }
+        let kind = self.extensions.iter().find(|one| one.name == RECORDS);
+        let kind = kind.and_then(|kind| std::str::from_utf8(kind.value.as_deref()?).ok());
+        Some(kind.unwrap_or_default())
+    }
+
+    /// The same for a database whose creates are committed by `records`, or are conditional.
+    #[must_use]
+    pub fn committed_by(mut self, records: Option<&str>) -> Features {
+        drop(self.take_extension(RECORDS));
+        let mut features = self.unnamed(TWO_PHASE);
+        if let Some(kind) = records {
+            features.name(TWO_PHASE, "0.1.0");
+            let value = Some(Bytes::copy_from_slice(kind.as_bytes()));
+            features.extensions.push(Extension { name: RECORDS.to_owned(), value });
+        }
+        features
     }
 }
 

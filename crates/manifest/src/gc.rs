@@ -163,8 +163,8 @@ pub struct Verdict {
 }
 
 /// How far the boundary of the manifests may move, given a listing: past every manifest that was
-/// superseded before `cutoff`, never onto the newest, and never onto one that since-leases cover,
-/// which is any from `kept_from` on. Not before the present boundary.
+/// superseded before `cutoff`. It never passes the newest manifest, nor one that a since-lease
+/// covers, which is every one from `kept_from` on. It never moves back.
 #[must_use]
 pub fn manifest_boundary(
     listed: &[ListedObject],
@@ -173,26 +173,27 @@ pub fn manifest_boundary(
 ) -> Option<ManifestId> {
     let manifests = fate::manifests(listed);
     let present = manifest_boundary_now(listed);
-    // A manifest was superseded when the next one was stored; a number missing in between was
-    // freed already, or raced the listing, so only neighbours count above the boundary.
+    // A manifest was superseded when the next one was stored. A number missing in between was freed
+    // already, or was stored during the listing, so above the boundary only neighbours count.
     let mut reached = None;
     for ((id, _), (next, superseded)) in manifests.iter().zip(manifests.iter().skip(1)) {
         if *id <= present {
             continue;
         }
-        // The first manifest's number may stand apart from those that follow.
+        // The first manifest's number may be separate from the following ones.
         let follows = *next == id.next() || *id == ManifestId::FIRST;
         if *superseded > cutoff || !follows || kept_from.is_some_and(|kept| *id >= kept) {
             break;
         }
-        // Up to where the run goes on, so that the boundary says where.
+        // Up to the number before the next one, so that the boundary shows where the numbers
+        // continue.
         let passed = next.minus(1);
         reached = Some(kept_from.map_or(passed, |kept| passed.min(kept.minus(1))));
     }
     reached
 }
 
-/// The largest manifest boundary in a listing; none if there is none.
+/// The largest manifest boundary in a listing; none if the listing has none.
 #[must_use]
 pub fn manifest_boundary_now(listed: &[ListedObject]) -> ManifestId {
     let boundaries = listed.iter().filter_map(|object| match object.name {
@@ -203,9 +204,9 @@ pub fn manifest_boundary_now(listed: &[ListedObject]) -> ManifestId {
 }
 
 /// How far the boundary of the records may move, given a listing: past every record that was
-/// superseded at or before `cutoff`, never onto the newest, and not before `present`, where it is.
-/// The boundary object is created first; then the records up to it are deleted, ascending, and
-/// older boundary objects with them.
+/// superseded at or before `cutoff`, never past the newest, and not back from `present`, its
+/// current value. The boundary object is created first; then the records up to it are deleted in
+/// ascending order, with older boundary objects.
 pub(crate) fn superseded(listed: &[ListedObject], present: u64, cutoff: UnixMillis) -> Option<u64> {
     let records = listed.iter().filter_map(|object| match object.name {
         ObjectName::Compactions(number) if number > present => Some((number, object.modified)),
@@ -213,7 +214,8 @@ pub(crate) fn superseded(listed: &[ListedObject], present: u64, cutoff: UnixMill
     });
     let mut records: Vec<(u64, UnixMillis)> = records.collect();
     records.sort_unstable();
-    // A record is as old as its successor; one that is missing in between raced the listing.
+    // A record is superseded when its successor is stored; one that is missing in between was
+    // stored during the listing.
     let pairs = records.iter().zip(records.iter().skip(1));
     let passed = pairs.take_while(|((number, _), (next, stored))| {
         *stored <= cutoff && *next == number.saturating_add(1)
@@ -221,8 +223,8 @@ pub(crate) fn superseded(listed: &[ListedObject], present: u64, cutoff: UnixMill
     passed.map(|((number, _), _)| *number).last()
 }
 
-/// Where the boundary of the records of `database` is, given a listing: 0 before the first. What
-/// lies below the number that its records count from is behind it in any case.
+/// The boundary of the records of `database` in a listing: 0 before the first one. Numbers below
+/// the first number of its records are always behind it.
 pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId) -> u64 {
     let boundaries = listed.iter().filter_map(|object| match object.name {
         ObjectName::CompactionsBoundary(number) => Some(number),
@@ -231,7 +233,7 @@ pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId)
     boundaries.max().unwrap_or_default().max(database.counts_from() - 1)
 }
 
-/// Holds of `state` that keep more bytes than they may, by a listing (rule W5).
+/// Holds of `state` that retain more bytes than their limit, given a listing (rule W5).
 pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<HoldExcess> {
     let bounded = state.holds.iter().filter(|hold| hold.most_bytes.is_some());
     if bounded.clone().next().is_none() {
@@ -248,8 +250,8 @@ pub(crate) fn overdrawn(listed: &[ListedObject], state: &Manifest) -> Vec<HoldEx
     found.collect()
 }
 
-/// Bytes that `hold` keeps: the log from its place on, and what ingests and large batches behind it
-/// brought, where no table of the tree is that object.
+/// Bytes that `hold` retains: the log from its position on, and the tables of later ingests and
+/// large batches, except objects that are also tables of the tree.
 fn kept_bytes(
     listed: &[ListedObject],
     state: &Manifest,
@@ -270,7 +272,7 @@ fn kept_bytes(
     kept.map(|object| object.bytes).sum()
 }
 
-/// Which objects are dead. Without a manifest none is.
+/// Decides which objects are dead. Without a manifest none is.
 #[must_use]
 pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     let fates = fate::of_all(evidence, rules);
@@ -304,7 +306,7 @@ pub(crate) fn class(name: ObjectName) -> u8 {
         ObjectName::ManifestBoundary(_)
         | ObjectName::WalBoundary(_)
         | ObjectName::CompactionsBoundary(_) => 3,
-        // All that tells the next round of tables that could not be deleted.
+        // Only this object shows the next round which tables could not be deleted.
         ObjectName::IngestManifest(_) => 5,
         _ => 4,
     }

@@ -5,9 +5,9 @@
 //! object, in the frame of a manifest    body
 //! offset  size  field                   offset  size  field
 //!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted, 3 parts that
-//!                                                      come behind all that is there (RFC 0043)
+//!                                                      come behind all data (RFC 0043)
 //!               object id = the job
-//!     72     8  length n of the body         1     1  1 where it is an application's version
+//!     72     8  length n of the body         1     1  1 if it is an application's version
 //!     80     n  body                         2     2  zero
 //!   80+n     4  CRC32C of all before it      4     4  number of layers; 0 when aborted
 //!                                            8    16  timeline; 0 for the first
@@ -160,7 +160,7 @@ impl ClosedJob {
     pub fn decode(bytes: &[u8]) -> Result<ClosedJob> {
         let (envelope, length, body) = unseal(bytes, ObjectKind::Ingest)?;
         if length != body.len() as u64 {
-            return Err(Error::corruption("the length of a job's object is not that of its body")
+            return Err(Error::corruption("the length in a job's object differs from its body")
                 .with("says", length)
                 .with("has", body.len()));
         }
@@ -219,7 +219,7 @@ impl ClosedJob {
 fn read_app(reader: &mut Reader<'_>) -> Result<JobApp> {
     let (version, forgotten, length) = (reader.u64()?, reader.u64()?, reader.u32()? as usize);
     let name = std::str::from_utf8(reader.take(length)?)
-        .map_err(|_| Error::corruption("the name of a job's application is no text"))?;
+        .map_err(|_| Error::corruption("the name of a job's application is not UTF-8"))?;
     Ok(JobApp { name: name.to_owned(), version, forgotten })
 }
 
@@ -262,9 +262,9 @@ pub fn layered(tables: impl IntoIterator<Item = SstDescriptor>) -> Vec<Vec<SstDe
     layers.into_iter().map(|layer| layer.into_values().collect()).collect()
 }
 
-/// Neighbours among `layers` that are to become one, so that `most` are left: again and again the
-/// two that have the fewest bytes together, so that a large layer stays as it is. In their order;
-/// a layer that stays is alone.
+/// Groups neighbours among `layers` so that `most` are left: repeatedly the two that have the
+/// fewest bytes together, so that a large layer stays unchanged. In order; a layer that stays
+/// unchanged is alone in its group.
 #[must_use]
 pub fn stacked(layers: &[Vec<SstDescriptor>], most: usize) -> Vec<Range<usize>> {
     let bytes = |layer: &Vec<SstDescriptor>| layer.iter().map(|table| table.object_bytes).sum();
@@ -282,8 +282,8 @@ pub fn stacked(layers: &[Vec<SstDescriptor>], most: usize) -> Vec<Range<usize>> 
     stacks.into_iter().map(|(stack, _)| stack).collect()
 }
 
-/// The run that `table` may go to as the newest of all: the deepest one such that neither it nor
-/// anything newer may share a key with the table (rule P2). `None`: a layer of L0.
+/// The run in which `table` can be placed as the newest data: the deepest run such that neither it
+/// nor any newer layer may share a key with the table (rule P2). `None`: a layer of L0.
 pub(crate) fn deepest_run(state: &Manifest, table: &SstDescriptor, rules: Rules) -> Option<u32> {
     let meets = |tables: &[SstDescriptor]| meets_one_of(table, tables);
     let newer_too = rules.has(Rule::PlaceBelowNothingNewer);
@@ -296,14 +296,14 @@ pub(crate) fn deepest_run(state: &Manifest, table: &SstDescriptor, rules: Rules)
     } else {
         runs.rfind(|run| !meets(&run.tables))
     };
-    // Where there is no run at all, the last one is made.
+    // If there is no run at all, the last one is created.
     let first = state.first_run();
     free.map(|run| run.id).or_else(|| state.runs.iter().all(|run| run.id < first).then_some(first))
 }
 
-/// The run that `table` goes to where it comes behind all that is there: the newest one of those
-/// left for such tables that, with everything older, shares no key with it; else a new one below
-/// all (rule P6). `None`: none is left.
+/// The run in which `table` is placed behind all other data: the newest of the reserved runs that,
+/// with everything older, shares no key with it; otherwise a new run below all (rule P6). `None`:
+/// no run is left.
 #[must_use]
 pub(crate) fn run_behind(state: &Manifest, table: &SstDescriptor, rules: Rules) -> Option<u32> {
     let meets = |run: &SortedRun| meets_one_of(table, &run.tables);
@@ -322,30 +322,31 @@ fn meets_one_of(table: &SstDescriptor, tables: &[SstDescriptor]) -> bool {
     tables.get(at).is_some_and(|other| Span::of(other).meets(&Span::of(table)))
 }
 
-/// How a job stands in a state.
+/// The status of a job in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum JobStatus {
-    /// Nobody has asked for it; somebody may.
+    /// It was not requested, and may be.
     Open,
-    /// It is asked for.
+    /// It is requested.
     Pending,
     /// It is part of the database, up to this sequence number.
     Adopted(Seq),
-    /// It is part of the database since this sequence number at the latest: a later version of its
-    /// application has passed it, and the number of its own is not known any more.
+    /// It has been part of the database since this sequence number at the latest: a later version
+    /// of its application has passed it, and its own number is no longer known.
     AdoptedBefore(Seq),
-    /// The writer refused it: why.
+    /// The writer refused it, for this reason.
     Refused(String),
-    /// Whoever staged it took it back.
+    /// Its requester withdrew it.
     Withdrawn,
-    /// It ended in a way that this version has no word for.
+    /// It ended with an outcome that this version does not know.
     Ended,
-    /// Its deadline is over, or a later version of its application was taken in, or that was
-    /// forgotten; and so is whatever became of it. Nobody can ask for it any more.
+    /// Its deadline has passed, a later version of its application was installed, or that
+    /// application was forgotten. Its outcome is no longer known, and it can no longer be
+    /// requested.
     Forgotten,
 }
 
-/// How `job` stands in `state`.
+/// The status of `job` in `state`.
 #[must_use]
 pub fn standing(state: &Manifest, job: JobId) -> JobStatus {
     if pending(state, job).is_some() {
@@ -365,7 +366,7 @@ pub fn standing(state: &Manifest, job: JobId) -> JobStatus {
     if deadline(job) < state.ingest_horizon { JobStatus::Forgotten } else { JobStatus::Open }
 }
 
-/// As [`standing`], of a job of which it is known whose version it is.
+/// As [`standing`], for a job whose application and version are known.
 #[must_use]
 pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> JobStatus {
     match standing(state, job) {
@@ -374,8 +375,8 @@ pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> JobSta
     }
 }
 
-/// As [`standing_as`], of a job that was asked for on the timeline that `state` is of still: what
-/// was refused is remembered, so one that a later version has passed had been taken in.
+/// As [`standing_as`], for a job that was requested on the timeline that is still current in
+/// `state`. Refused jobs are remembered, so a job that a later version has passed was installed.
 #[must_use]
 pub fn standing_since(
     state: &Manifest,
@@ -393,8 +394,8 @@ pub fn standing_since(
     last.map_or(stands, |last| JobStatus::AdoptedBefore(last.seq))
 }
 
-/// Whether this version can never be asked for: it was, or a later one, by another job; or its
-/// application was forgotten after the job began (rule N11).
+/// Whether this version can never be requested: it or a later one was requested by another job, or
+/// its application was forgotten after the job began (rule N11).
 #[must_use]
 pub(crate) fn is_passed(state: &Manifest, app: &JobApp) -> bool {
     let mut apps = state.ingest_apps.iter();
@@ -402,8 +403,8 @@ pub(crate) fn is_passed(state: &Manifest, app: &JobApp) -> bool {
         || apps.any(|one| one.app == app.name && one.version >= app.version)
 }
 
-/// The job that brings, or has brought, just this version of an application which was not forgotten
-/// since.
+/// The job that contains exactly this version of an application, if the application was not
+/// forgotten since.
 #[must_use]
 pub fn bringing(state: &Manifest, app: &JobApp) -> Option<JobId> {
     if app.forgotten < state.forgotten_apps.begins(&app.name) {
@@ -422,8 +423,8 @@ pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {
     state.pending_ingests.iter().find(|one| one.job == job)
 }
 
-/// The next job that a writer adopts whose queue holds `queued` already: replayed, or its own (rule
-/// N12). Requests are taken in their order.
+/// The next job to adopt for a writer whose queue contains `queued`: jobs that it replayed or
+/// adopted (rule N12). Requests are adopted in their order.
 #[must_use]
 pub fn to_adopt<'a>(
     state: &'a Manifest,
@@ -434,9 +435,9 @@ pub fn to_adopt<'a>(
     state.pending_ingests.iter().find(|one| !once || !queued.contains(&one.job))
 }
 
-/// Whether `job`, of which it may be known whose version it is, has ended for good as `state` has
-/// it: whoever comes late with it is refused, and what it staged goes unless it is pending, or
-/// something names it (rules N10, N11).
+/// Whether `job`, whose application may be known, has permanently ended in `state`: a late request
+/// of it is refused, and its staged objects are deleted unless the job is pending or the objects
+/// are referenced (rules N10, N11).
 #[must_use]
 pub(crate) fn has_ended(state: &Manifest, job: JobId, app: Option<&JobApp>) -> bool {
     stays_ended(state, job)
@@ -444,7 +445,8 @@ pub(crate) fn has_ended(state: &Manifest, job: JobId, app: Option<&JobApp>) -> b
         || app.is_some_and(|app| is_passed(state, app))
 }
 
-/// Whether that is known until the job's deadline is over, and then by that, without its object.
+/// Whether its end is known until the job's deadline, and after that by the deadline, without its
+/// closing object.
 #[must_use]
 pub(crate) fn stays_ended(state: &Manifest, job: JobId) -> bool {
     deadline(job) < state.ingest_horizon

@@ -272,7 +272,7 @@ mod tests {
     use crate::testing::{manifest, table};
     use siltstone_base::{CheckpointId, Epoch, SstId, UnixMillis, WalId};
 
-    /// Every predicate is broken by some change, and by its name.
+    /// Every predicate is broken by some change, and reported by its name.
     #[test]
     fn each_invariant_catches_its_breach() {
         type Breach = (&'static str, fn(&mut Manifest));
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(broken(&m), Some("no name stands twice"));
     }
 
-    /// K6: layers of two parents, each with numbers of its own.
+    /// K6: layers of two parents, each with its own sequence numbers.
     #[test]
     fn numbers_descend_where_visible_keys_overlap() {
         let mut m = manifest();

@@ -54,12 +54,12 @@ pub fn begun(id: ManifestId, database: DatabaseId, source: &Manifest, mirror: Mi
 /// The steps of an export, and its head without the log tables that are still to be written.
 #[derive(Clone, Debug)]
 pub struct ExportPlan {
-    /// Tables of the source that are not there yet, each object once, and as the target will have
-    /// it: by the first its bytes are found, by the second they are named.
+    /// Tables of the source that are not in the target yet, each object once, paired with their
+    /// descriptors in the target: the first locates the bytes, the second names them.
     pub moves: Vec<(SstDescriptor, SstDescriptor)>,
     /// Number of objects that are already present.
     pub shared: usize,
-    /// What the source's log has above this is to come; the rest is in tables.
+    /// Entries of the source's log above this number are to be copied; the others are in tables.
     pub written: Seq,
     job: JobId,
     claim: AttemptId,
@@ -76,8 +76,8 @@ pub struct ExportPlan {
 /// The log of the source, written to tables.
 #[derive(Clone, Debug, Default)]
 pub struct LogWritten {
-    /// Layers of the target, the oldest first: tables of rows that were written into the folder,
-    /// and those of ingests, [placed](ExportPlan::placed).
+    /// Layers of the target, oldest first: tables of rows that were written into the folder, and
+    /// tables of ingests, [placed](ExportPlan::placed).
     pub layers: Vec<Vec<SstDescriptor>>,
     /// Its ingest jobs.
     pub ingests: Vec<InstallIngest>,
@@ -88,9 +88,9 @@ pub struct LogWritten {
 }
 
 impl ExportPlan {
-    /// Of the state `source`, whose log reaches to `last_seq` and brings the tables `brought`, into
-    /// `target`, as the exporter's claim left it; `None` where it is no mirror, or none whose
-    /// folder is being filled.
+    /// Plans the export of the state `source`, whose log reaches to `last_seq` and contains the
+    /// tables `brought`, into `target`, the state after the exporter's claim. `None` if the target
+    /// is not a mirror, or no folder of it is being filled.
     #[must_use]
     pub fn new<'a>(
         source: &Manifest,
@@ -224,10 +224,10 @@ fn is_same_object(left: &SstDescriptor, right: &SstDescriptor) -> bool {
     left.checksum == right.checksum && left.object_bytes == right.object_bytes
 }
 
-/// Whether the rows of the log that `head` has still are those that follow the source's tables: the
-/// same history, nothing flushed since, and no older state.
+/// Whether the log rows in `head` still directly follow the source's tables: the same history,
+/// nothing flushed since, and no older state.
 fn log_goes_on(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
-    // One without tables had an ingest among its rows, or none that lived.
+    // A head without such tables contained an ingest among its log rows, or no live row.
     let is_listed = !head.log.is_empty() || head.last_seq == head.flushed;
     is_listed
         && head.timeline == history_of(source)

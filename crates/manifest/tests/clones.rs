@@ -1,10 +1,11 @@
-//! Every interleaving of two makers of one clone, with pins that run out, compaction and collection
-//! in the parent and in its own parent, and the clone's collector (rules K1, K4, K5, RFC 0029); and
-//! the same of a union of the two (rule K6, RFC 0031): one of its parents is an ancestor as well.
-//! Edits are the real ones; commits are taken as one step, which `tests/explorer` shows they are.
+//! Explores every interleaving of two creators of one clone, with expiring pins, compaction and
+//! collection in the parent and in the parent's own parent, and the clone's collector (rules K1,
+//! K4, K5, RFC 0029). A second world is a union of the two databases (rule K6, RFC 0031), where one
+//! parent is also an ancestor. Edits are the real ones. Commits are single steps, which
+//! `tests/explorer` justifies.
 //!
-//! A maker that dies is one that never moves again: every state is judged, so each crash is in
-//! here.
+//! A creator that dies is one that never moves again: every state is checked, so each crash is
+//! covered.
 
 #![allow(
     clippy::expect_used,
@@ -31,19 +32,19 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What can be left out, and must then be found.
+/// The rules that can be left out; the test must then find a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// K1: a pin is endless from the beginning.
+    /// K1: a pin never expires, from the beginning.
     Expiry,
-    /// K1: a maker fills the clone with what its own pins pin, whichever are recorded.
+    /// K1: a creator fills the clone with the data of its own pins, even if others are recorded.
     Recorded,
-    /// K1: the clone is finished under pins that run out.
+    /// K1: the clone is finished under pins that expire.
     Hold,
-    /// K5: only the newest manifest is asked who names an ancestor.
+    /// K5: only the newest manifest decides whether an ancestor is referenced.
     All,
-    /// K5: the entry goes before the pin.
+    /// K5: the entry is removed before the pin.
     Order,
 }
 
@@ -52,10 +53,10 @@ const GRAND: DatabaseId = DatabaseId(2);
 const REQUEST: RequestId = RequestId(1);
 /// Bounds of a run.
 const COMPACTIONS: u8 = 2;
-/// Of each that is pinned, and of tables filled.
+/// Pins of each pinned database, and number of fills.
 const MOST_PINS: usize = 4;
 
-/// A database: its manifests, the newest last, and its tables that are stored.
+/// A database: its manifests, the newest last, and its stored tables.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Place {
     versions: Vec<Arc<Manifest>>,
@@ -86,7 +87,7 @@ impl Place {
         }
     }
 
-    /// The newest state with another table in the place of that one, as a compaction makes it.
+    /// The newest state with table `from` replaced by `to`, as by a compaction.
     fn compact(&mut self, from: SstId, to: SstId) {
         let mut next = Manifest::clone(self.newest());
         next.id = next.next_id();
@@ -99,7 +100,7 @@ impl Place {
         self.versions.push(Arc::new(next));
     }
 
-    /// Revokes what may be revoked, whatever its time; and deletes what nothing names.
+    /// Revokes everything that has an expiry, at any time, and deletes unreferenced tables.
     fn collect(&mut self) {
         let newest = self.newest();
         let ids = newest.checkpoints.iter().map(|one| one.id).collect();
@@ -117,18 +118,18 @@ impl Place {
     }
 }
 
-/// What a maker does next.
+/// The next action of a creator.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Maker {
     Pin,
-    /// These pins stand; next, the others.
+    /// These pins exist; next, the others.
     PinMore(Vec<CheckpointId>),
-    /// All stand: begin with them, or put them in the place of those recorded.
+    /// All pins exist: begin with them, or replace the recorded ones.
     Record(Vec<CheckpointId>, Option<Vec<CheckpointId>>),
     Look,
     /// The tables are read; next, they are recorded.
     Fill(CloneEdit),
-    /// So many pins are held.
+    /// This number of pins is permanent.
     Held(Vec<CheckpointId>, usize),
     Done,
 }
@@ -139,14 +140,14 @@ struct World {
     grand: Place,
     clone: Option<Place>,
     makers: Vec<(Maker, Vec<CheckpointId>)>,
-    /// What is pinned in turn: the parent, its parent by the parent's pin there, and, of a union,
-    /// that one as a parent by itself.
+    /// The pinned databases, in order: the parent; its own parent, by the parent's pin there; and,
+    /// for a union, its own parent as a parent.
     pinned: &'static [DatabaseId],
     /// A state of the clone that a reader has pinned.
     read: Option<CheckpointId>,
     compactions: u8,
     ids: u128,
-    /// Detaching this entry is half done.
+    /// The detach of this entry is half done.
     detaching: Option<Ancestor>,
     rewritten: bool,
 }
@@ -193,13 +194,14 @@ impl World {
         World::of(makers, &[PARENT, GRAND])
     }
 
-    /// Of a union of the keys below c of the parent, and of those from c on of its own parent.
+    /// A union of the keys below c of the parent, and of those from c on of the parent's own
+    /// parent.
     fn of_both(makers: usize) -> World {
         World::of(makers, &[PARENT, GRAND, GRAND])
     }
 
     fn of(makers: usize, pinned: &'static [DatabaseId]) -> World {
-        // The parent is a clone of its parent, and holds table 20 there by pin 900.
+        // The parent is a clone of its own parent, and uses table 20 there by pin 900.
         let mut tables = vec![table(20, SstLocation::Own, b"b")];
         if pinned.len() > 2 {
             tables.push(table(40, SstLocation::Own, b"c"));
@@ -240,7 +242,7 @@ impl World {
         if database == PARENT { &mut self.parent } else { &mut self.grand }
     }
 
-    /// The identity that a maker gives to the clone.
+    /// The identity that a creator gives to the clone.
     fn identity(&self, maker: usize) -> DatabaseId {
         let made = self.clone.as_ref().map(|clone| clone.newest().database);
         made.unwrap_or(DatabaseId(100 + maker as u128))
@@ -270,7 +272,7 @@ impl World {
         all
     }
 
-    /// A compaction in the parent, and one in its own parent.
+    /// A compaction in the parent, and one in the parent's own parent.
     fn compact(&mut self) {
         let from = 10 + u128::from(self.compactions);
         self.compactions += 1;
@@ -323,7 +325,7 @@ impl World {
             }
             return Some(next);
         }
-        // A round with no grace: the boundary is right below the newest.
+        // A round without a grace period: the boundary is directly below the newest manifest.
         let mut evidence = Evidence { newest: Some(Arc::clone(newest)), ..Evidence::default() };
         if without != Without::All {
             let pins = newest.checkpoints.iter().filter_map(|one| clone.version_of(one.id));
@@ -344,7 +346,7 @@ impl World {
         Some(next)
     }
 
-    /// One step of a maker; whether there was one.
+    /// One step of a creator; returns whether there was one.
     fn make(&mut self, who: usize, without: Without) -> bool {
         let (maker, own) = self.makers[who].clone();
         let next = match maker {
@@ -389,7 +391,7 @@ impl World {
         Some(NewCheckpoint { id: self.id(), owner, expires_at, ..plain })
     }
 
-    /// One more pin: the second of what the parent's own pin keeps there.
+    /// One more pin: the second one covers the tables that the parent's own pin keeps there.
     fn pin(
         &mut self,
         who: usize,
@@ -434,7 +436,7 @@ impl World {
                 let entries = all(next_set(clone.newest()));
                 clone.commit(Edit::Clone(CloneEdit::Repin { recorded, entries }));
             }
-            // Somebody else began it.
+            // Another process began it.
             (Some(_), None) => {}
         }
         Some(Maker::Look)
@@ -454,7 +456,7 @@ impl World {
         }
     }
 
-    /// The tables of what is pinned; `None` where a pin is gone.
+    /// The tables of the pinned states; `None` if a pin is gone.
     fn fill(&mut self, state: &Manifest, own: &[CheckpointId], without: Without) -> Option<Maker> {
         let entries = entries(state);
         assert_eq!(entries.len(), self.pinned.len());
@@ -496,11 +498,11 @@ impl World {
         if self.place(database).commit(Edit::Pin(PinEdit::Hold { pin, clone })) {
             return Some(Maker::Held(held, done + 1));
         }
-        // It is gone. Other pins in the place of those recorded, unless somebody was quicker.
+        // The pin is gone. New pins replace the recorded ones, unless another creator was faster.
         Some(if pins(&state) == held && !state.initialized { Maker::Pin } else { Maker::Look })
     }
 
-    /// What is wrong here.
+    /// The failure in this state, if there is one.
     fn wrong(&self, without: Without) -> Option<&'static str> {
         let newest = self.clone.as_ref().map(|clone| clone.newest());
         let recorded = |id| {
@@ -513,7 +515,7 @@ impl World {
             for one in &place.newest().checkpoints {
                 let endless = one.expires_at.is_none_or(|at| at == UnixMillis(u64::MAX));
                 if endless && one.id != CheckpointId(900) && !recorded(one.id) {
-                    return Some("an endless pin that nobody knows of");
+                    return Some("an endless pin without a record");
                 }
             }
         }
@@ -538,7 +540,7 @@ impl World {
     }
 }
 
-/// A plain pin: whenever somebody collects, its time may be over.
+/// A pin with an expiry: at any collection it may have expired.
 fn expiring() -> NewCheckpoint {
     NewCheckpoint { expires_at: Some(UnixMillis(500)), ..NewCheckpoint::default() }
 }
@@ -549,7 +551,7 @@ fn hash(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// One maker has pinned, another one has pinned a later state, and the first one has begun.
+/// One creator has pinned, another one has pinned a later state, and the first one has begun.
 fn begun_by_another(mut world: World, without: Without) -> World {
     let pins = world.pinned.len();
     for who in [vec![0; pins], vec![1; pins], vec![0]].concat() {
@@ -562,7 +564,7 @@ fn begun_by_another(mut world: World, without: Without) -> World {
     world
 }
 
-/// Worlds met, and what was wrong in one of them. Breadth first, up to a bound.
+/// Number of explored worlds, and the failure in one of them. Breadth first, up to a limit.
 fn explore(first: World, without: Without, most: usize) -> (usize, bool, Option<&'static str>) {
     let mut seen = HashSet::from([hash(&first)]);
     let (mut todo, mut finished) = (VecDeque::from([first]), false);
@@ -597,13 +599,13 @@ fn no_order_of_things_loses_a_table_or_keeps_a_pin() {
         assert_eq!(wrong, None, "after {worlds} worlds");
         let (worlds, alone, wrong) = explore(of(1), Without::Nothing, 100_000);
         assert_eq!(wrong, None, "after {worlds} worlds");
-        assert!(finished || alone, "no clone ever let go of its parents");
+        assert!(finished || alone, "no clone ever released its parents");
     }
 }
 
 #[test]
 fn each_rule_left_out_is_found() {
-    let pin = "an endless pin that nobody knows of";
+    let pin = "an endless pin without a record";
     let gone = "a table of the clone is gone";
     for of in [World::new, World::of_both] {
         let alone = of(1);

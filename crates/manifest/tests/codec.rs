@@ -61,8 +61,8 @@ fn every_flip_and_cut_is_found() {
     });
 }
 
-/// The body alone, sealed anew after the damage: the checksum is right, so the verifier and the
-/// invariants stand alone. A flip may give another right manifest (a key's letter), never a panic.
+/// Damages the body alone and seals it again: the checksum is correct, so only the verifier and the
+/// invariants protect. A flip may give another valid manifest (a key's letter), never a panic.
 #[test]
 fn a_damaged_body_under_a_right_checksum_never_panics() {
     let bytes = encode(&full());
@@ -88,9 +88,9 @@ fn a_newer_version_and_an_unknown_feature_are_refused_by_name() {
     assert!(error.to_string().contains("feature bit: 9"), "{error}");
 
     let hint = framed_as(&Envelope { compatible: 1 << 9, ..envelope }, body);
-    assert!(Manifest::decode(&hint).is_ok(), "a compatible feature is no reason to refuse");
+    assert!(Manifest::decode(&hint).is_ok(), "a compatible feature is accepted");
 
-    // The version stands at byte 10, the envelope's own checksum at 68.
+    // The version is at byte 10, the envelope's own checksum at 68.
     let mut newer = framed(body);
     newer[10] = 2;
     let head = crc32c(&newer[..68]);
@@ -155,7 +155,7 @@ fn what_could_not_be_read_is_not_written() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Keys and counts of every size: nothing is cut, nothing is read from a neighbour.
+    /// Keys and counts of every size: nothing is truncated, and nothing of a neighbour is read.
     #[test]
     fn any_tables_round_trip(
         layers in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..70), 1u64..9), 0..9),
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(Manifest::decode(&bytes).unwrap().1, manifest.written_as(ATTEMPT));
     }
 
-    /// Any bytes under a right frame give an answer.
+    /// Any bytes in a valid frame give a result or an error.
     #[test]
     fn any_body_gives_an_answer(body in prop::collection::vec(any::<u8>(), 0..300)) {
         let kind = Manifest::decode(&framed(&body)).err().map(|error| error.kind());

@@ -1,5 +1,5 @@
-//! Ingest in sizes: what the schedulers make of flushes, in write, space and read amplification.
-//! The bounds are those that RFC 0018 states; `--nocapture` prints the numbers.
+//! Simulates ingest by sizes: the write, space and read amplification that the schedulers produce
+//! from flushes. The bounds are those of RFC 0018; `--nocapture` prints the numbers.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use support::tree::{ROW, Tree};
 /// 64 MiB of rows.
 const FLUSH: u64 = (64 << 20) / ROW;
 
-/// What came out.
+/// The results of a run.
 struct Outcome {
     write: f64,
     space: f64,
@@ -27,7 +27,7 @@ struct Outcome {
     l0: usize,
 }
 
-/// Flushes one after the other, each `step(n)` from key to key, settling after each.
+/// Consecutive flushes, each over the keys of `step(n)`, settled after each.
 fn ingest(
     scheduler: &dyn CompactionScheduler,
     (flushes, universe): (u64, f64),
@@ -73,7 +73,7 @@ fn tiered_writes_random_rows_at_most_four_times() {
     for flushes in [39, 390, 2000] {
         let outcome = ingest(&Tiered::default(), (flushes, UNIQUE), everywhere);
         assert!(outcome.write <= 4.0, "{}", outcome.write);
-        // Eight runs a level, and a level holds nine times the one above.
+        // Eight runs per level, and a level holds nine times the one above.
         let levels = (flushes as f64 / 9.0).log(9.0).ceil().max(1.0);
         assert!(outcome.l0 <= 8 && outcome.runs <= 8 * levels as usize);
     }
@@ -90,7 +90,7 @@ fn loads_in_key_order_are_written_once() {
     }
 }
 
-/// Rows overwritten at random, ten times over.
+/// Every row is overwritten ten times, in random order.
 #[test]
 fn lazy_leveling_bounds_space() {
     let universe = (100 * FLUSH) as f64;
@@ -98,12 +98,12 @@ fn lazy_leveling_bounds_space() {
     assert!(outcome.space <= 1.3, "{}", outcome.space);
     assert!(outcome.runs <= 12 && outcome.write <= 6.0);
     let tiered = ingest(&Tiered::default(), (1000, universe), everywhere);
-    assert!(tiered.write < outcome.write, "tiering is there to write less");
+    assert!(tiered.write < outcome.write, "tiering must write less");
     assert!(tiered.space > outcome.space);
 }
 
-/// A last run of a few flushes, and a flush that comes while the merge of the one before is under
-/// way: that is seen ahead.
+/// A last run of a few flushes, and a flush that arrives while the previous merge runs: the
+/// scheduler accounts for it in advance.
 #[test]
 fn what_comes_during_the_merge_stays_within_the_bound() {
     for flushes in [7, 12, 30, 100] {
@@ -120,7 +120,7 @@ fn what_comes_during_the_merge_stays_within_the_bound() {
             let mut during = tree.clone();
             tree.settle(&lazy);
             if tree.state.l0.len() < during.state.l0.len() {
-                // A merge began: the next flush finds everything as it was.
+                // A merge began: the next flush finds the tree unchanged.
                 during.flush(FLUSH, 0, u64::MAX);
                 most = most.max(during.bytes() as f64 / during.live_bytes());
             }
@@ -131,7 +131,7 @@ fn what_comes_during_the_merge_stays_within_the_bound() {
     }
 }
 
-/// Keys that begin with their time: each window takes 20 flushes, at random within it.
+/// Keys that begin with their time: each window receives 20 flushes, in random order within it.
 #[test]
 fn windows_are_written_about_three_times_and_dropped_unread() {
     let by = |keep_windows| TimeWindow {
@@ -143,7 +143,7 @@ fn windows_are_written_about_three_times_and_dropped_unread() {
         (start, start + (u64::MAX >> 8))
     };
     let outcome = ingest(&by(None), (600, UNIQUE), window);
-    // Flush, L0 to a run, the window into one place; and what came to L0 late, once more.
+    // Flush, L0 to a run, the window into one run; and late data of L0 once more.
     assert!(outcome.write <= 3.25, "{}", outcome.write);
     assert!(outcome.runs <= 5 && outcome.l0 <= 8);
 
@@ -152,13 +152,13 @@ fn windows_are_written_about_three_times_and_dropped_unread() {
         let (first, last) = window(flush);
         tree.flush(FLUSH, first, last);
         tree.settle(&by(Some(3)));
-        assert!(tree.bytes() <= 60 * FLUSH * ROW, "more than three windows are there");
+        assert!(tree.bytes() <= 60 * FLUSH * ROW, "more than three windows exist");
     }
     let write = 1.0 + tree.compacted as f64 / tree.flushed as f64;
     assert!(write <= outcome.write, "dropping wrote: {write}");
 }
 
-/// Rare overwrites in one place leave the rest of the last run alone.
+/// Rare overwrites of one place do not rewrite the rest of the last run.
 #[test]
 fn some_to_all_leaves_the_rest_of_the_last_run() {
     let lazy = LazyLeveled::default();

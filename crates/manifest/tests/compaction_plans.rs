@@ -1,5 +1,5 @@
-//! Schedulers over random trees: what they plan may run, alone and together, comes to something,
-//! ends, and is the same when asked again.
+//! Runs schedulers over random trees: their plans are valid, alone and together, have an effect,
+//! come to an end, and are the same for the same view.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use siltstone_manifest::{Edit, L0Entry, SortedRun};
 use support::table;
 use support::tree::{ROW, Tree, key};
 
-/// Small thresholds, so that small trees trigger everything.
+/// Small thresholds, so that small trees trigger every rule.
 fn tiered() -> Tiered {
     Tiered {
         l0_sst_size_bytes: 100 * ROW,
@@ -47,8 +47,8 @@ fn schedulers() -> Vec<Box<dyn CompactionScheduler>> {
     ]
 }
 
-/// One table: first byte of its first key, how many of them it spans, rows, share of tombstones of
-/// 8, and expiry.
+/// One table: first byte of its first key, number of first bytes that it spans, rows, eighths of
+/// tombstones, and expiry.
 type Shape = (u8, u8, u64, u64, Option<u64>);
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -71,7 +71,7 @@ fn made(tree: &mut Tree, (first, span, rows, tombstones, expiry): Shape) -> SstD
     }
 }
 
-/// Runs first, oldest first, then L0: names and sequence numbers grow with age.
+/// Runs first, oldest first, then L0: names and sequence numbers grow from old to new.
 fn tree(runs: Vec<Vec<Shape>>, l0: Vec<Shape>, now: u64) -> Tree {
     let mut tree = Tree::new(1e6);
     tree.now = UnixMillis(now);
@@ -133,7 +133,7 @@ proptest! {
                 prop_assert!(!work.is_nothing(), "{}: {}", scheduler.name(), plan);
                 running.push(work.running(JobId(1 + running.len() as u128)));
             }
-            // With all of them under way nothing is planned twice.
+            // While all of them run, nothing is planned twice.
             let again = View { running: &running, ..view };
             for plan in scheduler.plans(&again) {
                 prop_assert!(validate(&tree.state, &running, &plan).is_ok());
@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// Jobs that run at once commit in any order.
+    /// Concurrent jobs commit in any order.
     #[test]
     fn plans_commit_in_any_order(tree in trees(), turn in 0..4usize) {
         for scheduler in schedulers() {
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// A tree that a scheduler has settled is left alone, and stays within what it promises.
+/// A scheduler plans nothing for a tree that it has settled, and the tree stays within its limits.
 #[test]
 fn a_settled_lazy_tree_is_within_its_factor() {
     let mut tree = Tree::new(2e6);

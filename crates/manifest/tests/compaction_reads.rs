@@ -1,7 +1,7 @@
-//! Reads stay right: trees of real entries, on which plans are carried out.
+//! Checks that reads stay correct: plans are executed on trees of real entries.
 //!
-//! An entry is a key and a sequence number; the tree is right when a look-up that stops at the
-//! first layer with the key finds what the history says.
+//! An entry is a key and a sequence number; the tree is correct if a look-up that stops at the
+//! first layer with the key finds the newest entry of the history.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use siltstone_manifest::{Edit, L0Entry, Manifest, Rule, Rules, SortedRun};
 use std::collections::BTreeMap;
 use support::{DATABASE, empty, table};
 
-/// Key and sequence number; a tombstone where the last is true.
+/// Key and sequence number; the last field is true for a tombstone.
 type Row = (u8, u64, bool);
 
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Store {
         made
     }
 
-    /// Writes these keys and flushes them: one layer, cut into tables of at most `most` rows.
+    /// Writes these keys and flushes them: one layer, split into tables of at most `most` rows.
     fn flush(&mut self, keys: &[(u8, bool)], most: usize) {
         let mut newest: BTreeMap<u8, Row> = BTreeMap::new();
         for (key, gone) in keys {
@@ -73,7 +73,7 @@ impl Store {
         self.state.l0.insert(0, L0Entry { order, tables });
     }
 
-    /// The newest row of `key`, by layers.
+    /// The newest row of `key`, by the order of layers.
     fn get(&self, key: u8) -> Option<Row> {
         let found = self.state.layers().find_map(|(_, tables)| {
             let table = tables.iter().find(|table| table.covers(&[key]))?;
@@ -82,7 +82,7 @@ impl Store {
         found.filter(|row| !row.2)
     }
 
-    /// The newest row of `key`, by history.
+    /// The newest row of `key`, by the history.
     fn expected(&self, key: u8) -> Option<Row> {
         let newest = self.history.iter().rev().find(|row| row.0 == key).copied();
         newest.filter(|row| !row.2)
@@ -92,7 +92,8 @@ impl Store {
         (0..=KEYS).find(|key| self.get(*key) != self.expected(*key))
     }
 
-    /// Newest row of each key in `tables`, newest layer first; tombstones go at the bottom.
+    /// The newest row of each key in `tables`, newest layer first; tombstones are dropped at the
+    /// bottom.
     fn merge(&self, tables: &[SstDescriptor], bottom: bool) -> Vec<Row> {
         let mut newest: BTreeMap<u8, Row> = BTreeMap::new();
         for table in tables {
@@ -103,7 +104,7 @@ impl Store {
         newest.into_values().filter(|row| !(bottom && row.2)).collect()
     }
 
-    /// Carries the plan out as workers do, who know the record and the tables and nothing else.
+    /// Executes the plan as workers do, with only the record and the tables as input.
     fn carry_out(&mut self, plan: &Plan, cut: usize) -> Result<(), PlanRefusal> {
         let shaping = TableSizing { target_sst_bytes: 1 << 20, min_move_bytes: 2000 };
         let work = Work::of(&self.state, &[], plan, &Facts::default(), shaping)?;
@@ -125,7 +126,7 @@ impl Store {
         Ok(())
     }
 
-    /// A worker takes one range and finishes it.
+    /// A worker claims one range and finishes it.
     fn merge_range(
         &mut self,
         record: &Compactions,
@@ -150,8 +151,8 @@ impl Store {
         change(&record, progress(outputs, vec![], true))
     }
 
-    /// What a compactor that does not ask would do: everything in the sources, merged newest first,
-    /// is put into the destination.
+    /// The behaviour of a compactor without checks: everything in the sources is merged, newest
+    /// first, and put into the destination.
     fn carry_out_blindly(&mut self, plan: &Plan) {
         let going: Vec<SstDescriptor> =
             plan.sources.iter().flat_map(|source| picked(&self.state, source)).collect();
@@ -161,8 +162,8 @@ impl Store {
         self.state.runs.iter_mut().for_each(|run| run.tables.retain(|table| !gone(table)));
         self.state.l0.retain(|entry| !entry.tables.is_empty());
         self.state.runs.retain(|run| !run.tables.is_empty());
-        // A table a row, so that they fit between those that stay; where one of the destination
-        // stays with the same key, the new one is found first.
+        // One table per row, so that they fit between the tables that stay. If a table of the
+        // destination with the same key stays, the new one is found first.
         let added: Vec<SstDescriptor> = rows.into_iter().map(|row| self.made(vec![row])).collect();
         let place = self.state.runs.partition_point(|run| run.id > plan.destination);
         if self.state.runs.get(place).is_none_or(|run| run.id != plan.destination) {
@@ -189,7 +190,7 @@ fn change(record: &Compactions, change: Change) -> Compactions {
 /// Keys are 0 to this.
 const KEYS: u8 = 15;
 
-/// A plan in the making: which layers, which tables of each, and where to.
+/// The parts of a plan: layers, tables of each, and destination.
 type Choice = (Vec<(usize, u8)>, u32, usize);
 
 fn choices() -> impl Strategy<Value = Vec<Choice>> {
@@ -197,12 +198,12 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec((sources, 0..12u32, 1..4usize), 1..12)
 }
 
-/// Where its keys lie, its keys with whether they are deleted, and rows a table at most.
+/// The start of its keys, its keys and whether they are deleted, and the maximum rows of a table.
 type Flush = (u8, Vec<(u8, bool)>, usize);
 
 fn flushes() -> impl Strategy<Value = Vec<Flush>> {
     let keys = prop::collection::vec((0..=KEYS, prop::bool::weighted(0.3)), 1..8);
-    // Half the flushes stay in a narrow range, so that some layers do not meet.
+    // Half the flushes stay in a narrow range, so that some layers do not overlap.
     prop::collection::vec((0..16u8, keys, 1..5usize), 1..10)
 }
 
@@ -217,7 +218,7 @@ fn store(flushes: Vec<Flush>) -> Store {
     store
 }
 
-/// The plan of a choice: each bit of the mask takes a table.
+/// The plan for a choice: each bit of the mask takes a table.
 fn plan(state: &Manifest, (sources, destination, _): &Choice) -> Option<Plan> {
     let layers: Vec<(Layer, Vec<SstId>)> = state
         .layers()
@@ -244,7 +245,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None,
         ..ProptestConfig::default() })]
 
-    /// Valid plans, one after the other, whatever they take: every key is found as it was written.
+    /// After any sequence of valid plans every key is found as it was written.
     #[test]
     fn valid_plans_keep_reads_right(flushes in flushes(), choices in choices()) {
         let mut store = store(flushes);
@@ -258,8 +259,8 @@ proptest! {
         }
     }
 
-    /// A plan is refused as passing a table for a reason: were the rows of that table and of a
-    /// source to share a key, as their spans permit, a look-up would be wrong.
+    /// A refusal because of a passed table is justified: if a row of that table and a row of a
+    /// source had the same key, as their spans permit, a look-up would be wrong.
     #[test]
     fn refused_plans_would_break_a_read(flushes in flushes(), choices in choices()) {
         let mut store = store(flushes);
@@ -275,8 +276,8 @@ proptest! {
     }
 }
 
-/// Puts one key into the passed table and into a source above it whose spans meet there, the
-/// source's being the newer, and carries the plan out: is that key read wrongly?
+/// Puts one key into the passed table and into an overlapping source above it, newer in the source,
+/// and executes the plan. Returns whether that key is read wrongly.
 fn worst_case(store: &Store, plan: &Plan, layer: Layer, table: SstId) -> bool {
     let staying = store.state.tables().find(|one| one.id == table).unwrap();
     let mut above = plan.sources.iter().filter(|source| source.layer > layer);
@@ -301,11 +302,11 @@ fn worst_case(store: &Store, plan: &Plan, layer: Layer, table: SstId) -> bool {
         return false;
     }
     worst.carry_out_blindly(plan);
-    // In the destination itself two tables hold the key: which is found is chance.
+    // In the destination itself two tables contain the key: either may be found.
     worst.get(key) != Some((key, 2000, false)) || layer == Layer::Run(plan.destination)
 }
 
-/// The run under the rule: k=2 in layer 1, k=3 in layer 2; layer 2 alone goes to a run.
+/// The run behind the rule: k=2 in layer 1, k=3 in layer 2; only layer 2 is moved to a run.
 #[test]
 fn a_plan_that_skips_a_neighbour_breaks_a_read() {
     let mut store = Store::new();
@@ -318,8 +319,8 @@ fn a_plan_that_skips_a_neighbour_breaks_a_read() {
     assert_eq!((store.wrong(), store.get(5)), (Some(5), Some((5, 1, false))));
 }
 
-/// N3: the commit of a job that was valid when it started does not take away, nor pass, what came
-/// meanwhile.
+/// N3: the commit of a job that was valid at its start neither removes nor passes data that was
+/// added meanwhile.
 #[test]
 fn a_table_that_came_meanwhile_survives() {
     let mut store = Store::new();
@@ -329,7 +330,7 @@ fn a_table_that_came_meanwhile_survives() {
     let plan: Plan = "L0:2, 0 -> 0".parse().unwrap();
     let shaping = TableSizing::default();
     let work = Work::of(&store.state, &[], &plan, &Facts::default(), shaping).unwrap();
-    // A load of key 5 slips into run 0.
+    // A load of key 5 is placed into run 0.
     store.history.push((5, 5, false));
     store.state.flushed_seq = Seq(5);
     let slotted = store.made(vec![(5, 5, false)]);
@@ -346,8 +347,8 @@ fn a_table_that_came_meanwhile_survives() {
     };
     let uncut = Rules::ALL.without(Rule::CutAroundSlotted);
     let refused = commit(vec![one.clone()]).apply_with(&store.state, uncut);
-    assert!(refused.is_err(), "bounds of two tables of a run would meet");
-    // Cut around it, the one output is seen on both sides (rule P3).
+    assert!(refused.is_err(), "bounds of two tables of a run would overlap");
+    // Cut around it, the one output is visible on both sides (rule P3).
     let mut cut = store.clone();
     cut.state = commit(vec![one]).apply(&store.state).unwrap();
     assert_eq!((cut.wrong(), cut.state.runs[0].tables.len()), (None, 3));

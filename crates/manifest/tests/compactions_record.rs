@@ -1,4 +1,4 @@
-//! The record of compaction jobs: its bytes, its changes, and what they add up to.
+//! The record of compaction jobs: its bytes, its changes, and their combined effect.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn keys(start: &'static [u8], end: Option<&'static [u8]>, bottom: bool) -> KeyRa
     KeyRange { start: Bytes::from_static(start), end: end.map(Bytes::from_static), bottom }
 }
 
-/// Takes L0 layers 4 and 3 and run 6 to run 6, in ranges a to m and m to the end.
+/// Merges L0 layers 4 and 3 and run 6 into run 6, in ranges a to m and m to the end.
 fn job(id: u128) -> Job {
     Job {
         id: JobId(id),
@@ -65,7 +65,7 @@ fn record(jobs: Vec<Job>) -> Compactions {
     Compactions { number: 9, epoch: EPOCH, jobs, ..Compactions::none(DATABASE) }
 }
 
-/// Every field set, and every option both ways somewhere.
+/// Every field set, and every option present in one place and absent in another.
 fn full() -> Compactions {
     let mut one = job(1 << 90);
     one.drops = vec![SstId(13)];
@@ -119,7 +119,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
     framed_as(&Envelope::new(ObjectKind::Compactions, DATABASE, OBJECT, ATTEMPT), body)
 }
 
-/// Damage under a right checksum: the verifier and the invariants stand alone.
+/// Damage under a correct checksum: only the verifier and the invariants protect.
 #[test]
 fn a_damaged_body_under_a_right_checksum_never_panics() {
     let bytes = encode(&full());
@@ -131,7 +131,7 @@ fn a_damaged_body_under_a_right_checksum_never_panics() {
     });
 }
 
-/// What a newer version says in the head outlives a change by this one.
+/// Head data of a newer version survives a change by this version.
 #[test]
 fn unknown_compatible_bits_are_written_again() {
     let bytes = encode(&full());
@@ -142,7 +142,7 @@ fn unknown_compatible_bits_are_written_again() {
     assert_eq!(encode(&read), hinted);
 }
 
-/// A field that would be lost keeps whoever does not know it from writing.
+/// A program that would lose an unknown field does not write.
 #[test]
 fn an_unknown_field_of_a_record_is_not_lost() {
     let mut builder = flatbuffers::FlatBufferBuilder::new();
@@ -165,7 +165,7 @@ fn a_record_is_no_manifest() {
     assert_eq!(Compactions::decode(&manifest).unwrap_err().kind(), ErrorKind::Corruption);
 }
 
-/// Every predicate is broken by some change, and by its name.
+/// Every predicate is broken by some change, and reported by its name.
 #[test]
 fn each_invariant_catches_its_breach() {
     type Breach = (&'static str, fn(&mut Compactions));
@@ -176,7 +176,7 @@ fn each_invariant_catches_its_breach() {
         ("inputs are named", |r| r.jobs[1].inputs.swap(0, 1)),
         ("inputs are named", |r| r.jobs[1].inputs[0].1.clear()),
         ("inputs are named", |r| r.jobs[1].inputs[0].1 = vec![SstId(14); 2]),
-        // What is dropped is named without its layer.
+        // A drop is recorded without its layer.
         ("inputs are named", |r| r.jobs[0].inputs[0].1 = vec![SstId(13)]),
         ("inputs are named", |r| r.jobs[1].destination = 7),
         ("inputs are named", |r| r.jobs[0].drops = vec![SstId(99)]),
@@ -232,7 +232,7 @@ fn two_workers_share_a_job() {
     let start = Change::Start { epoch: EPOCH, job: Box::new(job(1)), forget: vec![] };
     apply(&mut chain, &start);
     assert_eq!(chain.open_ranges(), vec![(JobId(1), 0), (JobId(1), 1)]);
-    // Both want range 0: one creates the next record, the other applies its change to that.
+    // Both want range 0: one creates the next record, the other applies its change to that record.
     apply(&mut chain, &claim(0, 100, None, 1000));
     let taken = ChangeRefusal::Taken { job: JobId(1), range: 0 };
     assert_eq!(claim(0, 200, None, 2000).apply(&chain), Err(taken));
@@ -265,7 +265,7 @@ fn two_workers_share_a_job() {
     assert!(chain.jobs.is_empty());
 }
 
-/// At most the table that was not recorded is done again, and the worker that slept is told.
+/// At most the unrecorded table is merged again, and the worker that slept is told.
 #[test]
 fn a_range_goes_to_another_worker_with_what_is_finished() {
     let mut chain = record(vec![job(1)]);
@@ -273,7 +273,7 @@ fn a_range_goes_to_another_worker_with_what_is_finished() {
     apply(&mut chain, &progress(0, 100, vec![table(1000, [b"a", b"c"], [1, 9])], false));
     let seen = chain.jobs[0].ranges[0].claim.unwrap();
     assert_eq!(seen.heartbeats, 1);
-    // A sign of life between the look and the claim.
+    // A heartbeat between the look and the claim.
     let mut alive = chain.clone();
     apply(&mut alive, &progress(0, 100, vec![], false));
     let steal = claim(0, 200, Some(seen), 2000);
@@ -326,7 +326,7 @@ fn of_units(table: SstDescriptor) -> SstDescriptor {
     SstDescriptor { job: Some(JobId::of_units(JobId(1))), ..table }
 }
 
-/// Units of job 1 under `epoch`, by the driver 700.
+/// Units of job 1 under `epoch`, by driver 700.
 fn units(epoch: Epoch, finished: Vec<FinishedUnit>) -> Change {
     Change::Units { epoch, job: JobId(1), worker: AttemptId(700), finished }
 }
@@ -335,8 +335,8 @@ fn unit(range: usize, after: Option<u128>, tables: Vec<SstDescriptor>) -> Finish
     FinishedUnit { range, after: after.map(SstId), tables }
 }
 
-/// U1: the driver claims all ranges, in the place of whoever works on one; what it records needs no
-/// name but the folder's.
+/// U1: the driver claims all ranges, and replaces workers; its records need no reserved names
+/// besides the folder.
 #[test]
 fn the_driver_records_what_units_made() {
     let mut chain = record(vec![job(1)]);
@@ -350,7 +350,7 @@ fn the_driver_records_what_units_made() {
     assert!(chain.reservations()[0].outputs.is_empty(), "names of the worker are void");
     let taken = |range| Err(ChangeRefusal::Taken { job: JobId(1), range });
     assert_eq!(progress(0, 100, vec![low(1000)], true).apply(&chain), taken(0));
-    // A sign of life.
+    // A heartbeat.
     apply(&mut chain, &units(EPOCH, vec![]));
     assert_eq!(claims(&chain), [of_driver(1), of_driver(1)]);
     let done = units(EPOCH, vec![unit(1, None, vec![of_units(high(2000))])]);
@@ -363,14 +363,15 @@ fn the_driver_records_what_units_made() {
     assert_eq!(twice.apply(&chain), taken(1));
     let stranger = units(EPOCH, vec![unit(0, None, vec![low(7)])]).apply(&chain);
     assert!(matches!(stranger, Err(ChangeRefusal::Invalid(_))), "{stranger:?}");
-    // Nothing was left of its rows.
+    // The range had no rows left.
     apply(&mut chain, &units(EPOCH, vec![unit(0, None, vec![])]));
     assert!(chain.jobs[0].is_done());
     let fenced = Err(ChangeRefusal::Fenced { by: EPOCH });
     assert_eq!(units(Epoch(2), vec![]).apply(&chain), fenced);
 }
 
-/// U2: a unit goes on behind what was recorded when it was made, and what it made fits there alone.
+/// U2: a unit continues after the tables recorded when it was created, and its output fits only
+/// there.
 #[test]
 fn a_unit_is_recorded_only_where_its_range_stands() {
     let mut chain = record(vec![job(1)]);
@@ -384,7 +385,7 @@ fn a_unit_is_recorded_only_where_its_range_stands() {
     apply(&mut taken_over, &Change::TakeOver { epoch: Epoch(4) });
     let rest = |epoch| units(epoch, vec![unit(0, Some(1000), vec![of_units(second.clone())])]);
     assert_eq!(rest(EPOCH).apply(&taken_over), Err(ChangeRefusal::Fenced { by: Epoch(4) }));
-    // What one driver's unit made is what the next one's would make.
+    // The output of one driver's unit equals that of the next driver's.
     apply(&mut taken_over, &rest(Epoch(4)));
     assert_eq!(taken_over.jobs[0].ranges[0].outputs.len(), 2);
     apply(&mut chain, &Change::Cancel { epoch: EPOCH, job: JobId(1) });
@@ -405,7 +406,7 @@ fn a_cancelled_job_ends_without_effect() {
     assert!(finish.remove.is_empty() && finish.add.is_empty());
 }
 
-/// N3: a table came to the destination, between the rows of one output.
+/// N3: a table was added to the destination, between the rows of one output.
 #[test]
 fn an_output_that_lies_over_a_new_table_is_cut() {
     let mut chain = record(vec![job(1)]);
@@ -438,7 +439,7 @@ fn a_table_that_is_gone_is_told() {
         let key = [id as u8];
         table(id, [&key, &key], [1, 1])
     });
-    // Each in the layer that the job has it from: elsewhere it would be another part of it.
+    // Each in the layer from which the job takes it: elsewhere it would be another part of it.
     let layer = |order, table| L0Entry { order, tables: vec![table] };
     state.l0 = vec![layer(4, fourteen), layer(3, thirteen)];
     state.runs = vec![SortedRun { id: 6, tables: vec![ten, eleven] }];
@@ -451,7 +452,7 @@ fn a_table_that_is_gone_is_told() {
     assert_eq!(layers, vec![vec![14], vec![13], vec![10]]);
 }
 
-/// Changes over few jobs, workers and names, so that they meet each other's effects.
+/// Changes over few jobs, workers and names, so that their effects overlap.
 fn any_change() -> impl Strategy<Value = Change> {
     let (epoch, job_id, worker) = (3..5u64, 1..3u128, 1..4u128);
     let at = (job_id.clone(), 0..2usize, worker);
@@ -512,9 +513,9 @@ fn any_change() -> impl Strategy<Value = Change> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the history: a change that applied is in effect and keeps every invariant, what
-    /// comes out round trips, and a table once finished stays in every later record until its job
-    /// is forgotten (so the collector never misses it).
+    /// For every history: a change that applied is in effect and keeps every invariant, the result
+    /// round-trips, and a finished table stays in every later record until its job is forgotten (so
+    /// that the collector always finds it).
     #[test]
     fn histories_keep_what_is_finished(changes in prop::collection::vec(any_change(), 1..25)) {
         let mut chain = record(vec![job(1), job(2)]);
@@ -540,7 +541,7 @@ proptest! {
         }
     }
 
-    /// Any bytes under a right frame give an answer.
+    /// Any bytes in a valid frame give a result or an error.
     #[test]
     fn any_body_gives_an_answer(body in prop::collection::vec(any::<u8>(), 0..300)) {
         let kind = Compactions::decode(&framed(&body)).err().map(|error| error.kind());

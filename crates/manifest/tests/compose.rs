@@ -1,8 +1,8 @@
-//! Databases split by ranges, compacted apart and joined again, in a model of their rows (rules K6
-//! and K7, RFC 0031): whatever happens, every key has the value that a plain map has for it.
+//! Splits databases by ranges, compacts the parts and combines them again, in a model of their rows
+//! (rules K6 and K7, RFC 0031): every key must keep the value that a plain map has for it.
 //!
-//! Tables have contents here, kept beside the states; everything that decides about tables is the
-//! crate's own: composition, plans, work, records of jobs, edits, invariants.
+//! Tables have contents here, stored beside the states; all decisions about tables are made by the
+//! crate: composition, plans, work, records of jobs, edits, invariants.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ struct Version {
     value: Option<u32>,
 }
 
-/// What a table, or a memtable, holds: of every key one version.
+/// The content of a table or a memtable: one version of each key.
 #[derive(Clone, Debug, Default)]
 struct Content {
     rows: BTreeMap<Bytes, Version>,
@@ -56,7 +56,7 @@ impl Content {
         self.rows.is_empty() && self.deletes.is_empty()
     }
 
-    /// Its part in a range.
+    /// The part of it within a range.
     fn within(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Content {
         let inside = |key: &Bytes| {
             start.is_none_or(|start| start <= key.as_ref())
@@ -69,7 +69,7 @@ impl Content {
         }
     }
 
-    /// As `table` shows it.
+    /// The part of it that `table` shows.
     fn seen(&self, table: &SstDescriptor) -> Content {
         let (start, end) = table.in_sight(None, None);
         self.within(start, end)
@@ -92,7 +92,7 @@ struct Database {
 
 struct World {
     contents: HashMap<SstId, Content>,
-    /// By key.
+    /// In key order.
     databases: Vec<Database>,
     truth: BTreeMap<Bytes, u32>,
     made: u128,
@@ -197,7 +197,7 @@ impl World {
         let (start, end) = (key(from), key(to));
         for database in &mut self.databases {
             let one = RangeDelete::new(&start, &end, Seq(database.seq + 1));
-            // A user who keeps to the range of the database that is written to.
+            // The user writes only within the range of the database.
             let one = one.within(database.start.as_deref(), database.end.as_deref());
             if let Some(one) = one {
                 database.seq += 1;
@@ -229,7 +229,8 @@ impl World {
         Facts { deleted, ..Facts::default() }
     }
 
-    /// Begins `plan`: its job, merged, as its record has it; `None` where nothing is to be merged.
+    /// Begins `plan`: returns its job, merged, as in its record; `None` if there is nothing to
+    /// merge.
     fn begin(&mut self, at: usize, plan: &Plan, running: &[Running], parts: usize) -> Option<Job> {
         let state = self.databases[at].state.clone();
         let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 110 };
@@ -298,8 +299,8 @@ impl World {
         self.databases[at].state = Edit::FinishCompaction(finish).apply(state).unwrap();
     }
 
-    /// Some layers into the oldest of them, and perhaps at the same time the one below it, which
-    /// ends first.
+    /// Merges some layers into the oldest of them, and perhaps at the same time the one below it,
+    /// which ends first.
     fn compact(&mut self, at: usize, event: &Event) {
         let Event::Merge { newest, layers, thorough, parts, beside, .. } = *event else { return };
         let all: Vec<Layer> = self.databases[at].state.layers().map(|(layer, _)| layer).collect();
@@ -336,7 +337,7 @@ impl World {
         }
     }
 
-    /// A new database of `tables`, of which all lie in ancestor 1.
+    /// A new database of `tables`, all of which are in ancestor 1.
     fn database(tables: Composition, start: Option<Bytes>, end: Option<Bytes>) -> Database {
         let mut state = World::new().databases.remove(0).state;
         state.last_ancestor = 1;
@@ -380,7 +381,7 @@ impl World {
         let ends = (left.start.clone(), right.end.clone());
         let part = |name: &str, one: Database, end: Option<Bytes>| Part {
             name: name.to_owned(),
-            // Its user's last range delete may end where the next one begins.
+            // The last range delete of its user may end where the next database begins.
             tables: project(&one.state, &VisibleRange { start: None, end }),
         };
         let end = left.end.clone();
@@ -424,8 +425,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An output was cut where one input ended, and with it a range delete of another input that went
-/// one key further: it came back.
+/// An output was cut where one input ended, and with it a range delete of another input that
+/// reached one key further: that key came back.
 #[test]
 fn what_ends_behind_a_cut_deletes_the_key_there() {
     let merge = |newest, layers, parts| Event::Merge {
@@ -471,7 +472,7 @@ proptest! {
             world.happen(event, value);
             world.check();
         }
-        // All of it as one again, and in one run.
+        // Combined again, and in one run.
         while world.databases.len() > 1 {
             world.join(0);
             world.check();

@@ -1,5 +1,5 @@
-//! Schema evolution: `fbs/*.fbs` against the frozen copies, by the rules in `fbs/README.md`, and a
-//! manifest of a later version that carries fields this one does not know.
+//! Schema evolution: compares `fbs/*.fbs` with the frozen copies, by the rules in `fbs/README.md`,
+//! and reads a manifest of a later version with fields unknown to this one.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use siltstone_manifest::{Edit, Manifest, NewCheckpoint};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a line of a definition says beside its name: type, default, attributes.
+/// The parts of a definition line besides its name: type, default, attributes.
 type Members = Vec<(String, String)>;
 
 /// Every `table`, `struct` and `enum`: its kind, and its members in order.
@@ -55,7 +55,7 @@ fn id_of(member: &str) -> Option<usize> {
     after.trim().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Every way in which `now` breaks the rules of evolution against `frozen`.
+/// Every breach of the rules of evolution in `now` compared with `frozen`.
 fn breaches(frozen: &str, now: &str) -> Vec<String> {
     let (frozen, now) = (definitions(frozen), definitions(now));
     let mut breaches = Vec::new();
@@ -91,7 +91,7 @@ fn breaches(frozen: &str, now: &str) -> Vec<String> {
     breaches
 }
 
-/// Every schema, and how many definitions it has at least.
+/// Every schema, and its minimum number of definitions.
 const SCHEMAS: [(&str, usize); 2] = [("manifest.fbs", 13), ("compactions.fbs", 6)];
 
 fn schema(name: &str) -> String {
@@ -175,13 +175,13 @@ fn body_with_unknown_fields() -> Vec<u8> {
 #[test]
 fn fields_of_a_later_version_are_left_alone() {
     let bytes = support::framed(&body_with_unknown_fields());
-    let (_, manifest) = Manifest::decode(&bytes).expect("unknown fields are no reason to refuse");
+    let (_, manifest) = Manifest::decode(&bytes).expect("unknown fields are accepted");
     assert_eq!(manifest.id, ManifestId(9));
     assert_eq!(manifest.replay_from, WalId(4));
     assert!(manifest.initialized && manifest.l0.is_empty() && manifest.destroyed_at.is_none());
 }
 
-/// What it does not know it would lose: whoever commits on it is refused, and told where.
+/// Unknown data would be lost: a commit on it is refused, and the error names the place.
 #[test]
 fn fields_of_a_later_version_are_not_lost() {
     let (_, read) = Manifest::decode(&support::framed(&body_with_unknown_fields())).unwrap();
@@ -192,7 +192,7 @@ fn fields_of_a_later_version_are_not_lost() {
     assert!(error.to_string().contains("table of the schema: Manifest"), "{error}");
 }
 
-/// The same in a table of a layer, however deep.
+/// The same in a table of a layer, at any depth.
 #[test]
 fn an_unknown_field_of_a_table_is_found() {
     let whole = support::full().encode(support::OBJECT, support::ATTEMPT).unwrap();
@@ -213,8 +213,8 @@ fn an_unknown_field_of_a_table_is_found() {
     assert_eq!(read.features.carried.unknown_field, Some("Settings"));
 }
 
-/// Bits, extensions and kinds of checkpoints that no version so far has written, through a commit
-/// of this one.
+/// Bits, extensions and kinds of checkpoints that no version has written so far survive a commit of
+/// this version.
 #[test]
 fn what_an_older_program_need_not_know_survives_its_commit() {
     let before = Manifest { destroyed_at: None, ..support::full() };
@@ -233,7 +233,7 @@ fn what_an_older_program_need_not_know_survives_its_commit() {
         all.filter(|one| one.id != CheckpointId(7)).collect::<Vec<_>>()
     };
     assert_eq!(others(&after), others(&before));
-    // The new one pins the very manifest that it came with, and knows which attempt wrote it.
+    // The new checkpoint pins the manifest that added it, and names the attempt that wrote it.
     let own = after.checkpoint(CheckpointId(7)).unwrap();
     assert_eq!((own.manifest_id, own.manifest_attempt), (after.id, AttemptId(5)));
 }

@@ -1,10 +1,10 @@
-//! Every interleaving of two exporters into one mirror, whose source holds a table, then another,
-//! then the first again, with the mirror's collector, whose deletes land late (rule X2, RFC 0033).
-//! Edits, plans and the collector's rule are the real ones; commits are taken as one step, which
-//! `tests/explorer` shows they are.
+//! Explores every interleaving of two exporters into one mirror with the mirror's collector, whose
+//! deletes land late (rule X2, RFC 0033). The source contains a table, then another, then the first
+//! again. Edits, plans and the collector's rule are the real ones. Commits are single steps, which
+//! `tests/explorer` justifies.
 //!
-//! An exporter that dies is one that never moves again: every state is judged, so each crash is in
-//! here. What it has sent lands at any time, since it may sleep before each upload.
+//! An exporter that dies is one that never moves again: every state is checked, so each crash is
+//! covered. An upload that was sent lands at any time, since the exporter may sleep before it.
 
 #![allow(
     clippy::expect_used,
@@ -39,7 +39,7 @@ const ROUNDS: u8 = 2;
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Exporter {
     Idle,
-    /// Claimed. What is still to be uploaded, and the head that follows.
+    /// Claimed, with the objects still to be uploaded, and the head that follows.
     Copies(Vec<ObjectName>, Box<NewHead>),
 }
 
@@ -49,7 +49,7 @@ struct World {
     newest: Arc<Manifest>,
     stored: BTreeSet<ObjectName>,
     exporters: [Exporter; 2],
-    /// What the collector has listed, once it has.
+    /// The collector's listing, once it has listed.
     listed: Option<BTreeSet<ObjectName>>,
     /// Deletes that were sent.
     doomed: BTreeSet<ObjectName>,
@@ -59,7 +59,7 @@ struct World {
     heads: Vec<ManifestId>,
 }
 
-/// The source: state 0 holds table 10, state 1 table 20.
+/// The source: state 0 contains table 10, state 1 table 20.
 fn source(state: usize) -> Manifest {
     let (id, key) = [(10, b"a"), (20, b"b")][state];
     let table = SstDescriptor {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Claims, and plans on what stands then.
+    /// Claims, and plans on the state at that time.
     fn claim(&self, which: usize, state: usize, rules: Rules) -> World {
         let mut next = self.clone();
         next.exports += 1;
@@ -183,12 +183,12 @@ impl World {
         let plan = ExportPlan::new(&pinned, (Seq(1), std::iter::empty()), &next.newest).unwrap();
         let log = LogWritten { last_seq: Seq(1), ..LogWritten::default() };
         let names: Vec<ObjectName> = plan.moves.iter().map(|(_, to)| to.name()).collect();
-        // What lies in the folder is not moved again.
+        // Objects that are in the folder already are not copied again.
         let mut left: Vec<ObjectName> =
             names.into_iter().filter(|name| !next.stored.contains(name)).collect();
         let mut head = plan.head(&pinned, log, TimelineId(number), UnixMillis(0));
         if !rules.has(Rule::ExportSharesHead) {
-            // Whatever lies there is taken.
+            // Every table in the folder counts as uploaded.
             for table in head.tables.runs.iter_mut().flat_map(|run| &mut run.tables) {
                 let lies = next.stored.iter().filter_map(folder).find(|(_, id)| *id == table.id);
                 if let Some((job, _)) = lies {
@@ -223,7 +223,7 @@ impl World {
                 };
                 evidence.note(&self.newest);
                 next.listed = None;
-                // The collector leaves a database alone that is being made.
+                // The collector ignores a database that is being created.
                 if self.newest.initialized {
                     next.doomed.extend(dead(&evidence, rules).deletes);
                 }
@@ -232,7 +232,7 @@ impl World {
         vec![next]
     }
 
-    /// Every table of the head is there.
+    /// Whether every table of the head exists.
     fn is_whole(&self) -> bool {
         self.newest.tables().all(|table| self.stored.contains(&table.name()))
     }
@@ -241,7 +241,7 @@ impl World {
 struct Found {
     states: usize,
     broken: bool,
-    /// Whether a run had heads of both states of the source, and of the first again.
+    /// Whether a run had heads of both states of the source, and then of the first again.
     returned: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Where ingested tables go (RFC 0035, rules N2, N3, P1, P2): random jobs beside flushes, and
-//! compactions that were planned before them, against a model of every key. A read takes the newest
-//! layer that has the key, a scan the largest number; both must find the newest version. Tables may
-//! be given up in between (RFC 0034, rule Y4): then nothing older than what they held is found.
+//! The placement of ingested tables (RFC 0035, rules N2, N3, P1, P2): random jobs beside flushes,
+//! and compactions that were planned before them, against a model of every key. A read takes the
+//! newest layer that has the key, a scan the largest number; both must find the newest version.
+//! Tables may be given up in between (RFC 0034, rule Y4): then no older version of their keys is
+//! found.
 
 #![allow(
     clippy::expect_used,
@@ -30,7 +31,7 @@ const STEPS: usize = 60;
 
 type Rows = BTreeMap<u8, Seq>;
 
-/// A compaction that was planned: what it takes, and what it makes of that.
+/// A planned compaction: its inputs, and its outputs.
 struct Planned {
     on: ManifestId,
     remove: Vec<TablePart>,
@@ -41,7 +42,7 @@ struct Place {
     rules: Rules,
     chance: Chance,
     state: Manifest,
-    /// What every table holds.
+    /// The content of every table.
     rows: BTreeMap<SstId, Rows>,
     newest: Rows,
     planned: Option<Planned>,
@@ -53,7 +54,7 @@ struct Place {
     /// Whether tables are given up.
     gives_up: bool,
     given_up: usize,
-    /// Of them those that were there in several parts.
+    /// Number of them that had several parts.
     in_parts: usize,
     covered: usize,
     /// Tables that could not be given up.
@@ -137,7 +138,7 @@ impl Place {
         Ok(())
     }
 
-    /// A memtable becomes a table, and in the same commit a job may be installed before or after.
+    /// A memtable becomes a table, and the same commit may install a job before or after it.
     fn flush(&mut self, with_table: bool, with_job: bool) {
         let job_first = self.chance.below(2) == 0;
         let mut seq = self.state.flushed_seq;
@@ -166,15 +167,15 @@ impl Place {
         self.slotted += runs(&self.state) - before;
     }
 
-    /// A job of some tables that may share keys, asked for.
+    /// Requests a job with some tables that may share keys.
     fn job(&mut self, first: Seq, after: usize) -> InstallIngest {
         let job = JobId(u128::from(1_000_000u64) << 80 | self.names);
         let count = 1 + self.chance.below(4);
         let mut tables: Vec<SstDescriptor> = Vec::new();
         let mut within = 0..=KEYS;
         if self.chance.below(3) == 0 {
-            // It replaces a range (rule P5): the first table has a word on every key of that, and
-            // what comes after lies in it.
+            // It replaces a range (rule P5): the first table has an entry for every key of the
+            // range, and later tables lie in it.
             let first = self.chance.below(u64::from(KEYS)) as u8;
             within = first..=(first + self.chance.below(12) as u8).min(KEYS);
             let rows = within.clone().map(|key| (key, Seq::NONE)).collect();
@@ -217,7 +218,7 @@ impl Place {
         self.planned = Some(Planned { on: self.state.id, remove, destination });
     }
 
-    /// The planned compaction ends, if the state still lets it.
+    /// The planned compaction ends, if the state still permits it.
     fn finish(&mut self) {
         let Some(planned) = self.planned.take() else { return };
         let mut merged = Rows::new();
@@ -234,7 +235,7 @@ impl Place {
         if merged.is_empty() {
             return;
         }
-        // Cut where that is likely to meet what was slotted in between.
+        // Cut at a point that is likely to be in a table placed in between.
         let cut = self.chance.below(u64::from(KEYS)) as u8;
         let right = merged.split_off(&cut);
         let add = [merged, right].into_iter().filter(|rows| !rows.is_empty());
@@ -257,13 +258,13 @@ impl Place {
         }
     }
 
-    /// A table that nobody can read is given up; `false` where an invariant would break.
+    /// An unreadable table is given up; `false` if that would break an invariant.
     fn give_up(&mut self) -> bool {
         let tables = self.state.tables().count() as u64;
         if tables == 0 {
             return true;
         }
-        // Parts and wide tables are where mistakes are.
+        // Parts and wide tables are the most likely to show errors.
         let drawn = [(); 3].map(|()| self.chance.below(tables) as usize);
         let of = |nth: usize| self.state.tables().nth(nth).expect("so many");
         let width = |table: &SstDescriptor| table.last_key[0] - table.first_key[0];
@@ -293,7 +294,7 @@ impl Place {
         self.commit(&edit).is_ok()
     }
 
-    /// What takes the place of a part; the model takes it in.
+    /// The replacement of a part; the model includes it.
     fn cover(&mut self, part: &GivenUpPart) -> Option<SstDescriptor> {
         let span: Vec<u8> = (0..=KEYS).filter(|key| part.table.covers(&[*key])).collect();
         let hides = |table: &SstDescriptor, key: u8| {
@@ -318,13 +319,13 @@ impl Place {
         Some(table)
     }
 
-    /// What a scan finds: the largest number of any layer.
+    /// The result of a scan: the largest number in any layer.
     fn scan(&self, key: u8) -> Option<Seq> {
         let tables = self.state.tables().filter(|table| table.covers(&[key]));
         tables.filter_map(|table| self.rows[&table.id].get(&key).copied()).max()
     }
 
-    /// What reads find, newest layer first.
+    /// The result of a read, newest layer first.
     fn read(&self, key: u8) -> Option<Seq> {
         let mut layers = self.state.layers();
         layers.find_map(|(_, tables)| {
@@ -373,8 +374,8 @@ fn every_key_reads_as_its_newest_version() {
         replaced += place.replaced;
         cut += place.cut;
     }
-    // It is about something: tables went into runs, compactions ended beside them, and ranges were
-    // replaced.
+    // The run was meaningful: tables were placed into runs, compactions ended beside them, and
+    // ranges were replaced.
     assert!(slotted > 10_000 && finished > 400, "{slotted} slotted, {finished} finished");
     assert!(replaced > 10_000, "{replaced} ranges");
     assert!(cut > 50, "{cut} compactions were cut around what was slotted in");
@@ -387,7 +388,7 @@ fn a_look_at_the_run_alone_is_found_out() {
     assert!(found.is_some(), "older values never won");
 }
 
-/// P3: what is slotted into a gap costs no compaction its work.
+/// P3: a table placed into a gap does not cost a compaction its work.
 #[test]
 fn a_compaction_that_is_not_cut_is_given_up() {
     let finished = |rules: Rules| {
@@ -422,7 +423,7 @@ fn nothing_returns_that_a_table_given_up_had_hidden() {
     println!("{given_up} given up, {in_parts} in parts; {covered} covers, {refused} refused");
     assert!(given_up > 3_000 && covered > 700, "{given_up} given up, {covered} covered");
     assert!(in_parts > 5, "{in_parts} were there in parts");
-    // Neighbouring numbers over and under a table that has neither are rare.
+    // Equal neighbouring numbers above and below a table, without a number in between, are rare.
     assert!(refused * 20 < given_up, "{refused} refused of {given_up}");
 }
 

@@ -1,7 +1,7 @@
-//! Where tables go that come behind all that is there (RFC 0043, rule P6): random jobs behind,
-//! beside flushes, jobs on top, and compactions that were planned before them, against a model of
-//! every key. A job behind fills keys that nobody ever wrote; what was deleted stays deleted, and
-//! what has expired stays gone.
+//! The placement of tables that are installed behind all other data (RFC 0043, rule P6): random
+//! jobs behind, beside flushes, jobs on top, and compactions that were planned before them, against
+//! a model of every key. A job behind fills keys that were never written; deleted keys stay
+//! deleted, and expired values stay gone.
 
 #![allow(
     clippy::expect_used,
@@ -34,14 +34,14 @@ const STEPS: usize = 60;
 enum What {
     Value(u64),
     Deleted,
-    /// A value whose time is over.
+    /// An expired value.
     Expired,
 }
 
-/// Of every key, what a table says of it, and under which number it was written.
+/// For each key of a table: its value, and the number under which it was written.
 type Rows = BTreeMap<u8, (Seq, What)>;
 
-/// A compaction that was planned.
+/// A planned compaction.
 struct Planned {
     on: ManifestId,
     work: Work,
@@ -53,7 +53,7 @@ struct Place {
     chance: Chance,
     state: Manifest,
     rows: BTreeMap<SstId, Rows>,
-    /// What a read of a key should find, once anybody wrote it.
+    /// The expected result of a read, for every key that was ever written.
     newest: BTreeMap<u8, What>,
     planned: Option<Planned>,
     names: u128,
@@ -158,7 +158,7 @@ impl Place {
         self.commit(&edit).expect("a flush fits");
     }
 
-    /// The layers of a job that is asked for: of equal keys the later table's counts.
+    /// The layers of a requested job: of equal keys the later table's counts.
     fn staged(&mut self) -> (JobId, Bytes, Vec<Vec<SstDescriptor>>) {
         self.names += 1;
         let job = JobId(u128::from(1_000_000u64) << 80 | self.names);
@@ -183,7 +183,7 @@ impl Place {
         (job, digest, layered(tables))
     }
 
-    /// What a job says of its keys.
+    /// The values that a job has for its keys.
     fn says(&self, layers: &[Vec<SstDescriptor>]) -> BTreeMap<u8, What> {
         let tables = layers.iter().flatten();
         let rows = tables.flat_map(|table| &self.rows[&table.id]);
@@ -223,7 +223,7 @@ impl Place {
         assert!(edit.in_effect(&self.state));
     }
 
-    /// Some neighbouring layers into the oldest of them, or a run of their own.
+    /// Some neighbouring layers into the oldest of them, or into a new run.
     fn plan(&mut self) {
         let layers: Vec<Layer> = self.state.layers().map(|(layer, _)| layer).collect();
         if layers.is_empty() {
@@ -246,7 +246,7 @@ impl Place {
         let thorough = self.chance.below(2) == 0;
         let plan = Plan::whole(taken.iter().copied(), destination, PlanReason::Manual);
         let plan = Plan { thorough, ..plan };
-        // Without the rule whoever plans takes the oldest layer for the bottom.
+        // Without the rule the planner takes the oldest layer for the bottom.
         let mut seen = self.state.clone();
         if !self.rules.has(Rule::BehindNoBottom) {
             seen.behind = None;
@@ -258,13 +258,13 @@ impl Place {
         self.planned = Some(Planned { on: self.state.id, work, remove });
     }
 
-    /// What a merge gives: it goes by numbers alone.
+    /// The result of a merge, which decides by numbers alone.
     fn merged(&self, tables: &[SstDescriptor], bottom: bool) -> Rows {
         let mut merged = Rows::new();
         for table in tables.iter().rev() {
             for (key, (seq, what)) in &self.rows[&table.id] {
                 let seq = table.seq_override.unwrap_or(*seq);
-                // Of two under one number either may come out: here the older layer's.
+                // Of two entries with one number either may be kept: here the older layer's.
                 if merged.get(key).is_none_or(|there| there.0 < seq) {
                     merged.insert(*key, (seq, *what));
                 }
@@ -276,7 +276,7 @@ impl Place {
         merged
     }
 
-    /// The planned compaction ends, if the state still lets it.
+    /// The planned compaction ends, if the state still permits it.
     fn finish(&mut self) {
         let Some(Planned { on, work, remove }) = self.planned.take() else { return };
         let mut add = work.moves.clone();
@@ -304,7 +304,7 @@ impl Place {
         self.finished += usize::from(self.commit(&edit).is_ok());
     }
 
-    /// What reads find, newest layer first.
+    /// The result of a read, newest layer first.
     fn read(&self, key: u8) -> Option<What> {
         let mut layers = self.state.layers();
         let found = layers
@@ -350,7 +350,7 @@ fn what_comes_behind_fills_what_nobody_wrote() {
         shadowed += place.shadowed;
         finished += place.finished;
     }
-    // It is about something: keys were filled, others stayed, and compactions ended beside that.
+    // The run was meaningful: keys were filled, others stayed, and compactions ended beside that.
     assert!(filled > 10_000 && shadowed > 10_000, "{filled} filled, {shadowed} shadowed");
     assert!(finished > 5_000, "{finished} compactions");
 }

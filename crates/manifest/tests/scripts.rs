@@ -1,20 +1,20 @@
-//! Runs the scripts of `testdata`: a tree of tables, and what may be compacted in it, what the
-//! schedulers want, and what a plan comes to. `REWRITE=1` writes what comes out in place of what
-//! was expected.
+//! Runs the scripts of `testdata`: a tree of tables, which plans are valid in it, which plans the
+//! schedulers make, and the work of a plan. `REWRITE=1` replaces the expected output with the
+//! actual one.
 //!
 //! | command | reads | prints |
 //! | --- | --- | --- |
-//! | `tree` | layers, newest first | how many there are |
-//! | `valid` | plans, one a line | whether each may run, or why not |
-//! | `running` | plans, one a line | the jobs that are under way from now on |
-//! | `plans` | options of compaction, as arguments | what the scheduler wants |
-//! | `work` | a plan | what goes unread, what moves, what is merged |
-//! | `major`, `range` | | the plan that somebody gets who asks for it by hand |
+//! | `tree` | layers, newest first | their number |
+//! | `valid` | plans, one per line | whether each may run, or the reason why not |
+//! | `running` | plans, one per line | the jobs that run from now on |
+//! | `plans` | options of compaction, as arguments | the scheduler's plans |
+//! | `work` | a plan | dropped, moved and merged tables |
+//! | `major`, `range` | | the plan for a manual compaction |
 //!
 //! A layer is written `L0:2 a-f bytes=100`, or `7 a-c #71` for one table of a run, or, for several
-//! at once, `L0:9..1 a-z`. Table `#n` is the one with that id; where none is given, the table of
-//! L0 layer n is `#n`, and that of run n `#1000 + n`. A table has 100 bytes and 10 rows unless it
-//! says otherwise.
+//! layers, `L0:9..1 a-z`. Table `#n` is the one with that id; without an id, the table of L0 layer
+//! n is `#n`, and that of run n `#1000 + n`. A table has 100 bytes and 10 rows unless the line says
+//! otherwise.
 
 #![allow(
     clippy::unwrap_used,
@@ -83,7 +83,7 @@ fn run(script: &str) {
     assert!(cases > 0, "testdata/{script}.txt is not there, or holds no case");
 }
 
-/// What the commands of a script work on.
+/// The input of a script's commands.
 struct World {
     state: Manifest,
     running: Vec<Running>,
@@ -166,7 +166,7 @@ impl World {
     fn wanted(&self, case: &mut TestCase) -> Result<String, DataDrivenError> {
         let mut options = CompactionOptions::default();
         let now = now(case)?;
-        // What the kind of store decides is no option.
+        // A value that depends on the kind of store is not an option.
         options.own_space_amplification = case.try_take_arg("own_space_amplification")?;
         let l0_sst_size_bytes = case.try_take_arg("l0_sst_size_bytes")?.unwrap_or(64 << 20);
         for (name, values) in std::mem::take(&mut case.args) {
@@ -180,7 +180,7 @@ impl World {
         Ok(scheduler.plans(&view).into_iter().map(|plan| printed(Some(plan))).collect())
     }
 
-    /// Tables below 10 bytes are small, and 1,000 are what one should have.
+    /// Tables below 10 bytes are small, and 1,000 is the target size.
     fn work(&self, plan: &Plan, facts: &Facts) -> Result<String, DataDrivenError> {
         let shaping = TableSizing { target_sst_bytes: 1000, min_move_bytes: 10 };
         let work = match Work::of(&self.state, &self.running, plan, facts, shaping) {
@@ -201,7 +201,7 @@ impl World {
         Ok(out)
     }
 
-    /// `#71` in place of the 26 letters of a table's name, and the number of a job.
+    /// Replaces the 26 letters of a table's name by `#71`, and a job's id by a number.
     fn with_short_names(&self, printed: &str) -> String {
         let short = |text: String, table: &SstDescriptor| {
             text.replace(&table.id.to_string(), &format!("#{}", table.id.get()))
@@ -214,9 +214,9 @@ impl World {
     }
 }
 
-// --- What is written in a script -----------------------------------------------------------------
+// --- The text of a script ------------------------------------------------------------------------
 
-/// The tables of one line: one, or one a layer.
+/// The tables of one line: one table, or one per layer.
 fn tables(line: &str) -> Result<Vec<(Layer, SstDescriptor)>, DataDrivenError> {
     let wrong = || DataDrivenError::Parse(format!("not a table: {line}"));
     let mut words = line.split_whitespace();
@@ -288,7 +288,7 @@ fn now(case: &mut TestCase) -> Result<UnixMillis, DataDrivenError> {
     Ok(UnixMillis(case.try_take_arg("now")?.unwrap_or(0)))
 }
 
-/// `deletes=(a,h,9)`: range deletes that everybody sees, by start, end and number.
+/// `deletes=(a,h,9)`: range deletes that every reader sees, by start, end and number.
 fn facts(case: &mut TestCase) -> Result<Facts, DataDrivenError> {
     let deletes: Vec<String> = case.try_take_args("deletes")?.unwrap_or_default();
     let range = |one: &[String]| {
@@ -302,7 +302,7 @@ fn facts(case: &mut TestCase) -> Result<Facts, DataDrivenError> {
     })
 }
 
-// --- What is printed -----------------------------------------------------------------------------
+// --- Output --------------------------------------------------------------------------------------
 
 fn printed(plan: Option<Plan>) -> String {
     let Some(plan) = plan else { return String::new() };

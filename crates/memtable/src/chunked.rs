@@ -16,7 +16,8 @@ const FIRST: u64 = 1 << FIRST_BITS;
 /// The largest number, 2^32 - 1, shifted by 256 has its top bit at 32.
 const CHUNKS: usize = (32 - FIRST_BITS + 1) as usize;
 
-/// An array that only grows. The writer makes an item's chunk before it tells anybody its number.
+/// An array that only grows. The writer makes an item's chunk before it publishes the item's
+/// number.
 pub(crate) struct Chunked<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
 }
@@ -46,7 +47,7 @@ impl<T: Default> Chunked<T> {
         }
     }
 
-    /// Item `n`, its chunk made now where that was not done yet. For the writer.
+    /// Item `n`; makes its chunk if it does not exist. For the writer.
     #[expect(
         clippy::indexing_slicing,
         reason = "locate gives a chunk below CHUNKS and a position below the chunk's size"

@@ -16,35 +16,36 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most records that a cursor looks ahead.
+/// Maximum number of records that a cursor reads ahead.
 const REACH: usize = 64;
-/// Most that it takes where it is placed.
+/// Maximum number that it reads when it is placed.
 const FIRST_REACH: usize = 16;
-/// Fewest that it takes when it is moved.
+/// Minimum number that it reads when it is moved.
 const LEAST_REACH: usize = 4;
-/// Records whose loads wait together: as many lines as a processor has under way.
+/// Records whose loads wait in parallel: the number of cache lines that a processor can load at
+/// once.
 const TOGETHER: usize = 16;
 
-/// A cursor over a memtable's entries. Never lacks a block. It meets every entry that was there
-/// when the cursor was made; of those that come later it may meet some.
+/// A cursor over a memtable's entries. It never needs a block. It returns every entry that existed
+/// when the cursor was made, and possibly some later ones.
 #[derive(Clone)]
 pub struct MemCursor {
     table: Arc<Memtable>,
-    /// Stands on the last of `ahead`.
+    /// Is on the last entry of `ahead`.
     heads: Heads,
-    /// The current entry and those after it. Backward, the current one alone.
+    /// The current entry and those after it. Backward, only the current one.
     ahead: Vec<CurrentEntry>,
-    /// Which of them is current; past the last where the cursor stands nowhere.
+    /// The index of the current one; past the last if the cursor has no position.
     at: usize,
-    /// How many were taken last.
+    /// The number of entries taken last.
     reach: usize,
-    /// How many the next placing takes.
+    /// The number that the next placing takes.
     first: usize,
 }
 
 impl Memtable {
-    /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
-    /// the writer inserts.
+    /// A cursor over all entries, without a position. It keeps the table alive and may be used
+    /// while the writer inserts.
     #[must_use]
     pub fn cursor(self: &Arc<Self>) -> MemCursor {
         MemCursor::new(Arc::clone(self), self.order())
@@ -62,7 +63,8 @@ impl MemCursor {
         MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: 1, first: 1 }
     }
 
-    /// The same cursor, of which probably so many entries are read from where it is placed first.
+    /// The same cursor, for a caller that will probably read this many entries from its first
+    /// position.
     #[must_use]
     pub fn expecting(mut self, entries: u64) -> Self {
         self.first = usize::try_from(entries).unwrap_or(FIRST_REACH).clamp(1, FIRST_REACH);
@@ -70,27 +72,26 @@ impl MemCursor {
         self
     }
 
-    /// Has the memory come that placing the cursor at `key` waits for, and does not wait.
+    /// Prefetches the memory for placing the cursor at `key`, without waiting.
     pub fn prefetch(&mut self, key: &[u8]) {
         self.heads.prefetch(key);
     }
 
-    /// The same cursor for the last pass over the table: it builds no stretches for later
-    /// readers.
+    /// The same cursor for the last pass over the table: it copies no stretches for later readers.
     #[must_use]
     pub fn passing_once(mut self) -> Self {
         self.heads.lays = false;
         self
     }
 
-    /// The entry the cursor stands on, with a share of its buffer.
+    /// The current entry, with a share of its buffer.
     #[must_use]
     pub fn shared(&self) -> Option<MemEntry> {
         let record = self.ahead.get(self.at)?.record;
         Some(self.table.shared(self.table.log().record(record).place()))
     }
 
-    /// Stands where the heads were placed.
+    /// Moves to the position of the heads.
     fn placed(&mut self) -> Result<Step> {
         let first = match self.heads.way() {
             MergeDirection::Forward => std::mem::replace(&mut self.first, 1),
@@ -100,7 +101,7 @@ impl MemCursor {
         Ok(self.gather(true, first))
     }
 
-    /// The internal key that the cursor stands on.
+    /// The internal key of the current entry.
     fn standing(&self) -> Result<(Vec<u8>, Seq)> {
         let entry = self.entry();
         let entry =
@@ -108,7 +109,7 @@ impl MemCursor {
         Ok((entry.key.to_vec(), entry.seq))
     }
 
-    /// As [`Cursor::plain`], of entries above `floor`.
+    /// As [`Cursor::plain`], for entries above `floor`.
     #[must_use]
     pub fn plain_above(&self, floor: Seq, seq: Seq, most: usize) -> usize {
         let ahead = self.ahead.get(self.at..).unwrap_or_default().iter().take(most);
@@ -118,7 +119,7 @@ impl MemCursor {
         ahead.take_while(is_plain).count()
     }
 
-    /// A part of the entry `ahead` places after the current one.
+    /// A part of the entry `ahead` positions after the current one.
     #[inline]
     fn bytes_of(&self, ahead: usize, part: impl Fn(&Place) -> Range<usize>) -> &[u8] {
         let Some(standing) = self.ahead.get(self.at + ahead) else { return &[] };
@@ -126,15 +127,15 @@ impl MemCursor {
         bytes.get(part(&standing.place)).unwrap_or_default()
     }
 
-    /// Takes the next records, further ahead each time.
+    /// Takes the next records, more each time.
     fn run_ahead(&mut self) -> Step {
         self.reach = (self.reach * 2).clamp(LEAST_REACH, REACH);
         self.gather(false, self.reach)
     }
 
-    /// Takes at most so many records, from where the heads stand or from the next one on. Each step
-    /// for a dozen of them before the next step: the loads of a step wait side by side. Where they
-    /// lie is worked out first, so that hardly anything stands between two loads
+    /// Takes at most `most` records, from the position of the heads or from the next one on. Each
+    /// step is done for a dozen of them before the next step, so that its loads wait in parallel.
+    /// The addresses are computed first, so that few instructions are between two loads
     /// ([`siltstone_base::prefetch`]).
     fn gather(&mut self, from_here: bool, most: usize) -> Step {
         let log = self.table.log();
@@ -155,7 +156,7 @@ impl MemCursor {
             for (record, stood) in records.iter_mut().zip(stood) {
                 *record = self.heads.record(log, *stood);
             }
-            // Nothing comes of the sums; without them the compiler would leave the loads out.
+            // The sum is not used; without it the compiler would remove the loads.
             black_box(records.iter().flatten().fold(0, |sum, record| sum ^ record.seq().get()));
             let mut bytes = [&[][..]; TOGETHER];
             for (bytes, stood) in bytes.iter_mut().zip(stood) {
@@ -198,15 +199,15 @@ impl Cursor for MemCursor {
         }
         if self.ahead.is_empty() || self.heads.way() == MergeDirection::Backward {
             let (key, seq) = self.standing()?;
-            // The next older number: nothing lies between the entry and that.
+            // The next smaller sequence number: no version is between it and the entry.
             return self.seek(&key, seq.minus(1));
         }
         Ok(self.run_ahead())
     }
 
-    /// Past the entries ahead that are of the same key. Where all of them are it searches for the
-    /// key behind: one search costs less than it takes to touch a hundred versions, and a key that
-    /// is written all the time has any number of them.
+    /// Skips the entries ahead that have the same key. If all of them have it, searches for the
+    /// next key: one search costs less than reading a hundred versions, and a key that is written
+    /// all the time has any number of them.
     fn next_key(&mut self) -> Result<Step> {
         let rest = self.ahead.len() - self.at.min(self.ahead.len());
         if rest < 2 || self.heads.way() == MergeDirection::Backward {
@@ -217,7 +218,7 @@ impl Cursor for MemCursor {
             self.at += passed;
             return Ok(Step::Ready);
         }
-        // The least key above it.
+        // The smallest key above it.
         let behind = [key, &[0]].concat();
         self.first = self.reach.min(FIRST_REACH);
         self.seek(&behind, Seq::MAX)

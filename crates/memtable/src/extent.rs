@@ -6,14 +6,14 @@ use crate::table::Memtable;
 use siltstone_base::Seq;
 
 impl Memtable {
-    /// How many entries lie in `[start, end)` (`None`: no bound), and about how many bytes of
-    /// memory: their part of all. Sorted arrays are searched, a skip list, of 1,024 entries at
-    /// most, is walked.
+    /// The number of entries in `[start, end)` (`None`: no bound), and their approximate share of
+    /// the memory in bytes. Sorted arrays are searched; the skip list, of at most 1,024 entries, is
+    /// walked.
     #[must_use]
     pub fn extent(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> (u64, u64) {
         let order = self.order();
         let inside = order.entries_between(self.log(), start, end) as u64;
-        // What is inserted meanwhile may have been met.
+        // Entries that are inserted meanwhile may be counted.
         let all = (self.len() as u64).max(inside);
         let bytes = self.bytes() as u64;
         let part = u128::from(bytes) * u128::from(inside) / u128::from(all.max(1));
@@ -47,7 +47,7 @@ impl Order {
         };
         let behind = end.map_or(NONE, |end| list.search(log, &end).1);
         let nodes = std::iter::successors(Some(first), |node| Some(list.after(*node)));
-        // If the end lies below the start, the walk ends with the list.
+        // If the end is below the start, the walk stops at the end of the list.
         nodes.take_while(|node| *node != NONE && *node != behind).take(list.capacity()).count()
     }
 }
@@ -69,7 +69,7 @@ mod tests {
             memtable.insert_batch(seq, &Arc::from(batch.as_bytes())).unwrap();
             seq = seq.plus(u64::from(batch.ops()));
         };
-        // A sorted array, and a skip list over it; every third key has two versions.
+        // A sorted array, and a skip list above it; every third key has two versions.
         insert(&mut (0..3000));
         (0..3000).step_by(3).for_each(|key| insert(&mut std::iter::once(key)));
         let count = |from: u32, to: u32| (from..to).map(|key| 1 + u64::from(key % 3 == 0)).sum();

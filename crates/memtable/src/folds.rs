@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A longer operand is not kept: what folds take stays a small part of what they fold, since only
-/// hundreds of operands are folded, of some 80 bytes each at least.
+/// A longer operand is not kept. Only hundreds of operands are folded, each of at least about 80
+/// bytes, so folds stay small compared with the folded operands.
 const MAX_FOLD_BYTES: usize = 4096;
 
-/// Operands of one key, next to each other, as one operand.
+/// Consecutive operands of one key, folded into one operand.
 #[derive(Clone)]
 pub struct OperandFold {
-    /// The newest and the oldest operand of it.
+    /// The newest and the oldest operand in it.
     newest: u32,
     oldest: u32,
     operand: Arc<[u8]>,
@@ -42,18 +42,18 @@ impl OperandFold {
 /// The newest fold of each key that has one.
 #[derive(Default)]
 pub(crate) struct Folds {
-    /// Whether there is any: what every walk over operands asks first.
+    /// Whether there is any fold; every walk over operands checks this first.
     any: AtomicBool,
     by_key: RwLock<HashMap<Box<[u8]>, OperandFold>>,
 }
 
 impl Folds {
-    /// That of `key`.
+    /// The fold of `key`.
     pub(crate) fn of(&self, key: &[u8]) -> Option<OperandFold> {
         if !self.any.load(Acquire) {
             return None;
         }
-        // Whole at every moment: an insertion that panicked is in or not.
+        // An insertion that panicked is either complete or absent.
         self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
@@ -65,7 +65,7 @@ impl Folds {
         let fold = OperandFold { newest, oldest, operand: operand.into() };
         let mut folds = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         let before = folds.get(key).map_or(NONE, |before| before.newest);
-        // Two readers may come with folds of their own: the one that goes further up stays.
+        // Two readers may each provide a fold: the one that reaches further up is kept.
         if before < fold.newest {
             folds.insert(key.into(), fold);
             self.any.store(true, Release);

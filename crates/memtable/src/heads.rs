@@ -11,7 +11,7 @@ use siltstone_base::Seq;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Where the merge stands in one part. `record` is [`NONE`] where the part has no more.
+/// The position of the merge in one part. `record` is [`NONE`] at the end of the part.
 #[derive(Clone, Copy)]
 struct Head {
     prefix: u64,
@@ -20,7 +20,7 @@ struct Head {
     at: usize,
 }
 
-/// Where a merge stood.
+/// A past position of a merge.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MergePosition {
     record: u32,
@@ -29,35 +29,35 @@ pub(crate) struct MergePosition {
     at: u32,
 }
 
-/// An entry that a merge stood on.
+/// An entry at which a merge was.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentEntry {
     pub(crate) record: u32,
-    /// Where in [`Heads::bytes`] it is.
+    /// Its position in [`Heads::bytes`].
     pub(crate) place: Place,
-    /// Its sorted array and its position there, where it is laid together with its neighbours.
+    /// Its sorted array and its position there, if it is stored together with its neighbours.
     laid: Option<(u32, u32)>,
 }
 
-/// Which way a merge goes.
+/// The direction of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MergeDirection {
     Forward,
     Backward,
 }
 
-/// A merge of an order's parts. It stands on a record, or nowhere.
+/// A merge of an order's parts. It is on a record, or has no position.
 #[derive(Clone)]
 pub(crate) struct Heads {
     order: Arc<Order>,
-    /// The sorted arrays' in their order, then the skip list's.
+    /// The heads of the sorted arrays in their order, then that of the skip list.
     heads: Vec<Head>,
     way: MergeDirection,
-    /// Which head is current; past the last one where the merge stands nowhere.
+    /// The index of the current head; past the last one if the merge has no position.
     current: usize,
-    /// Whether what is read often is laid together.
+    /// Whether entries that are read often are stored together.
     pub(crate) lays: bool,
-    /// Whether what the next search loads was prefetched.
+    /// Whether the loads of the next search were prefetched.
     is_prefetched: bool,
 }
 
@@ -78,13 +78,13 @@ impl Heads {
         self.way
     }
 
-    /// Where the merge stands.
+    /// The position of the merge.
     pub(crate) fn stood(&self) -> Option<MergePosition> {
         let Head { record, at, .. } = *self.heads.get(self.current)?;
         Some(MergePosition { record, part: self.current as u32, at: at as u32 })
     }
 
-    /// The entry there.
+    /// The entry at that position.
     pub(crate) fn standing(&self, log: &Log, stood: MergePosition) -> CurrentEntry {
         let MergePosition { record, part, at } = stood;
         let array = self.order.arrays.get(part as usize).filter(|_| self.lays);
@@ -95,14 +95,15 @@ impl Heads {
         }
     }
 
-    /// The record that [`Heads::standing`] reads; `None` where it finds the entry laid together.
+    /// The record that [`Heads::standing`] reads; `None` if the entry is stored with its
+    /// neighbours.
     pub(crate) fn record<'a>(&self, log: &'a Log, stood: MergePosition) -> Option<&'a Record> {
         let array = self.order.arrays.get(stood.part as usize).filter(|_| self.lays);
         let is_laid = array.is_some_and(|array| array.is_laid(stood.at as usize));
         (!is_laid).then(|| log.record(stood.record))
     }
 
-    /// The bytes that `standing`, an entry of this merge, lies in.
+    /// The bytes that contain `standing`, an entry of this merge.
     #[inline]
     pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &CurrentEntry) -> &'a [u8] {
         let array = |(part, at): (u32, u32)| Some((self.order.arrays.get(part as usize)?, at));
@@ -112,7 +113,7 @@ impl Heads {
         }
     }
 
-    /// To the very first record, or backward to the very last.
+    /// To the first record, or backward to the last one.
     pub(crate) fn move_to_end(&mut self, log: &Log, way: MergeDirection) {
         let order = Arc::clone(&self.order);
         let skip_list = &order.skip_list;
@@ -125,13 +126,13 @@ impl Heads {
         }
     }
 
-    /// prefetches what the next search loads, if that is for `key`.
+    /// Prefetches the loads of the next search, if that is for `key`.
     pub(crate) fn prefetch(&mut self, key: &[u8]) {
         self.order.prefetch(&Target::new(&self.order.window, key, Seq::MAX));
         self.is_prefetched = true;
     }
 
-    /// To the first record at or after `(key, seq)`, or backward to the last before it.
+    /// To the first record at or after `(key, seq)`, or backward to the last one before it.
     pub(crate) fn move_to(&mut self, log: &Log, way: MergeDirection, key: &[u8], seq: Seq) {
         let order = Arc::clone(&self.order);
         let target = Target::new(&order.window, key, seq);
@@ -148,7 +149,7 @@ impl Heads {
         }
     }
 
-    /// One record on, the way it was placed; it stands on one.
+    /// To the next record, in the direction in which the merge was placed; it must be on a record.
     pub(crate) fn advance(&mut self, log: &Log) {
         let Some(head) = self.heads.get(self.current).copied() else { return };
         let skip_list = &self.order.skip_list;
@@ -156,8 +157,8 @@ impl Heads {
             (true, MergeDirection::Forward) => self.in_array(self.current, Some(head.at + 1)),
             (true, MergeDirection::Backward) => self.in_array(self.current, head.at.checked_sub(1)),
             (false, MergeDirection::Forward) => self.in_skip_list(skip_list.after(head.at as u32)),
-            // A search from the top, O(log n): nodes have no links back, since two links could
-            // not be changed at once for readers without locks.
+            // A search from the top, O(log n): nodes have no links back, because two links could
+            // not be changed atomically for readers without locks.
             (false, MergeDirection::Backward) => {
                 let here = log.entry(head.record);
                 let target = Target::new(&self.order.window, here.key, here.seq);
@@ -184,7 +185,7 @@ impl Heads {
         Head { prefix: skip_list.prefix(node), record: skip_list.record(node), at: node as usize }
     }
 
-    /// Places every head, then stands on the best.
+    /// Places every head, then chooses the best one.
     fn place(
         &mut self,
         log: &Log,
@@ -203,7 +204,7 @@ impl Heads {
         self.choose(log);
     }
 
-    /// Stands on the least head, or the greatest.
+    /// Chooses the least head, or backward the greatest.
     fn choose(&mut self, log: &Log) {
         let wanted = match self.way {
             MergeDirection::Forward => Ordering::Less,

@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 const FIRST_BITS: u32 = 8;
 /// The largest table has 2^29 slots: room for 2^28 keys under 5/8.
 const TABLES: usize = 22;
-/// Slots that are looked at before a key counts as left out. With random hashes the chance that a
-/// key is displaced by d slots falls as exp(-d (a - 1 - ln a)) at a load of a, by exp(-0.095 d) at
+/// Slots that are probed before a key is left out. With random hashes the probability that a key is
+/// displaced by d slots falls as exp(-d (a - 1 - ln a)) at a load of a, that is exp(-0.095 d) at
 /// 5/8 (Pittel, Linear probing: the probable largest search time grows logarithmically with the
-/// number of records, 1987): of a million keys one is displaced by some 145, and one by 256 in one
-/// memtable of 40,000.
+/// number of records, 1987). One key in a million is displaced by about 145 slots; a displacement
+/// of 256 occurs in one memtable of 40,000.
 pub(crate) const PROBES: usize = 256;
 
 type Table = Box<[AtomicU64]>;
@@ -35,26 +35,26 @@ type Table = Box<[AtomicU64]>;
 /// The index. One writer at a time; readers without locks.
 pub(crate) struct Index {
     tables: [OnceLock<Table>; TABLES],
-    /// Which table is in use.
+    /// The table that is in use.
     current: AtomicUsize,
     partial: AtomicBool,
-    /// Keys in the table; the writer's.
+    /// Keys in the table; only the writer uses it.
     keys: AtomicUsize,
     probes: usize,
 }
 
-/// The part of a key's hash that the index works with.
+/// The part of a key's hash that the index uses.
 pub(crate) fn hash(key: &[u8]) -> u32 {
     part_of(xxhash_rust::xxh3::xxh3_64(key))
 }
 
-/// The part of XXH3's 64 bits that the index works with.
+/// The part of XXH3's 64 bits that the index uses.
 pub(crate) fn part_of(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
 impl Index {
-    /// One that leaves a key out which finds no room in `probes` slots.
+    /// An index that leaves out a key if it finds no free slot in `probes` slots.
     pub(crate) fn new(probes: usize) -> Self {
         Index {
             tables: [const { OnceLock::new() }; TABLES],
@@ -65,7 +65,7 @@ impl Index {
         }
     }
 
-    /// Whether some key was left out: then a miss proves nothing.
+    /// Whether a key was left out: then a miss proves nothing.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial.load(Acquire)
     }
@@ -86,7 +86,7 @@ impl Index {
         NONE
     }
 
-    /// Loads the slots where look-ups of these hashes begin; the answer means nothing.
+    /// Loads the first slots for look-ups of these hashes; the result is meaningless.
     pub(crate) fn prefetch(&self, hashes: &[u64]) -> u64 {
         let Some(table) = self.table(self.current.load(Acquire)) else { return 0 };
         let slots = hashes.iter().filter_map(|hash| {
@@ -96,8 +96,8 @@ impl Index {
         slots.fold(0, |sum, slot| sum ^ slot)
     }
 
-    /// A record that probably is the newest of its key: of that hash, in the first slots. Key bytes
-    /// are not looked at.
+    /// A record that is probably the newest of its key: one with that hash, in the first slots. Key
+    /// bytes are not compared.
     pub(crate) fn probable(&self, hash: u32) -> u32 {
         let Some(table) = self.table(self.current.load(Acquire)) else { return NONE };
         probe(table, hash, self.probes)
@@ -107,7 +107,7 @@ impl Index {
             .map_or(NONE, |slot| slot as u32)
     }
 
-    /// Makes record `number`, which is in the log and not visible yet, the newest of its key.
+    /// Makes record `number`, which is in the log but not visible yet, the newest of its key.
     pub(crate) fn insert(&self, log: &Log, number: u32) {
         self.make_room();
         let record = log.record(number);
@@ -133,7 +133,7 @@ impl Index {
         self.tables.get(which)?.get()
     }
 
-    /// Makes the first table, or the next one where the current one is 5/8 full.
+    /// Makes the first table, or the next one if the current one is 5/8 full.
     fn make_room(&self) {
         let current = self.current.load(Relaxed);
         let Some(old) = self.table(current) else {
@@ -166,7 +166,7 @@ fn empty(bits: u32) -> Table {
     (0..1usize << bits).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// The slots in which a key of this hash may stand, in order. Tables have a power of two of slots.
+/// The slots that a key with this hash may occupy, in order. Tables have a power of two of slots.
 fn probe(table: &Table, hash: u32, probes: usize) -> impl Iterator<Item = &AtomicU64> {
     let from = hash as usize & (table.len() - 1);
     let (wrapped, first) = table.split_at(from);
@@ -179,7 +179,8 @@ mod tests {
     use siltstone_base::{Batch, Seq};
     use std::sync::Arc;
 
-    /// With 64 slots a key a large memtable left some out, and every miss searched the order.
+    /// With 64 slots per key a large memtable left some keys out, and every miss searched the
+    /// order.
     #[test]
     fn random_keys_all_find_room() {
         let memtable = Memtable::new();

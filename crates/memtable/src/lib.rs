@@ -15,16 +15,16 @@
 //! | `index` | a hash table from keys to newest records |
 //! | `versions` | the versions of one key in one pass |
 //! | `folds` | operands of a key that a read folded into one, for the next read |
-//! | `prefetch` | what many look-ups wait for, prefetched side by side |
+//! | `prefetch` | prefetching for many look-ups in parallel |
 //! | `skip_list` | a small skip list that takes single writes |
 //! | `sorted_array` | immutable sorted arrays, and the merge of two |
-//! | `stretch` | 256 entries of a sorted array, laid together once they are read often |
-//! | `window` | which eight bytes of a key are compared as a number first |
+//! | `stretch` | 256 entries of a sorted array, stored together once they are read often |
+//! | `window` | the eight bytes of a key that are compared as a number first |
 //! | `order` | skip list and sorted arrays together: when they are sealed and merged |
-//! | `extent` | how much of a table lies in a range |
+//! | `extent` | the part of a table in a range |
 //! | `ranges` | range deletes, beside the entries |
 //! | `heads` | the merge of an order's parts |
-//! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
+//! | [`MemCursor`] (`cursor`) | ordered movement in both directions, slightly ahead of its reader |
 //!
 //! Entries are not copied: a record points into the shared buffer of its batch
 //! ([`siltstone_base::batch`] describes the encoding), and so does the result of a look-up. Memory

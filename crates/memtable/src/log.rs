@@ -10,10 +10,10 @@ use siltstone_base::{Entry, Seq};
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// The number of no record.
+/// The number that means "no record".
 pub(crate) const NONE: u32 = 0;
 
-/// The part of the entries that readers share; the writer counts.
+/// The part of the entries that readers share; only the writer counts.
 pub(crate) struct Log {
     records: Chunked<Record>,
     buffers: Chunked<OnceLock<Arc<[u8]>>>,
@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-/// What a search looks for: an internal key and the prefix of its user key.
+/// The target of a search: an internal key and the prefix of its user key.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) prefix: u64,
@@ -82,8 +82,8 @@ impl<'a> Target<'a> {
         Target { prefix: window.prefix(key), key, seq }
     }
 
-    /// Order of a record, whose key has `prefix`, against the target. Touches the key's bytes only
-    /// where the prefixes are equal.
+    /// Order of a record, whose key has `prefix`, compared with the target. Reads the key's bytes
+    /// only if the prefixes are equal.
     pub(crate) fn compare(&self, log: &Log, prefix: u64, number: u32) -> Ordering {
         prefix.cmp(&self.prefix).then_with(|| log.compare_to(number, self.key, self.seq))
     }

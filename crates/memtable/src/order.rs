@@ -21,22 +21,22 @@ use siltstone_base::Seq;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// A neighbour up to so many times as long is merged with a new sorted array.
+/// A neighbour that is at most this many times as long is merged with a new sorted array.
 const RATIO: usize = 2;
 
-/// One moment of the order.
+/// An immutable state of the order.
 pub(crate) struct Order {
-    /// How the prefixes in skip list and sorted arrays were made.
+    /// The window with which the prefixes in skip list and sorted arrays were made.
     pub(crate) window: Arc<Window>,
     pub(crate) skip_list: Arc<SkipList>,
     /// Longest first; none is empty.
     pub(crate) arrays: Vec<Arc<SortedArray>>,
-    /// Rows of the sorted arrays when the window was last thought about.
+    /// Rows of the sorted arrays when the window was last reconsidered.
     considered: usize,
 }
 
 impl Order {
-    /// An empty one, whose skip lists take `skip_list` entries.
+    /// An empty order, whose skip lists take `skip_list` entries.
     pub(crate) fn new(skip_list: usize) -> Self {
         Order {
             window: Arc::default(),
@@ -68,8 +68,8 @@ impl Order {
         Order { window, skip_list, arrays, considered: self.considered }.reconsidered(log)
     }
 
-    /// Thinks about the window each time the rows have doubled, so that what changing it costs, a
-    /// look at every key, is spread over at least as many insertions.
+    /// Reconsiders the window each time the number of rows has doubled. A change reads every key,
+    /// so its cost is spread over at least as many insertions.
     fn reconsidered(mut self, log: &Log) -> Order {
         let rows = self.arrays.iter().map(|array| array.len()).sum();
         if rows < 2 * self.considered {
@@ -84,7 +84,8 @@ impl Order {
         if window == *self.window {
             return self;
         }
-        // The skip list's prefixes are of the old window: sealed, they are made anew with the rest.
+        // The skip list's prefixes belong to the old window: sealed, they are made again with the
+        // rest.
         let sealed = self.sealed(log);
         let through = |array: &Arc<SortedArray>| Arc::new(array.through(log, &window));
         let arrays = sealed.arrays.iter().map(through).collect();
@@ -107,7 +108,7 @@ impl Order {
         records.filter(|record| *record != NONE).map(|record| log.key(record)).max()
     }
 
-    /// Loads what a search for `target` loads in the sorted arrays, of all of them side by side.
+    /// Prefetches the loads of a search for `target` in all sorted arrays, in parallel.
     pub(crate) fn prefetch(&self, target: &Target<'_>) {
         let arrays = self.arrays.iter();
         black_box(arrays.fold(0, |sum, array| sum ^ array.prefetch(target.prefix)));
@@ -119,7 +120,8 @@ impl Order {
         let arrays = self.arrays.iter().filter_map(|array| array.at(array.search(log, target)));
         let (_, node) = self.skip_list.search(log, target);
         let found = arrays.map(|(_, record)| record).chain([self.skip_list.record(node)]);
-        // Each is the first at or after the target in its part; numbers grow with sequence numbers.
+        // Each is the first at or after the target in its part; record numbers grow with sequence
+        // numbers.
         found.filter(|record| *record != NONE && log.key(*record) == key).max().unwrap_or(NONE)
     }
 }

@@ -1,7 +1,7 @@
 //! Prefetching for many look-ups in parallel.
 //!
 //! ```text
-//! slot of the index ─► record ─► where its buffer lies ─► head of the buffer, key and value
+//! slot of the index ─► record ─► address of its buffer ─► head of the buffer, key and value
 //! ```
 //! Each step loads from an address returned by the previous one. The first step is made for all
 //! keys, then the second for all keys, with the results kept in between, so that the loads of
@@ -18,8 +18,8 @@ use std::sync::Arc;
 const TOGETHER: usize = 32;
 
 impl Memtable {
-    /// Loads what look-ups of keys with these hashes ([`Memtable::get_hashed`]) will load, and
-    /// answers something made of it, which means nothing.
+    /// Prefetches the loads of look-ups of keys with these hashes ([`Memtable::get_hashed`]); the
+    /// result is meaningless.
     #[must_use]
     pub fn prefetch(&self, hashes: &[u64]) -> u64 {
         hashes.chunks(TOGETHER).fold(0, |sum, hashes| sum ^ together(self, hashes))

@@ -13,9 +13,9 @@ pub(crate) type Covers = Arc<Vec<Arc<Cover>>>;
 
 #[derive(Default)]
 pub(crate) struct Ranges {
-    /// Whether there is any: what every look-up asks first.
+    /// Whether there is any range delete; every look-up checks this first.
     any: AtomicBool,
-    /// Replaced under a lock that is held for the exchange of a pointer.
+    /// Replaced under a lock that is held only to exchange a pointer.
     covers: RwLock<Covers>,
 }
 
@@ -25,7 +25,7 @@ impl Ranges {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Adds range deletes that are newer than all before. One writer at a time.
+    /// Adds range deletes that are newer than all earlier ones. One writer at a time.
     pub(crate) fn add(&self, added: Vec<RangeDelete>) {
         if added.is_empty() {
             return;
@@ -45,7 +45,7 @@ impl Ranges {
         if self.is_empty() {
             return Seq::NONE;
         }
-        // Covers ascend in age: what a newer one has is newer than all of an older one.
+        // Covers are ordered by age: a newer cover contains only newer range deletes.
         let covers = self.covers();
         let found = covers.iter().rev().map(|cover| cover.at(key, seq)).find(|seq| !seq.is_none());
         found.unwrap_or(Seq::NONE)
@@ -56,9 +56,9 @@ impl Ranges {
         self.covers().iter().flat_map(|cover| cover.list()).cloned().collect()
     }
 
-    /// All of them, as they are searched.
+    /// All of them, in the form for searches.
     pub(crate) fn covers(&self) -> Covers {
-        // Whole at every moment: a panic can not leave half an exchange behind.
+        // A panic cannot leave a partial exchange behind.
         Arc::clone(&self.covers.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

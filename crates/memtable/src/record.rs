@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Bytes of an expiry, before the key.
 const EXPIRY_BYTES: usize = 8;
 
-/// One entry's place in its buffer, and how it is found. 32 bytes: two to a cache line.
+/// The position of one entry in its buffer, and the fields for finding it. 32 bytes: two records
+/// per cache line.
 #[derive(Default)]
 pub(crate) struct Record {
     stamp: AtomicU64,
@@ -52,7 +53,7 @@ impl Record {
         self.hash.store(hash, Relaxed);
     }
 
-    /// Says which record of the same key came before; before this one is visible to readers.
+    /// Sets the previous record of the same key; called before this one is visible to readers.
     pub(crate) fn set_older(&self, older: u32) {
         self.older.store(older, Relaxed);
     }
@@ -95,7 +96,7 @@ impl Place {
     /// The place of an operation decoded from buffer number `buffer`.
     ///
     /// # Errors
-    /// Invalid when the buffer reaches past 4 GiB.
+    /// Invalid if the buffer reaches past 4 GiB.
     pub(crate) fn of(op: &BatchOp<'_>, buffer: u32, seq: Seq) -> Result<Place> {
         let narrow = |n: usize| {
             u32::try_from(n).map_err(|_| Error::invalid("a batch for a memtable is under 4 GiB"))
@@ -122,20 +123,20 @@ impl Place {
         start..start + self.value_len as usize
     }
 
-    /// All of the entry: its expiry where it has one, key and value.
+    /// All of the entry: its expiry if it has one, key and value.
     pub(crate) fn range(&self) -> Range<usize> {
         let before = if self.has_expiry { EXPIRY_BYTES } else { 0 };
         self.key_range().start.saturating_sub(before)..self.value_range().end
     }
 
-    /// The place of a copy of [`Place::range`] that begins at `offset`, below 4 GiB, of another
+    /// The place of a copy of [`Place::range`] that begins at `offset`, below 4 GiB, in another
     /// buffer.
     pub(crate) fn moved_to(self, offset: usize) -> Place {
         let key_offset = (offset + self.key_range().start - self.range().start) as u32;
         Place { key_offset, ..self }
     }
 
-    /// The entry, read from the buffer it was decoded from.
+    /// The entry, read from the buffer from which it was decoded.
     #[expect(clippy::indexing_slicing, reason = "the ranges were decoded from this very buffer")]
     pub(crate) fn read<'a>(&self, buffer: &'a [u8]) -> Entry<'a> {
         Entry {
@@ -147,7 +148,7 @@ impl Place {
         }
     }
 
-    /// The 8 bytes before the key, where there are any.
+    /// The 8 bytes before the key, if they are an expiry.
     fn expiry(&self, buffer: &[u8]) -> Option<UnixMillis> {
         if !self.has_expiry {
             return None;

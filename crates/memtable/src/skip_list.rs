@@ -13,7 +13,8 @@ use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Levels. Each holds a quarter of the one below, so five levels serve 4^5 = 1,024 entries.
+/// Levels. Each has a quarter of the nodes of the one below, so five levels serve 4^5 = 1,024
+/// entries.
 const LEVELS: usize = 5;
 
 /// Prefix of the key, number of the record, and the next node on each level. 32 bytes.
@@ -29,12 +30,12 @@ pub(crate) struct SkipList {
     nodes: Box<[Node]>,
 }
 
-/// The writer's side: the count, the generator of heights, and the finger.
+/// The writer's state: the count, the generator of heights, and the finger.
 ///
 /// The finger is a predecessor and a successor per level, tight (`previous[l]` links to `next[l]`)
-/// and nested (a higher level's pair encloses a lower one's), left just behind the last insertion.
-/// An ascending key lies between the lowest pair and costs two comparisons; a far one climbs to the
-/// first level whose pair encloses it (the splice of RocksDB's InlineSkipList).
+/// and nested (a higher level's pair encloses a lower one's), directly behind the last insertion.
+/// An ascending key is between the lowest pair and costs two comparisons; a distant key climbs to
+/// the first level whose pair encloses it (the splice of RocksDB's InlineSkipList).
 pub(crate) struct Finger {
     previous: [u32; LEVELS],
     next: [u32; LEVELS],
@@ -48,7 +49,7 @@ impl Finger {
             previous: [NONE; LEVELS],
             next: [NONE; LEVELS],
             nodes: 0,
-            // Any odd constant will do: heights follow the order of insertion, not the keys.
+            // Any odd constant is sufficient: heights follow the order of insertion, not the keys.
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -58,7 +59,8 @@ impl Finger {
         self.nodes as usize
     }
 
-    /// Height of the next node: 1, and one more with chance 1/4 each (xorshift64*, Vigna 2016).
+    /// Height of the next node: 1, plus one with probability 1/4 each time (xorshift64*, Vigna
+    /// 2016).
     fn draw_height(&mut self) -> usize {
         let mut x = self.random;
         x ^= x >> 12;
@@ -76,12 +78,12 @@ impl Finger {
     reason = "nodes are numbered up to the capacity, and levels are below LEVELS"
 )]
 impl SkipList {
-    /// One that takes `capacity` entries.
+    /// A list for `capacity` entries.
     pub(crate) fn new(capacity: usize) -> Self {
         SkipList { nodes: (0..=capacity).map(|_| Node::default()).collect() }
     }
 
-    /// Entries that it takes.
+    /// The maximum number of entries.
     pub(crate) fn capacity(&self) -> usize {
         self.nodes.len() - 1
     }
@@ -115,7 +117,7 @@ impl SkipList {
         for level in (0..LEVELS).rev() {
             loop {
                 let next = self.link(before, level).load(Acquire);
-                // The node that ended the walk one level up needs no second comparison.
+                // The node that ended the walk one level above needs no second comparison.
                 if next == NONE || next == at_or_after {
                     break;
                 }
@@ -145,11 +147,11 @@ impl SkipList {
         before
     }
 
-    /// Moves the finger to where `target` belongs.
+    /// Moves the finger to the position of `target`.
     fn place_finger(&self, log: &Log, finger: &mut Finger, target: &Target<'_>) {
         let is_before = |node: u32| node == NONE || self.is_before(log, node, target);
         let is_after = |node: u32| node == NONE || !self.is_before(log, node, target);
-        // Neighbouring levels often share a node; its answer is remembered.
+        // Neighbouring levels often share a node; its comparison is remembered.
         let (mut not_before, mut not_after) = (None, None);
         let mut level = 0;
         while level < LEVELS {
@@ -177,7 +179,7 @@ impl SkipList {
         }
     }
 
-    /// Links `record`, which is `target`. The caller holds the writer's lock and has made sure that
+    /// Links `record`, which is `target`. The caller holds the writer's lock and has checked that
     /// there is room and that no node has the same key and sequence number.
     pub(crate) fn insert(&self, log: &Log, finger: &mut Finger, target: &Target<'_>, record: u32) {
         self.place_finger(log, finger, target);

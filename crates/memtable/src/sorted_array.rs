@@ -1,15 +1,15 @@
-//! A sorted array: an immutable sorted part of the memtable's order, two arrays side by side.
+//! A sorted array: an immutable sorted part of the memtable's order, as two parallel arrays.
 //!
 //! ```text
 //! prefixes  : eight bytes of each key, through the window, ascending
 //! records   : number of each record
-//! samples   : of every 64 prefixes the first
-//! stretches : of every 256 records, their entries laid together once they are read often
+//! samples   : the first of every 64 prefixes
+//! stretches : for every 256 records, their entries, stored together once they are read often
 //! ```
-//! A search over numbers begins among the samples, which are few enough to stay in the processor's
-//! caches, where the number would lie if they were spread evenly. The 64 prefixes behind a sample
-//! are eight lines of memory that can be loaded side by side. The keys' bytes are touched only
-//! among entries whose prefixes equal the one looked for.
+//! A search over numbers begins with an interpolation among the samples, which are few enough to
+//! stay in the processor's caches. The 64 prefixes behind a sample are eight cache lines that can
+//! be loaded in parallel. The keys' bytes are read only for entries whose prefix equals that of the
+//! target.
 
 use crate::log::{Log, Target};
 use crate::record::Place;
@@ -19,7 +19,7 @@ use siltstone_base::near::{Line, partition_near};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A sorted part. Immutable once made.
+/// A sorted part. Immutable.
 pub(crate) struct SortedArray {
     prefixes: Vec<u64>,
     records: Vec<u32>,
@@ -27,9 +27,9 @@ pub(crate) struct SortedArray {
     stretches: Box<[Stretch]>,
 }
 
-/// Prefixes to a sample.
+/// Prefixes per sample.
 const SAMPLE: usize = if cfg!(test) { 4 } else { 64 };
-/// Prefixes in a line of memory.
+/// Prefixes per cache line.
 const LINE: usize = 8;
 
 #[expect(
@@ -37,7 +37,7 @@ const LINE: usize = 8;
     reason = "positions are below the common length of the two arrays"
 )]
 impl SortedArray {
-    /// Of records that come in order.
+    /// From sorted records.
     pub(crate) fn of_sorted(sorted: impl Iterator<Item = (u64, u32)>) -> Self {
         let (prefixes, records) = sorted.unzip();
         SortedArray::new(prefixes, records)
@@ -49,7 +49,7 @@ impl SortedArray {
         SortedArray { prefixes, records, samples, stretches }
     }
 
-    /// Of the records `first` to `last`, in any order of keys.
+    /// From the records `first` to `last`, in any order of keys.
     pub(crate) fn of_records(log: &Log, window: &Window, first: u32, last: u32) -> Self {
         let mut rows: Vec<(u64, u32)> =
             (first..=last).map(|record| (window.prefix(log.key(record)), record)).collect();
@@ -57,13 +57,13 @@ impl SortedArray {
         SortedArray::of_sorted(rows.into_iter())
     }
 
-    /// The same records seen through another window.
+    /// The same records with the prefixes of another window.
     pub(crate) fn through(&self, log: &Log, window: &Window) -> Self {
         let records = self.records.iter();
         SortedArray::of_sorted(records.map(|record| (window.prefix(log.key(*record)), *record)))
     }
 
-    /// Its first and its last record; it has some.
+    /// Its first and its last record; it is not empty.
     pub(crate) fn ends(&self) -> (u32, u32) {
         (self.records[0], self.records[self.len() - 1])
     }
@@ -77,8 +77,8 @@ impl SortedArray {
         Some((*self.prefixes.get(position)?, *self.records.get(position)?))
     }
 
-    /// The place of the record at `position` in the bytes of its stretch; `None` for one that is
-    /// not laid together.
+    /// The place of the record at `position` in the bytes of its stretch; `None` if the stretch is
+    /// not copied.
     pub(crate) fn read(&self, log: &Log, position: usize) -> Option<Place> {
         let (stretch, within) = (position / STRETCH, position % STRETCH);
         let records = &self.records[stretch * STRETCH..];
@@ -86,22 +86,23 @@ impl SortedArray {
         self.stretches[stretch].read(log, records)?.place(within)
     }
 
-    /// Whether the record at `position` is laid together with its neighbours.
+    /// Whether the record at `position` is stored together with its neighbours.
     pub(crate) fn is_laid(&self, position: usize) -> bool {
         self.stretches[position / STRETCH].laid().is_some()
     }
 
-    /// What [`SortedArray::read`] found the record at `position` in.
+    /// The bytes in which [`SortedArray::read`] found the record at `position`.
     pub(crate) fn laid(&self, position: usize) -> &[u8] {
         self.stretches[position / STRETCH].laid().map_or(&[], |laid| laid.bytes())
     }
 
-    /// Bytes of what is laid together.
+    /// Bytes of the copied stretches.
     pub(crate) fn laid_bytes(&self) -> usize {
         self.stretches.iter().filter_map(|stretch| stretch.laid()).map(|laid| laid.memory()).sum()
     }
 
-    /// Where the first prefix at or above `prefix` is, among at most [`SAMPLE`], or right behind.
+    /// The position of the first prefix at or above `prefix` among at most [`SAMPLE`], or directly
+    /// behind them.
     #[inline]
     fn near(&self, prefix: u64) -> Range<usize> {
         let samples = &self.samples;
@@ -111,7 +112,7 @@ impl SortedArray {
         above.saturating_sub(1) * SAMPLE..self.len().min(above * SAMPLE)
     }
 
-    /// Loads the lines that a search for `prefix` may need; the answer means nothing.
+    /// Loads the lines that a search for `prefix` may need; the result is meaningless.
     #[inline]
     pub(crate) fn prefetch(&self, prefix: u64) -> u64 {
         let near = self.near(prefix);
@@ -121,7 +122,7 @@ impl SortedArray {
             ^ records.fold(0, |sum, record| sum ^ u64::from(*record))
     }
 
-    /// Position of the first record at or after `target`; the length when there is none.
+    /// Position of the first record at or after `target`; the length if there is none.
     pub(crate) fn search(&self, log: &Log, target: &Target<'_>) -> usize {
         let near = self.near(target.prefix);
         let mut position = near.start;
@@ -131,9 +132,9 @@ impl SortedArray {
         }
         let is_before =
             |record: &u32| log.compare_to(*record, target.key, target.seq) == Ordering::Less;
-        // Where many are equal they are mostly versions of one key, and what is looked for is its
-        // newest or what follows its oldest. Keys lie anywhere in memory, each a wait: the ends
-        // are asked first.
+        // If many prefixes are equal, they are mostly versions of one key, and the target is its
+        // newest version or the entry after its oldest. Each key is a wait for memory, so the ends
+        // are compared first.
         if !is_before(&self.records[position]) {
             return position;
         }
@@ -145,7 +146,7 @@ impl SortedArray {
         position + same.partition_point(is_before)
     }
 
-    /// Whether every record of this one comes before every record of the other; both have some.
+    /// Whether every record of this one comes before every record of the other; both are not empty.
     fn is_before(&self, log: &Log, other: &SortedArray) -> bool {
         let (last, first) = (self.len() - 1, 0);
         self.prefixes[last]
@@ -161,7 +162,7 @@ impl SortedArray {
         )
     }
 
-    /// One sorted array of two that have records.
+    /// Merges two sorted arrays that are not empty.
     pub(crate) fn merge(log: &Log, a: &SortedArray, b: &SortedArray) -> SortedArray {
         if a.is_before(log, b) {
             return a.followed_by(b);
@@ -172,7 +173,7 @@ impl SortedArray {
         let total = a.len() + b.len();
         let (mut prefixes, mut records) = (vec![0u64; total], vec![0u32; total]);
         let (mut from_a, mut from_b) = (0, 0);
-        // Without branches but for equal prefixes: which side comes next can not be foreseen.
+        // Without branches except for equal prefixes, because the next side is not predictable.
         while from_a < a.len() && from_b < b.len() {
             let (prefix_a, prefix_b) = (a.prefixes[from_a], b.prefixes[from_b]);
             let mut takes_b = prefix_b < prefix_a;

@@ -1,18 +1,18 @@
-//! Stretches of a sorted array, whose entries are laid together once enough of them were read.
+//! Stretches of a sorted array: their entries are stored together once enough of them were read.
 //!
 //! ```text
 //! sorted array    : [ 256 records ][ 256 records ][ 100 ]
 //! stretches:   laid: places    3 read        none read
 //!                    bytes
 //! ```
-//! Neighbours in order lie anywhere in memory: to read one is to wait for its record, for its
-//! buffer and for its bytes. A stretch whose entries were read often, by any kind of read, is
-//! therefore copied. Copying all of it at once, its loads side by side, takes as long as reading a
-//! quarter of it one by one, or half where the memory it goes to is new to the process; so by the
-//! rule for renting or buying skis a quarter to a half should have been read before. It is three
-//! quarters: a scan of everything passes that all the same, and the next one finds all laid, while
-//! short scans here and there, of which hardly two ever meet, copy next to nothing. Sorted arrays
-//! that are merged lose what was laid of them, and what is never read is never copied.
+//! Entries that are neighbours in order are anywhere in memory, so reading one waits for its
+//! record, for its buffer and for its bytes. A stretch whose entries were read often, by any kind
+//! of read, is therefore copied. Copying a whole stretch, with its loads in parallel, takes as long
+//! as reading a quarter of it entry by entry, or half if the target memory is new to the process.
+//! By the rule for renting or buying skis, a quarter to a half should be read before the copy. The
+//! limit is three quarters: a full scan passes it in any case, and the next scan finds all entries
+//! copied, while short scans that rarely overlap copy almost nothing. A merge of sorted arrays
+//! drops their copies, and entries that are never read are never copied.
 
 use crate::log::Log;
 use crate::record::Place;
@@ -23,48 +23,49 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Records of a stretch; the last one of a sorted array has fewer.
 pub(crate) const STRETCH: usize = if cfg!(test) { 4 } else { 256 };
-/// Entries that are read of a stretch before it is laid.
+/// Entries of a stretch that are read before it is copied.
 const READ_BEFORE: u32 = if cfg!(test) { 3 } else { 192 };
-/// Bytes of a stretch that is not laid: its entries are so large, a kilobyte on average, that
+/// Bytes from which a stretch is not copied: its entries are so large, a kilobyte on average, that
 /// copying them costs more than finding them.
 const TOO_LARGE: usize = STRETCH * 1024;
 
 /// A stretch of a sorted array.
 #[derive(Default)]
 pub(crate) struct Stretch {
-    /// Entries read while it was not laid, about: two readers at once may count as one.
+    /// Approximate number of entries read while it was not copied: two concurrent readers may count
+    /// as one.
     read: AtomicU32,
-    /// `None` inside for one that is too large.
+    /// The inner `None` means that the stretch is too large.
     laid: OnceLock<Option<StretchEntries>>,
 }
 
-/// The entries of a stretch, together.
+/// The entries of a stretch, stored together.
 pub(crate) struct StretchEntries {
-    /// Where in `bytes` each is; their buffer numbers mean nothing.
+    /// The position of each in `bytes`; their buffer numbers are meaningless.
     places: Box<[Place]>,
     bytes: Box<[u8]>,
 }
 
 impl Stretch {
-    /// The stretch laid together, if it is.
+    /// The copy of the stretch, if there is one.
     #[inline]
     pub(crate) fn laid(&self) -> Option<&StretchEntries> {
         self.laid.get()?.as_ref()
     }
 
-    /// As [`Stretch::laid`], for who reads an entry of it: `records` are all of the stretch.
+    /// As [`Stretch::laid`], for a read of an entry: `records` are all records of the stretch.
     #[inline]
     pub(crate) fn read(&self, log: &Log, records: &[u32]) -> Option<&StretchEntries> {
         if let Some(laid) = self.laid.get() {
             return laid.as_ref();
         }
-        // Not one locked instruction: it would wait for every load before it.
+        // This is not an atomic increment, which would wait for every load before it.
         let read = self.read.load(Relaxed) + 1;
         self.read.store(read, Relaxed);
         if read < READ_BEFORE {
             return None;
         }
-        // Of two that lay it at once one is too late. Neither waits for the other.
+        // If two readers copy it at the same time, the second copy is dropped. Neither waits.
         let _ = self.laid.set(StretchEntries::of(log, records));
         self.laid()
     }
@@ -73,7 +74,8 @@ impl Stretch {
 impl StretchEntries {
     /// `None` for records that are too large.
     fn of(log: &Log, records: &[u32]) -> Option<StretchEntries> {
-        // Each step for all records before the next: the loads of a step wait side by side.
+        // Each step is done for all records before the next step, so that its loads wait in
+        // parallel.
         let mut places: Vec<Place> =
             records.iter().map(|record| log.record(*record).place()).collect();
         let total: usize = places.iter().map(|place| place.range().len()).sum();
@@ -97,7 +99,7 @@ impl StretchEntries {
         Some(StretchEntries { places: places.into(), bytes: bytes.into() })
     }
 
-    /// Where the entry number `position` of the stretch lies in [`StretchEntries::bytes`].
+    /// The position of entry number `position` of the stretch in [`StretchEntries::bytes`].
     #[inline]
     pub(crate) fn place(&self, position: usize) -> Option<Place> {
         self.places.get(position).copied()

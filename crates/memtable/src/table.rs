@@ -14,20 +14,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// Most entries of one memtable: the index has room for so many keys. Their records alone would
+/// Maximum number of entries of one memtable: the capacity of the index. Their records alone would
 /// take 8 GiB.
 pub const MAX_ENTRIES: u32 = 1 << 28;
 
-/// Where a memtable changes its ways. Tests make them small.
+/// The limits at which a memtable changes its structure. Tests make them small.
 #[derive(Debug)]
 pub(crate) struct MemtableShape {
     pub(crate) max_entries: u32,
-    /// A batch of at least so many operations is sorted into a sorted array of its own; a smaller
-    /// one goes through the skip list.
+    /// A batch of at least this many operations is sorted into its own sorted array; a smaller one
+    /// is added to the skip list.
     pub(crate) array_ops: u32,
     /// Entries of a skip list.
     pub(crate) skip_list: usize,
-    /// Slots of the index that a key may stand in.
+    /// Slots of the index that a key may occupy.
     pub(crate) probes: usize,
 }
 
@@ -42,14 +42,14 @@ impl Default for MemtableShape {
     }
 }
 
-/// What one entry costs beside its bytes: its record, a place in a sorted array (12 bytes), and its
-/// share of the index: 8 bytes a slot, between 5/8 and 5/16 of them taken, and as much again for
-/// the smaller tables before.
+/// Memory of one entry besides its bytes: its record, a position in a sorted array (12 bytes), and
+/// its share of the index. That is 8 bytes per slot, of which between 5/8 and 5/16 are used, and
+/// the same again for the smaller tables before.
 const ENTRY_BYTES: usize = size_of::<Record>() + 12 + 36;
-/// What one batch costs beside its bytes: its slot, and the two counters of its [`Arc`].
+/// Memory of one batch besides its bytes: its slot, and the two counters of its [`Arc`].
 const BUFFER_BYTES: usize = size_of::<OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
 
-/// Newer versions that a look-up at an older sequence number steps over, one link each, before it
+/// Newer versions that a look-up at an older sequence number follows, one link each, before it
 /// searches the order instead: a search takes as long as some dozens of steps.
 const CHAIN: usize = 64;
 
@@ -58,13 +58,14 @@ const BATCH_KEPT: usize = 1024;
 
 /// A sorted buffer of writes: one writer at a time, readers that never wait for it.
 ///
-/// A reader may look at any time; it finds every entry whose insertion it has learned of. Entries
-/// of a batch that is being inserted may be met one by one, so readers bound what they see by a
+/// A reader may read at any time; it finds every entry whose insertion it has learned of. It may
+/// see entries of a batch that is being inserted one by one, so readers limit their reads by a
+/// sequence number that is published after the batch is complete.
 /// sequence number that is published once the batch is in.
 pub struct Memtable {
     log: Log,
     index: Index,
-    /// Replaced whole, under a lock that is held for the exchange of a pointer.
+    /// Replaced as a whole, under a lock that is held only to exchange a pointer.
     order: RwLock<Arc<Order>>,
     ranges: Ranges,
     folds: Folds,
@@ -77,12 +78,12 @@ pub struct Memtable {
     array_ops: u32,
 }
 
-/// The writer's side.
+/// The state of the writer.
 struct WriterSide {
     finger: Finger,
     records: u32,
     buffers: u32,
-    /// Operations of the batch at hand; kept for its memory.
+    /// Operations of the current batch; kept for its memory.
     batch: Vec<(Place, u32)>,
     /// Its range deletes.
     ranges: Vec<RangeDelete>,
@@ -106,7 +107,7 @@ impl fmt::Debug for Memtable {
 }
 
 impl Memtable {
-    /// An empty one. Some 32 KiB until the first insertion.
+    /// An empty memtable. About 32 KiB until the first insertion.
     #[must_use]
     pub fn new() -> Self {
         Memtable::with(&MemtableShape::default())
@@ -141,10 +142,10 @@ impl Memtable {
     /// the table. A batch without operations changes nothing.
     ///
     /// # Errors
-    /// Nothing is inserted then. Corruption for bytes that are no batch; Invalid when the table has
-    /// no numbers left ([`MAX_ENTRIES`], 4 GiB a batch) or the
-    /// sequence numbers would pass [`Seq::MAX`]; Internal when `first_seq` is not above
-    /// [`Memtable::last_seq`], or an earlier insertion panicked.
+    /// On an error nothing is inserted. Corruption for bytes that are not a batch; Invalid if the
+    /// table has no numbers left ([`MAX_ENTRIES`], 4 GiB per batch) or the sequence numbers would
+    /// pass [`Seq::MAX`]; Internal if `first_seq` is not above [`Memtable::last_seq`], or an
+    /// earlier insertion panicked.
     pub fn insert_batch(&self, first_seq: Seq, ops: &Arc<[u8]>) -> Result<()> {
         let mut pen = self.pen.lock().map_err(|_| {
             Error::internal("an insertion into this memtable panicked; open the database anew")
@@ -158,7 +159,7 @@ impl Memtable {
             self.insert_entries(&mut pen, ops);
         }
         let added = ops.len() + BUFFER_BYTES + count as usize * ENTRY_BYTES;
-        // Memory itself bounds the sum: every counted byte is allocated, but for the averages.
+        // The sum cannot overflow: every counted byte is allocated, except for the averages.
         self.bytes.fetch_add(added, Relaxed);
         let _ = self.first_seq.compare_exchange(0, first_seq.0, Release, Relaxed);
         self.last_seq.store(first_seq.0 + u64::from(count) - 1, Release);
@@ -166,11 +167,11 @@ impl Memtable {
         Ok(())
     }
 
-    /// Inserts the entries in the pen, whose bytes are `ops`.
+    /// Inserts the entries in `pen`, whose bytes are `ops`.
     fn insert_entries(&self, pen: &mut WriterSide, ops: &Arc<[u8]>) {
         self.log.keep_buffer(pen.buffers, ops);
         pen.buffers += 1;
-        // No more than the operations of a batch, which are counted in 32 bits.
+        // At most the number of operations in a batch, which fits 32 bits.
         let count = pen.batch.len() as u32;
         let first = pen.records + 1;
         let last = pen.records + count;
@@ -189,7 +190,7 @@ impl Memtable {
         }
     }
 
-    /// Puts one record, which is in the log, into the skip list.
+    /// Adds one record, which is in the log, to the skip list.
     fn insert_one(&self, pen: &mut WriterSide, number: u32) {
         let mut order = self.order.read().unwrap_or_else(PoisonError::into_inner);
         if pen.finger.len() == order.skip_list.capacity() {
@@ -203,7 +204,7 @@ impl Memtable {
     }
 
     fn replace_order(&self, pen: &mut WriterSide, change: impl FnOnce(&Order) -> Order) {
-        // Only the writer replaces it, so nothing is lost between the look and the exchange.
+        // Only the writer replaces it, so nothing is lost between the read and the exchange.
         let before = self.order();
         let after = Arc::new(change(&before));
         if !Arc::ptr_eq(&before.skip_list, &after.skip_list) {
@@ -213,11 +214,11 @@ impl Memtable {
     }
 
     pub(crate) fn order(&self) -> Arc<Order> {
-        // Whole at every moment: a panic can not leave half an exchange behind.
+        // A panic cannot leave a partial exchange behind.
         Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Decodes everything, into the pen, and answers how many operations there are.
+    /// Decodes all operations into `pen` and returns their number.
     fn validate(&self, pen: &mut WriterSide, first_seq: Seq, ops: &[u8]) -> Result<u32> {
         let room = self.max_entries - pen.records;
         let mut count = 0u32;
@@ -301,7 +302,7 @@ impl Memtable {
         if before != NONE || !self.index.is_partial() {
             return before;
         }
-        // A version that found no room in the index knows of none before it.
+        // A version that was left out of the index has no link to an older one.
         match self.log.record(record).seq() {
             Seq(0 | 1) => NONE,
             seq => self.order().find(&self.log, key, seq.minus(1)),
@@ -312,8 +313,8 @@ impl Memtable {
         &self.folds
     }
 
-    /// Whether it holds range deletes. They are not among the entries that look-ups and cursors
-    /// give: who reads asks for them beside.
+    /// Whether it contains range deletes. Look-ups and cursors do not return them: a reader gets
+    /// them separately.
     #[must_use]
     #[inline]
     pub fn has_range_deletes(&self) -> bool {
@@ -321,44 +322,45 @@ impl Memtable {
     }
 
     /// The newest range delete at or below `seq` that deletes `key`; [`Seq::NONE`] for none. It
-    /// hides what is older than itself.
+    /// hides older entries.
     #[must_use]
     pub fn deleted_at(&self, key: &[u8], seq: Seq) -> Seq {
         self.ranges.at(key, seq)
     }
 
-    /// The range deletes, in no order.
+    /// The range deletes, in no particular order.
     #[must_use]
     pub fn range_deletes(&self) -> Vec<RangeDelete> {
         self.ranges.list()
     }
 
-    /// The range deletes as covers, which scans search: each holds some of them.
+    /// The range deletes as covers for scans: each contains some of them.
     #[must_use]
     pub fn range_covers(&self) -> Arc<Vec<Arc<Cover>>> {
         self.ranges.covers()
     }
 
-    /// The greatest key of its entries; `None` where there are none. Range deletes are no entries.
+    /// The greatest key of its entries; `None` if there are none. Range deletes are not entries.
     #[must_use]
     pub fn greatest_key(&self) -> Option<Vec<u8>> {
         self.order().greatest_key(&self.log).map(<[u8]>::to_vec)
     }
 
-    /// Bytes of memory in use: the batches' buffers, the records, and what points at them.
+    /// Bytes of memory in use: the batches' buffers, the records, and the structures that point to
+    /// them.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Bytes of copies beside [`Memtable::bytes`], of entries that scans read often: at most as
-    /// much again. Counted as it is called.
+    /// Bytes of copies, besides [`Memtable::bytes`], of entries that scans read often: at most the
+    /// same amount again. Counted in the call.
     #[must_use]
     pub fn laid_bytes(&self) -> usize {
         self.order().arrays.iter().map(|array| array.laid_bytes()).sum()
     }
 
-    /// Entries of every kind, range deletes too; a batch counts once it is in whole.
+    /// Entries of every kind, including range deletes; a batch counts once it is complete.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Acquire)
@@ -376,7 +378,7 @@ impl Memtable {
         Some(Seq(self.first_seq.load(Acquire))).filter(|seq| !seq.is_none())
     }
 
-    /// The largest sequence number of a batch that is in whole; `None` while empty.
+    /// The largest sequence number of a complete batch; `None` while empty.
     #[must_use]
     pub fn last_seq(&self) -> Option<Seq> {
         Some(Seq(self.last_seq.load(Acquire))).filter(|seq| !seq.is_none())
@@ -401,7 +403,7 @@ impl Memtable {
     }
 }
 
-/// An entry found by a look-up. Holds the batch's buffer, so it outlives the memtable.
+/// An entry found by a look-up. It shares the batch's buffer, so it may outlive the memtable.
 #[derive(Clone, Debug)]
 pub struct MemEntry {
     buffer: Arc<[u8]>,
@@ -415,14 +417,14 @@ impl MemEntry {
         self.place.read(&self.buffer)
     }
 
-    /// The buffer that the entry lies in.
+    /// The buffer that contains the entry.
     #[must_use]
     pub fn buffer(&self) -> &Arc<[u8]> {
         &self.buffer
     }
 
-    /// Where in [`MemEntry::buffer`] the value or operand lies: the two together hand it out
-    /// without a copy.
+    /// The position of the value or operand in [`MemEntry::buffer`]: with both, a caller can return
+    /// it without a copy.
     #[must_use]
     pub fn value_range(&self) -> Range<usize> {
         self.place.value_range()

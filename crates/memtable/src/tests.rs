@@ -1,4 +1,4 @@
-//! The memtable against an ordered map, and under a writer and readers at once.
+//! The memtable compared with an ordered map, and under a concurrent writer and readers.
 
 use crate::table::MemtableShape;
 use crate::{MemEntry, Memtable};
@@ -215,7 +215,7 @@ proptest! {
                     at += 1;
                 }
                 _ => {
-                    // At least one entry on, at most to the first of another key.
+                    // At least one entry further, at most to the first entry of another key.
                     cursor.next_key().unwrap();
                     let found = cursor.entry().map(row);
                     let most = at + rows[at..].iter().take_while(|row| row.0 == key).count();
@@ -235,7 +235,7 @@ proptest! {
     ) {
         let table = Arc::new(Memtable::new());
         let whole = encode(&batch);
-        // An appended tag of an unknown kind spoils the last operation only.
+        // An appended tag of an unknown kind breaks the last operation only.
         let spoilt: Arc<[u8]> = whole.iter().copied().chain([0x7f]).collect();
         let error = table.insert_batch(Seq(1), &spoilt).unwrap_err();
         prop_assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -262,7 +262,7 @@ fn what_is_read_often_is_laid_together() {
     let table = fill(10);
     let rows = walk(&table, false);
     assert_eq!(walk(&table, false), rows);
-    // 64 keys of one byte and values of ten, and where they are.
+    // 64 keys of one byte, values of ten bytes, and their positions.
     let laid = table.laid_bytes();
     assert!((64 * 11..64 * 64).contains(&laid), "{laid}");
     assert!(laid <= table.bytes());
@@ -296,7 +296,7 @@ fn sorted_and_reversed_batches_keep_order() {
 
 #[test]
 fn many_sizes_of_batches_keep_order_and_versions() {
-    // Keys with much in common first, then others, so that the window moves more than once.
+    // Keys with a long common prefix first, then others, so that the window moves more than once.
     let mut batches = Vec::new();
     let mut n = 0u64;
     for size in [1u64, 900, 1, 63, 64, 3, 1024, 1, 5_000, 17].into_iter().cycle().take(40) {
@@ -354,7 +354,7 @@ fn limits_are_errors() {
     assert_eq!(insert(Seq(5), &one), Err(ErrorKind::Internal));
     assert_eq!(insert(Seq(6), &[put(b"b", b""), put(b"c", b"")]), Err(ErrorKind::Invalid));
     assert_eq!(insert(Seq(Seq::MAX.0 + 1), &one), Err(ErrorKind::Invalid));
-    assert_eq!(insert(Seq(1), &[]), Ok(()), "nothing needs no number");
+    assert_eq!(insert(Seq(1), &[]), Ok(()), "an empty batch needs no number");
     assert_eq!(table.len(), 1);
     assert_eq!(insert(Seq::MAX, &one), Ok(()));
     assert_eq!(table.last_seq(), Some(Seq::MAX));
@@ -391,7 +391,7 @@ fn a_fold_stands_for_its_operands_alone() {
     let versions = table.versions(b"key", hash, Seq(8));
     assert!(versions.kept_fold(Seq::NONE).is_none());
     versions.note_fold(&all[0], &all[5], b"eight to three");
-    assert!(versions.kept_fold(Seq(3)).is_none(), "a part of it is not asked for");
+    assert!(versions.kept_fold(Seq(3)).is_none(), "a part of a fold is not used");
 
     let mut versions = table.versions(b"key", hash, Seq::MAX);
     let fold = versions.kept_fold(Seq(2)).unwrap();
@@ -400,7 +400,7 @@ fn a_fold_stands_for_its_operands_alone() {
     assert_eq!(versions.skip_fold(&fold).entry().seq, Seq(3));
     let below: Vec<u64> = versions.map(|one| one.entry().seq.0).collect();
     assert_eq!(below, [2, 1]);
-    // One that goes less far up, of a reader that came late, is not kept.
+    // A fold that reaches less far up, of a reader that came late, is not kept.
     let late = table.versions(b"key", hash, Seq(5));
     late.note_fold(&all[3], &all[5], b"five to three");
     assert!(all[0].begins(&late.kept_fold(Seq::NONE).unwrap()));
@@ -455,8 +455,8 @@ fn a_cursor_moved_from_nowhere_says_so() {
     assert_eq!(cursor.seek_first().unwrap(), Step::End);
 }
 
-/// What entry number `n` of the concurrent test is: neighbours in time are far apart in order, and
-/// every key gets several versions.
+/// Entry number `n` of the concurrent test: entries that are neighbours in time are far apart in
+/// order, and every key gets several versions.
 fn scattered(n: u64) -> Op {
     let key = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52).to_be_bytes();
     put(&key, &n.to_le_bytes())
@@ -472,7 +472,7 @@ fn readers_find_what_was_published() {
     published_is_found(50, MemtableShape { array_ops: 30, probes: 1, ..MemtableShape::default() });
 }
 
-#[allow(clippy::disallowed_methods, reason = "threads are what is tested")]
+#[allow(clippy::disallowed_methods, reason = "the test is about threads")]
 fn published_is_found(batch: u64, shape: MemtableShape) {
     const ENTRIES: u64 = 30_000;
     let table = Arc::new(Memtable::with(&shape));
@@ -508,8 +508,8 @@ fn published_is_found(batch: u64, shape: MemtableShape) {
     assert_eq!(table.len() as u64, ENTRIES);
 }
 
-/// Entry number `n`, published, is found at its own sequence number, and something at least as new
-/// at the published one.
+/// Entry number `n`, once published, is found at its own sequence number, and an entry at least as
+/// new at the published one.
 fn look_up(table: &Memtable, seen: u64, n: u64) {
     let (_, key, value, _) = scattered(n);
     let exact = table.get(&key, Seq(n)).expect("published entries are found");
@@ -518,7 +518,8 @@ fn look_up(table: &Memtable, seen: u64, n: u64) {
     assert!(newest.entry().seq >= Seq(n) && newest.entry().seq <= Seq(seen));
 }
 
-/// A scan is in strict order, either way, and meets every entry that was published before it began.
+/// A scan is in strict order, in both directions, and contains every entry published before it
+/// began.
 fn scan(table: &Arc<Memtable>, seen: u64, backward: bool) {
     let mut rows = walk(table, backward);
     if backward {

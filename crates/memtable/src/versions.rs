@@ -1,4 +1,4 @@
-//! The versions of one key, newest first, in one pass; and operands of it that were folded before.
+//! The versions of one key, newest first, in one pass; and folded operands of the key.
 //!
 //! ```text
 //! newest record -> older -> older -> … -> older      one link a version
@@ -14,7 +14,7 @@ use siltstone_base::{Entry, Seq};
 
 impl Memtable {
     /// The versions of `key` with a sequence number of at most `seq`, newest first; `hash` as for
-    /// [`Memtable::get_hashed`]. All of them cost one pass.
+    /// [`Memtable::get_hashed`]. All of them are read in one pass.
     #[must_use]
     pub fn versions<'m>(&'m self, key: &'m [u8], hash: u64, seq: Seq) -> Versions<'m> {
         Versions { memtable: self, key, next: self.newest_record(key, hash, seq) }
@@ -29,20 +29,20 @@ pub struct Versions<'m> {
 }
 
 impl<'m> Versions<'m> {
-    /// What operands of the key were folded into before, where all of them are above `above`.
+    /// The stored fold of the key's operands, if all of them are above `above`.
     #[must_use]
     pub fn kept_fold(&self, above: Seq) -> Option<OperandFold> {
         let fold = self.memtable.folds().of(self.key)?;
         (self.memtable.log().record(fold.oldest()).seq() > above).then_some(fold)
     }
 
-    /// Goes on behind the operands of `fold`: the oldest of them.
+    /// Continues after the operands of `fold`; returns the oldest of them.
     pub fn skip_fold(&mut self, fold: &OperandFold) -> MemVersion<'m> {
         self.next = self.memtable.older(self.key, fold.oldest());
         MemVersion { memtable: self.memtable, number: fold.oldest() }
     }
 
-    /// Keeps `operand`, which all versions from `newest` down to `oldest` come to. All of them must
+    /// Stores `operand`, the fold of all versions from `newest` down to `oldest`. All of them must
     /// be operands without an expiry.
     pub fn note_fold(&self, newest: &MemVersion<'m>, oldest: &MemVersion<'m>, operand: &[u8]) {
         self.memtable.folds().keep(self.key, (newest.number, oldest.number), operand);
@@ -82,7 +82,7 @@ impl<'m> MemVersion<'m> {
         self.number == fold.newest()
     }
 
-    /// The entry with a share of its buffer.
+    /// The entry, with a share of its buffer.
     #[must_use]
     pub fn shared(&self) -> MemEntry {
         self.memtable.shared(self.memtable.log().record(self.number).place())

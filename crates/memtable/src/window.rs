@@ -6,7 +6,7 @@
 //! ```text
 //! common = "order/2026-"
 //! prefix("order/2026-11-21…") = the 8 bytes "11-21…"
-//! prefix("order/2025-…")      = 0                      below everything that has it in common
+//! prefix("order/2025-…")      = 0                      below all keys with the common part
 //! prefix("user/…")            = 2^64 - 1               above it
 //! ```
 //! For every window, prefixes are ordered as their keys: unequal prefixes decide a comparison,
@@ -15,7 +15,7 @@
 
 use siltstone_base::prefix::{head, shared_prefix};
 
-/// A window, by the bytes that it passes over.
+/// A window, given by the bytes that it skips.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     common: Vec<u8>,
@@ -28,7 +28,7 @@ impl Window {
         Window { common: common.to_vec() }
     }
 
-    /// The number that stands for `key`.
+    /// The number for `key`.
     pub(crate) fn prefix(&self, key: &[u8]) -> u64 {
         match key.strip_prefix(self.common.as_slice()) {
             Some(rest) => head(rest),

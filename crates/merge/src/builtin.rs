@@ -4,7 +4,7 @@
 use siltstone_base::{Error, MergeOperator, Result};
 use std::sync::Arc;
 
-/// The built-in operator of that name.
+/// The built-in operator with that name.
 #[must_use]
 pub fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
     ALL.into_iter().find(|one| one.name() == name).map(|one| Arc::new(one) as _)
@@ -19,12 +19,12 @@ const ALL: [BuiltIn; 3] = [BuiltIn::SumI64, BuiltIn::Max, BuiltIn::Append];
 
 #[derive(Clone, Copy)]
 enum BuiltIn {
-    /// Adds numbers of 8 bytes, little-endian, two's complement. Wraps: a sum that stopped at a
-    /// bound would depend on which operands a compaction happened to add up first.
+    /// Adds numbers of 8 bytes, little-endian, two's complement. Wraps: a saturating sum would
+    /// depend on the order in which compactions add operands.
     SumI64,
-    /// The larger by bytes.
+    /// The larger value, compared by bytes.
     Max,
-    /// One after the other.
+    /// Concatenation.
     Append,
 }
 

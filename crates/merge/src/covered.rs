@@ -3,7 +3,7 @@
 //! ```text
 //! covers of the sources   [a------d)     [h--k)
 //!                              [c----f)
-//! regions met by a scan   (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, as the scan comes to it
+//! regions of a scan       (-a)[a-c)[c-d)[d-f)(f-h)…      one at a time, when the scan reaches it
 //! ```
 //! The range deletes are not prepared when a scan begins. A region, in which all keys have the same
 //! answer, is looked up in each cover when the cursor reaches it. So the cost of a scan depends
@@ -18,13 +18,13 @@ use std::sync::Arc;
 pub struct VisibleDeletes {
     /// The range deletes.
     pub cover: Arc<Cover>,
-    /// Those at or below this are passed over: they are in another source too.
+    /// Range deletes at or below this number are ignored: they are in another source too.
     pub above: Seq,
-    /// Those above this are newer than the read.
+    /// Range deletes above this number are newer than the read.
     pub until: Seq,
 }
 
-/// The range deletes of all sources of a read, and the keys that it is about.
+/// The range deletes of all sources of a read, and the keys of the read.
 #[derive(Clone, Debug)]
 pub struct VisibleDeleteSet {
     covers: Vec<VisibleDeletes>,
@@ -33,19 +33,19 @@ pub struct VisibleDeleteSet {
 }
 
 impl VisibleDeleteSet {
-    /// Of a read of `[start, end)` (`None`: no bound): no seek goes past a bound.
+    /// For a read of `[start, end)` (`None`: no bound): no seek goes past a bound.
     #[must_use]
     pub fn new(covers: Vec<VisibleDeletes>, start: Option<Bytes>, end: Option<Bytes>) -> Self {
         VisibleDeleteSet { covers, start, end }
     }
 
-    /// Whether the read is about `key`: what lies beyond is not looked into, and stays as it is.
+    /// Whether `key` is in the range of the read: range deletes outside of it are ignored.
     fn are_about(&self, key: &[u8]) -> bool {
         self.start.as_ref().is_none_or(|start| start.as_ref() <= key)
             && self.end.as_ref().is_none_or(|end| key < end.as_ref())
     }
 
-    /// The region that holds `key`.
+    /// The region that contains `key`.
     fn region(&self, key: &[u8]) -> Region {
         let mut region = Region::default();
         for seen in &self.covers {
@@ -61,7 +61,8 @@ impl VisibleDeleteSet {
                             region.hide(span.seq, span);
                         }
                     } else {
-                        // What the read sees lies below a newer one, which says nothing of it.
+                        // The range delete that the read sees may be below a newer one, which is
+                        // irrelevant.
                         let seq = seen.cover.at(key, seen.until);
                         if seq > seen.above {
                             region.hide_key(seq);
@@ -75,18 +76,18 @@ impl VisibleDeleteSet {
     }
 }
 
-/// Keys for which the range deletes have one answer.
+/// Keys with the same newest range delete.
 #[derive(Debug, Default)]
 struct Region {
     /// Its first key; `None`: no bound.
     from: Option<Bytes>,
-    /// The first key behind it; `None`: no bound.
+    /// The first key after the region; `None`: no bound.
     to: Option<Bytes>,
-    /// What is older is hidden.
+    /// Older entries are hidden.
     by: Seq,
-    /// Where the span lies that hides most of it; `None` where the answer is that of one key.
+    /// The span that hides most of the region; `None` if the region was looked up for one key.
     span: Option<(Bytes, Bytes)>,
-    /// Whether it was looked up for one key: others of it may have another answer.
+    /// Whether it was looked up for one key only: other keys of it may differ.
     is_of_key: bool,
 }
 
@@ -125,40 +126,40 @@ impl Region {
     }
 }
 
-/// Gives the entries of a cursor that no range delete hides: each is passed over where a newer one
-/// covers its key. Where a range delete is newer than all that the cursor has, its whole span is
-/// sought past, and nothing in it is read.
+/// The entries of a cursor that no range delete hides: an entry is skipped if a newer range delete
+/// covers its key. If a range delete is newer than all entries of the cursor, the cursor seeks past
+/// its whole span without reading it.
 ///
-/// The covers are those of *all* sources of a read, as the read sees them. They may be laid over
-/// each source by itself: what they hide is hidden wherever it lies, and so is all that is older of
+/// The covers are those of *all* sources of a read, as the read sees them. They may be applied to
+/// each source by itself: they hide an entry in any source, and also all older entries of the key.
 /// the key.
 pub struct Covered<C> {
     cursor: C,
     covers: Arc<VisibleDeleteSet>,
-    /// No entry of the cursor that the read sees is newer.
+    /// The newest entry of the cursor that the read sees has at most this number.
     newest: Seq,
     /// The region of the last key.
     region: Option<Region>,
     pending: Pending,
 }
 
-/// Which move of the cursor below waits for a block.
+/// The move of the inner cursor that waits for a block.
 #[derive(Clone, PartialEq, Eq)]
 enum Pending {
-    /// None, or the one that the caller named.
+    /// None, or the one that the caller requested.
     Own,
-    /// A step onward, over what is hidden.
+    /// A step forward, over a hidden entry.
     Onward,
     /// A seek to this key, past a span.
     Past(Bytes),
 }
 
-/// What becomes of the entry at hand.
+/// The decision about the current entry.
 enum Verdict {
     Seen,
-    /// Hidden, and nothing is known of the next one.
+    /// Hidden; the next entry is undecided.
     Hidden,
-    /// Hidden, and so is all up to this key.
+    /// Hidden, as is every entry before this key.
     HiddenTo(Bytes),
 }
 
@@ -169,7 +170,7 @@ enum CoveredSide {
 }
 
 impl<C: Cursor> Covered<C> {
-    /// Over `cursor`, whose newest entry that the read sees is at or below `newest`.
+    /// Over `cursor`, whose newest visible entry is at or below `newest`.
     #[must_use]
     pub fn new(cursor: C, covers: Arc<VisibleDeleteSet>, newest: Seq) -> Self {
         Covered { cursor, covers, newest, region: None, pending: Pending::Own }
@@ -229,7 +230,7 @@ impl<C: Cursor> Covered<C> {
         if !self.covers.are_about(key) {
             return Verdict::Seen;
         }
-        // A scan moves on by little: mostly the region is the same.
+        // A scan moves in small steps: usually the region is the same.
         let region = match &mut self.region {
             Some(region) if region.holds(key) => region,
             region => region.insert(self.covers.region(key)),

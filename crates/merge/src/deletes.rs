@@ -2,8 +2,8 @@
 
 use siltstone_base::{Cover, RangeDelete, Seq};
 
-/// The range deletes of all inputs, by stripe. One hides what is older than itself in its own
-/// stripe: a reader of an older stripe may still read what is older than the stripe.
+/// The range deletes of all inputs, by stripe. A range delete hides older entries in its own stripe
+/// only: a reader of an older stripe may still read entries that are older than the stripe.
 #[derive(Debug, Default)]
 pub(crate) struct Deletes {
     /// By stripe, ascending.
@@ -25,15 +25,16 @@ impl Deletes {
         self.stripes.is_empty()
     }
 
-    /// Whether an entry of `stripe` is hidden for everybody.
+    /// Whether an entry of `stripe` is hidden from every reader.
     pub(crate) fn hide(&self, key: &[u8], seq: Seq, stripe: u64) -> bool {
         let found = self.stripes.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
         let cover = found.ok().and_then(|at| self.stripes.get(at)).map(|(_, cover)| cover);
         cover.is_some_and(|cover| seq < cover.at(key, Seq::MAX))
     }
 
-    /// Those that are kept, in no order: of each stripe the newest over every key. At the bottom
-    /// nothing of the lowest stripe: what they hid is gone, and nothing older is there.
+    /// The range deletes to keep, in no particular order: the newest of each stripe over every key.
+    /// At the bottom those of the lowest stripe are dropped: the entries that they hid are gone,
+    /// and no older data exists.
     pub(crate) fn kept(&self, bottom: bool) -> Vec<RangeDelete> {
         let stays = |(stripe, _): &&(u64, Cover)| !(bottom && *stripe == 0);
         let spans = self.stripes.iter().filter(stays).flat_map(|(_, cover)| cover.spans());

@@ -2,22 +2,22 @@
 
 use siltstone_base::{Entry, Error, Kind, Result, UnixMillis};
 
-/// What an entry does to its key at a given moment.
+/// The effect of an entry on its key at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The key has the entry's value; nothing older matters.
+    /// The key has the entry's value; older entries do not matter.
     Value,
-    /// The key has no value; nothing older matters. A tombstone, or an entry of any kind that has
-    /// expired: if it were passed over instead, the version below would come back to life.
+    /// The key has no value; older entries do not matter. A tombstone, or an expired entry of any
+    /// kind: if it were ignored instead, the version below would become visible again.
     Absent,
-    /// The entry's operand is folded into what is older.
+    /// The entry's operand is folded into the older value.
     Operand,
 }
 
 /// The effect of `entry` at `now`.
 ///
 /// # Errors
-/// Internal for a range delete, which stands beside entries.
+/// Internal for a range delete, which is never among entries.
 #[inline]
 pub(crate) fn effect_of(entry: &Entry<'_>, now: UnixMillis) -> Result<Effect> {
     match entry.kind {

@@ -4,7 +4,7 @@
 use siltstone_base::entry::check_value;
 use siltstone_base::{Kind, MergeOperator, Result, Seq, UnixMillis};
 
-/// One version of a key that is known from elsewhere, with bytes of its own.
+/// One version of a key, with its own bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) seq: Seq,
@@ -13,27 +13,28 @@ pub(crate) struct Version {
     pub(crate) value: Vec<u8>,
 }
 
-/// What the operands of one stripe stand on.
+/// The version below the operands of one stripe.
 pub(crate) enum Ground {
     /// A value in the same stripe.
     Value(Version),
-    /// The key is known to have no value below them: a tombstone in the same stripe, or the bottom.
+    /// The key has no value below them: a tombstone in the same stripe, or the bottom.
     Nothing,
-    /// Something older may stand below, in an older stripe or another level.
+    /// An older version may exist, in an older stripe or another level.
     Unknown,
 }
 
-/// Folds `operands` (oldest first) as far as it is exact and answers what stands in their and the
-/// ground's place, oldest first.
+/// Folds `operands` (oldest first) as far as the result is exact, and returns the versions that
+/// replace them and the ground, oldest first.
 ///
-/// Exact means: equal at every later time. An entry counts as a tombstone once it has expired, so
-/// an operand that outlives what it is folded onto must not be folded yet: when the lower one
-/// expires, the upper one will stand alone. One that expires no later may be: when it goes, it
-/// hides all that was below. Hence operands are folded in runs, from the oldest on, in which no
-/// expiry is later than the one before, and the result takes the last expiry, the earliest.
+/// Exact means equal at every later time. An entry counts as a tombstone once it has expired. So an
+/// operand that expires later than the version below it must not be folded onto that version yet:
+/// after the lower one has expired, the upper one remains alone. An operand that does not expire
+/// later may be folded: when it expires, it hides everything below it. So operands are folded in
+/// runs, from the oldest on, in which no expiry is later than the previous one, and the result
+/// takes the last expiry, which is the earliest.
 ///
 /// # Errors
-/// What the operator answers; Invalid when its value is too large.
+/// The operator's errors; Invalid if its value is too large.
 pub(crate) fn fold_stripe(
     key: &[u8],
     operator: &dyn MergeOperator,
@@ -64,13 +65,13 @@ pub(crate) fn fold_stripe(
     Ok(out)
 }
 
-/// Order of expiries: never is the latest.
+/// Order of expiries: `None` is the latest.
 fn lasts(expires_at: Option<UnixMillis>) -> (bool, Option<UnixMillis>) {
     (expires_at.is_none(), expires_at)
 }
 
-/// Takes the longest run off the front of `rest` in which nothing lasts longer than what is before
-/// it, `limit` being before the first.
+/// Removes the longest run from the front of `rest` in which no version expires later than the
+/// previous one; `limit` counts as the version before the first.
 fn split_run<'a>(rest: &mut &'a [Version], limit: Option<UnixMillis>) -> &'a [Version] {
     let mut limit = limit;
     let fits = |operand: &&Version| {
@@ -98,7 +99,7 @@ fn fold_onto(
     Ok(Some(Version { kind: Kind::Put, value, ..*newest }))
 }
 
-/// One operand in the place of `run`, where the operator can make one.
+/// One operand that replaces `run`, if the operator can make one.
 fn fold_alone(
     key: &[u8],
     operator: &dyn MergeOperator,

@@ -5,18 +5,18 @@ use crate::operands::{OperandOrder, Operands};
 use crate::view::ReadView;
 use siltstone_base::{Entry, Result, Seq};
 
-/// What became of an entry that was shown to a group.
+/// The result of adding an entry to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupVerdict {
-    /// It was taken in.
+    /// It was consumed.
     Entry,
-    /// It was taken in and is itself the item.
+    /// It was consumed and is itself the item.
     EntryIsItem,
-    /// It was taken in and settled the item, which is in the group.
+    /// It was consumed and completed the item, which is in the group.
     EntryMadeItem,
-    /// It is of a later key and was left; it settled the item, which is in the group.
+    /// It has a later key and was not consumed; it completed the item, which is in the group.
     ItemBefore,
-    /// It is of a later key and was left; the key before it has no value.
+    /// It has a later key and was not consumed; the key before it has no value.
     NothingYet,
     /// There was no entry and there is no item.
     End,
@@ -25,15 +25,15 @@ pub(crate) enum GroupVerdict {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     key: Vec<u8>,
-    /// Of the newest version met that the view can see.
+    /// The number of the newest visible version so far.
     seq: Seq,
-    /// Versions of `key` were met and it takes more to settle it. Otherwise what is still to come
-    /// of `key` is hidden.
+    /// Versions of `key` were added and the value is not complete. Otherwise all later versions of
+    /// `key` are hidden.
     open: bool,
     operands: Operands,
-    /// The item's value; backward also the base, until it is settled.
+    /// The item's value; backward also the base, until the value is complete.
     value: Vec<u8>,
-    /// Backward: `value` is the base of the versions met so far.
+    /// Backward: `value` is the base of the versions so far.
     has_base: bool,
 }
 
@@ -46,18 +46,18 @@ impl Group {
         self.seq
     }
 
-    /// Whether older versions of the key may still count.
+    /// Whether older versions of the key may still matter.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether it is, or was last, of this key.
+    /// Whether this is, or was last, the key of the group.
     #[inline]
     pub(crate) fn is_of(&self, key: &[u8]) -> bool {
         self.key == key
     }
 
-    /// The newest visible version of a key was its item, as it lay.
+    /// The newest visible version of a key was its item, unchanged.
     #[inline]
     pub(crate) fn settle_as(&mut self, key: &[u8]) {
         self.key.clear();
@@ -72,14 +72,14 @@ impl Group {
         self.has_base = false;
     }
 
-    /// Folds the operands met onto `base`.
+    /// Folds the collected operands onto `base`.
     fn fold(&mut self, view: &ReadView, base: Option<&[u8]>, met: OperandOrder) -> Result<()> {
         self.open = false;
         self.value = self.operands.fold(view.operator()?, &self.key, base, met)?;
         Ok(())
     }
 
-    /// Newest version first: the first value or tombstone settles the key.
+    /// Newest version first: the first value or tombstone completes the key.
     #[inline]
     pub(crate) fn take_forward(
         &mut self,
@@ -98,7 +98,7 @@ impl Group {
             return Ok(GroupVerdict::Entry);
         }
         if cfg!(mutation = "expired_is_passed_over") && entry.is_expired(view.now) {
-            // What is older comes back to life.
+            // Older versions become visible again.
             return Ok(GroupVerdict::Entry);
         }
         if !self.open {
@@ -121,8 +121,8 @@ impl Group {
         }
     }
 
-    /// Oldest version first: every visible version changes what the older ones came to, and the
-    /// next key settles it.
+    /// Oldest version first: every visible version changes the result of the older ones, and the
+    /// next key completes it.
     pub(crate) fn take_backward(
         &mut self,
         view: &ReadView,

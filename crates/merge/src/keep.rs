@@ -6,18 +6,18 @@ use crate::fold::{Ground, Version, fold_stripe};
 use crate::retention::Retention;
 use siltstone_base::{Entry, Kind, RangeDelete, Result, Seq};
 
-/// How an entry that is kept and borrowed is to be shown.
+/// The form in which a retained, borrowed entry is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetainedForm {
     AsItIs,
     /// With sequence number 0.
     AtZero,
-    /// With its key and sequence number only: a tombstone, or what has become one.
+    /// With only its key and sequence number: a tombstone, or an expired entry.
     AsTombstone,
 }
 
 impl RetainedForm {
-    /// The entry so.
+    /// The entry in this form.
     #[inline]
     pub(crate) fn of<'e>(self, entry: &Entry<'e>) -> Entry<'e> {
         match self {
@@ -30,32 +30,32 @@ impl RetainedForm {
     }
 }
 
-/// What became of an entry that was shown to the rules.
+/// The decision about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepVerdict {
     /// It was dropped, or collected.
     Entry,
-    /// It is kept, as shown.
+    /// It is kept, in this form.
     EntryKept(RetainedForm),
-    /// It is of a later key and was left; of the key before it something is kept.
+    /// It has a later key and was not consumed; versions of the previous key are kept.
     GroupKept,
-    /// It is of a later key and was left; of the key before it nothing is kept.
+    /// It has a later key and was not consumed; nothing of the previous key is kept.
     NothingKept,
     /// There was no entry and nothing is left.
     End,
 }
 
-/// The rules, and what was met of the key at hand.
+/// The rules, and the state of the current key.
 #[derive(Debug)]
 pub(crate) struct Keep {
     rules: Retention,
     deletes: Deletes,
     key: Vec<u8>,
-    /// The stripe of `key` whose value or tombstone was met: what is older in it is hidden.
+    /// The stripe of `key` whose value or tombstone was found: older versions in it are hidden.
     closed: Option<u64>,
     /// Versions of `key` that wait for older ones, newest first.
     group: Vec<Version>,
-    /// What is kept of a group, oldest first: taken from the end.
+    /// Kept versions of a group, oldest first: taken from the end.
     kept: Vec<Version>,
 }
 
@@ -77,7 +77,7 @@ impl Keep {
         Keep { rules, deletes, key: Vec::new(), closed: None, group: Vec::new(), kept: Vec::new() }
     }
 
-    /// The entry in front of what is kept of a group.
+    /// The first kept entry of a group.
     pub(crate) fn front(&self) -> Option<Entry<'_>> {
         self.kept.last().map(|version| Entry {
             key: &self.key,
@@ -88,13 +88,13 @@ impl Keep {
         })
     }
 
-    /// Drops the front and answers whether there is another.
+    /// Drops the first one and returns whether there is another.
     pub(crate) fn drop_front(&mut self) -> bool {
         self.kept.pop();
         !self.kept.is_empty()
     }
 
-    /// The range deletes that are kept, of any key.
+    /// The range deletes that are kept, of all keys.
     pub(crate) fn range_deletes(&self) -> Vec<RangeDelete> {
         self.deletes.kept(self.rules.bottom)
     }
@@ -107,7 +107,7 @@ impl Keep {
         self.rules.zero_seqs && self.rules.bottom && stripe == 0
     }
 
-    /// Takes the next entry in, or leaves it and settles the group before it.
+    /// Consumes the next entry, or leaves it and settles the group before it.
     #[inline]
     pub(crate) fn take(&mut self, entry: Option<&Entry<'_>>) -> Result<KeepVerdict> {
         let collecting = !self.group.is_empty();
@@ -134,13 +134,13 @@ impl Keep {
             && effect == Effect::Absent
             && entry.kind != Kind::Delete
         {
-            // Expired is dropped wherever it stands, and what an older level holds comes back.
-            // Found by `what_is_kept_reads_as_before` and by
+            // The expired entry is dropped at any place, and an older level's value returns. Found
+            // by `what_is_kept_reads_as_before` and by
             // `an_expired_value_still_hides_the_level_below`.
             return Ok(KeepVerdict::Entry);
         }
-        // A tombstone at the bottom may go, and an operand may be folded: that depends on what is
-        // older. Everything else is decided at once.
+        // Whether a tombstone at the bottom can be dropped, or an operand folded, depends on older
+        // versions. Everything else is decided immediately.
         let waits = match effect {
             Effect::Value => false,
             Effect::Absent => self.rules.bottom,
@@ -168,8 +168,8 @@ impl Keep {
         });
     }
 
-    /// Decides about the group, stripe by stripe from the oldest on: what an older stripe keeps
-    /// tells whether a tombstone above it is still needed.
+    /// Decides about the group, stripe by stripe from the oldest on: the versions kept in an older
+    /// stripe determine whether a tombstone above it is still needed.
     #[inline(never)]
     fn settle(&mut self) -> Result<KeepVerdict> {
         let mut versions = std::mem::take(&mut self.group);
@@ -195,8 +195,8 @@ impl Keep {
         Ok(if self.kept.is_empty() { KeepVerdict::NothingKept } else { KeepVerdict::GroupKept })
     }
 
-    /// What one stripe keeps. `versions` are oldest first: at most one value or tombstone, and
-    /// operands on it; `below` says whether anything older may exist.
+    /// The kept versions of one stripe. `versions` are oldest first: at most one value or
+    /// tombstone, and operands on it; `below` says whether older versions may exist.
     fn keep_of_stripe(&self, versions: &[Version], below: bool) -> Result<Vec<Version>> {
         let (base, operands) = match versions {
             [base, operands @ ..] if base.kind != Kind::Merge => (Some(base), operands),
@@ -213,9 +213,9 @@ impl Keep {
             None if below => Ground::Unknown,
             None => Ground::Nothing,
         };
-        // On a tombstone at least one operand becomes a value, which hides what is below as well.
-        // What cannot be folded stays as it is: one bad operand must not keep a database from
-        // being flushed or compacted.
+        // Operands on a tombstone become a value, which also hides everything below. Operands that
+        // cannot be folded stay unchanged: one bad operand must not prevent flushes or compactions
+        // of a database.
         let folded = fold_stripe(&self.key, operator.as_ref(), ground, operands);
         Ok(folded.unwrap_or_else(|_| versions.to_vec()))
     }

@@ -22,7 +22,7 @@ use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
 use std::cmp::Ordering;
 
-/// Which way a merge moves. Fixed for its life.
+/// The direction of a merge. Fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Keys ascending; of one key the newest version first.
@@ -31,7 +31,7 @@ pub enum Direction {
     Backward,
 }
 
-/// Where a source stands.
+/// The state of a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SourcePosition {
     /// The current seek has not placed it yet.
@@ -42,19 +42,17 @@ enum SourcePosition {
     Done,
 }
 
-/// A source with its rank: whose is lower, comes first. Ranks that are equal leave it open.
+/// A source with its rank: a lower rank comes first. Equal ranks do not decide.
 #[derive(Clone, Copy)]
 struct RankedSource {
-    /// Eight bytes of the key (big-endian, short keys filled up with zeros) behind what all keys
-    /// share, or their complement where a merge moves backward; the highest where there are no
-    /// more entries.
+    /// Eight bytes of the key (big-endian, short keys padded with zeros) after the prefix that all
+    /// keys share; their complement in a backward merge; the highest value at the end of a source.
     rank: u64,
     source: usize,
 }
 
 impl RankedSource {
-    /// Has the lower rank of two here and the higher one there. The masks keep a compiler from
-    /// making a branch of it.
+    /// Orders two sources by rank. The masks prevent the compiler from making a branch of it.
     #[inline]
     fn settle(&mut self, other: &mut RankedSource) {
         let swap = u64::from(other.rank < self.rank).wrapping_neg();
@@ -82,17 +80,17 @@ enum State {
 
 /// The entries of all sources in one order.
 ///
-/// The caller guarantees that no two sources hold the same (key, sequence number). Should they all
-/// the same, the entry of the source that was named earlier, the newer one, counts as the newer.
+/// The caller guarantees that no two sources contain the same (key, sequence number). If two do
+/// nevertheless, the entry of the earlier, newer source counts as the newer one.
 pub struct Merge<C> {
     sources: Vec<C>,
     stands: Vec<SourcePosition>,
-    /// See the module's head. Empty while there is no source.
+    /// See the module documentation. Empty while there is no source.
     tree: Vec<RankedSource>,
-    /// How many first bytes all keys have in common.
+    /// Number of first bytes that all keys have in common.
     shared: usize,
-    /// Whether all matches were played since the sources moved side by side: until then only the
-    /// winner is in the tree.
+    /// Whether all matches were played since the sources were last moved together: until then only
+    /// the winner is in the tree.
     played: bool,
     direction: Direction,
     state: State,
@@ -100,7 +98,7 @@ pub struct Merge<C> {
 }
 
 impl<C: Cursor> Merge<C> {
-    /// Over `sources`, newest first, standing nowhere.
+    /// Over `sources`, newest first, without a position.
     #[must_use]
     pub fn new(sources: Vec<C>, direction: Direction) -> Self {
         let count = sources.len();
@@ -116,31 +114,31 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// The same merge of sources all of whose keys have their first `bytes` bytes in common, as far
-    /// as they are met: keys are compared behind them first. Said before the first move.
+    /// The same merge, for sources whose keys all have their first `bytes` bytes in common: keys
+    /// are compared after these bytes first. Called before the first move.
     #[must_use]
     pub fn sharing(mut self, bytes: usize) -> Self {
         self.shared = bytes;
         self
     }
 
-    /// Which way it moves.
+    /// The direction of the merge.
     #[must_use]
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Every block that the pending move lacks. A seek asks all its sources before it answers
+    /// All blocks that the pending move needs. A seek asks all its sources before it returns
     /// `NeedBlock`, so that their first blocks can be fetched in one wave.
     #[must_use]
     pub fn needed(&self) -> &[BlockAddr] {
         &self.needed
     }
 
-    /// One entry further in the merge's direction.
+    /// To the next entry in the merge's direction.
     ///
     /// # Errors
-    /// What a source answers; Internal when the merge stands nowhere. It stands nowhere afterwards.
+    /// A source's errors; Internal if the merge has no position. After an error it has none.
     pub fn advance(&mut self) -> Result<Step> {
         let direction = self.direction;
         self.move_winner(|source| match direction {
@@ -205,7 +203,7 @@ impl<C: Cursor> Merge<C> {
         Ok(self.stand())
     }
 
-    /// Ready when the winner has an entry.
+    /// Ready if the winner has an entry.
     fn stand(&mut self) -> Step {
         let winner = self.tree.first().and_then(|winner| self.stands.get(winner.source));
         if winner == Some(&SourcePosition::On) {
@@ -217,13 +215,13 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// The source that stands on the first entry.
+    /// The source with the first entry.
     #[inline]
     fn winner(&self) -> Option<&C> {
         self.tree.first().and_then(|winner| self.sources.get(winner.source))
     }
 
-    /// Notes where `source` stands after a move that answered `step`; its rank.
+    /// Records the state of `source` after a move that returned `step`; returns its rank.
     #[inline(always)]
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn rank_of(&mut self, source: usize, step: Step) -> Result<u64> {
@@ -241,11 +239,12 @@ impl<C: Cursor> Merge<C> {
         })
     }
 
-    /// Plays every match: each source goes up from its leaf, to the first node that is still empty
-    /// and waits there, or meets the one that waited and the first of both goes on. The last one to
-    /// come finds all nodes taken and the winner goes to the top.
+    /// Plays every match: each source goes up from its leaf. At the first empty node it waits; at a
+    /// node with a waiting source the first of both continues. The last source finds all nodes
+    /// taken, and the winner goes to the top.
     ///
-    /// Out of line, away from the loop of who moves one by one all along, as a compaction does.
+    /// Not inlined, so that it is outside of the loop of callers that move entry by entry, such as
+    /// a compaction.
     #[cold]
     #[inline(never)]
     #[expect(clippy::indexing_slicing, reason = "inner nodes and sources are below k")]
@@ -288,7 +287,7 @@ impl<C: Cursor> Merge<C> {
         self.tree[0] = winner;
     }
 
-    /// Has the one that comes first as `winner`, the other as `loser`.
+    /// Makes the one that comes first the `winner`, and the other the `loser`.
     #[inline]
     fn play(&self, winner: &mut RankedSource, loser: &mut RankedSource) {
         if winner.rank == loser.rank {
@@ -300,7 +299,7 @@ impl<C: Cursor> Merge<C> {
         winner.settle(loser);
     }
 
-    /// Whether source `a` comes before source `b`, whose ranks are equal. Sources that are done
+    /// Whether source `a` comes before source `b` if their ranks are equal. Sources at their end
     /// come last.
     #[cold]
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
@@ -321,8 +320,8 @@ impl<C: Cursor> Merge<C> {
     }
 }
 
-/// Forward, `prev` answers Internal, and so do `next` backward and the seeks that belong to the
-/// other direction (`seek_last` and `seek_before` forward, `seek_first` and `seek` backward).
+/// Forward, `prev` returns Internal, and so do `next` backward and the seeks of the other direction
+/// (`seek_last` and `seek_before` forward, `seek_first` and `seek` backward).
 impl<C: Cursor> Cursor for Merge<C> {
     fn seek_first(&mut self) -> Result<Step> {
         self.place(Direction::Forward, C::seek_first)

@@ -3,19 +3,19 @@
 use siltstone_base::entry::check_value;
 use siltstone_base::{MergeOperator, Result};
 
-/// In which order operands are met.
+/// The order in which operands are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperandOrder {
-    /// As a forward cursor and a look-up meet them.
+    /// The order of a forward cursor and of a look-up.
     NewestFirst,
-    /// As a backward cursor meets them.
+    /// The order of a backward cursor.
     OldestFirst,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Operands {
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`, in the order they were met.
+    /// The end of each in `bytes`, in the order of collection.
     ends: Vec<usize>,
 }
 
@@ -33,8 +33,8 @@ impl Operands {
         self.ends.len()
     }
 
-    /// Puts one operand in the place of those from number `kept` on, which were met newest first,
-    /// where the operator makes one of them: it.
+    /// Replaces the operands from number `kept` on, which were collected newest first, by one
+    /// operand, if the operator can make one; returns it.
     pub(crate) fn fold_from(
         &mut self,
         operator: &dyn MergeOperator,
@@ -55,12 +55,12 @@ impl Operands {
         self.bytes.get(start..)
     }
 
-    /// Where operand number `n` begins.
+    /// The start of operand number `n`.
     fn start(&self, n: usize) -> usize {
         n.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
 
-    /// The operands from number `from` on, as they were met.
+    /// The operands from number `from` on, in the order of collection.
     fn slices(&self, from: usize) -> Vec<&[u8]> {
         let mut start = self.start(from);
         let mut operands = Vec::with_capacity(self.ends.len().saturating_sub(from));
@@ -80,7 +80,7 @@ impl Operands {
     /// The value of `key` after all operands on `base`.
     ///
     /// # Errors
-    /// What the operator answers; Invalid when its value is too large.
+    /// The operator's errors; Invalid if its value is too large.
     pub(crate) fn fold(
         &self,
         operator: &dyn MergeOperator,

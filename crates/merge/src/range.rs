@@ -4,12 +4,12 @@ use crate::merge::Direction;
 use siltstone_base::prefix::head;
 use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
 
-/// `[start, end)`; `None` is no bound.
+/// The keys in `[start, end)`; `None`: no bound.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRange {
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
-    /// First bytes of the end; without one, above those of all keys but some.
+    /// First bytes of the end; without an end, a value above those of nearly all keys.
     end_head: u64,
 }
 
@@ -27,7 +27,7 @@ impl KeyRange {
         matches!((&self.start, &self.end), (Some(start), Some(end)) if start >= end)
     }
 
-    /// To the first entry that may be inside.
+    /// To the first entry that may be in the range.
     pub(crate) fn seek_start<C: Cursor>(&self, cursor: &mut C) -> Result<Step> {
         match &self.start {
             Some(start) => cursor.seek(start, Seq::MAX),
@@ -35,7 +35,7 @@ impl KeyRange {
         }
     }
 
-    /// To the last entry that may be inside.
+    /// To the last entry that may be in the range.
     pub(crate) fn seek_end<C: Cursor>(&self, cursor: &mut C) -> Result<Step> {
         match &self.end {
             Some(end) => cursor.seek_before(end, Seq::MAX),
@@ -43,8 +43,8 @@ impl KeyRange {
         }
     }
 
-    /// The entry that `cursor`, which came over [`KeyRange::seek_start`] or
-    /// [`KeyRange::seek_end`], stands on; `None` when it has left the range at the other side.
+    /// The current entry of `cursor`, which was moved by [`KeyRange::seek_start`] or
+    /// [`KeyRange::seek_end`]; `None` if it has left the range at the other end.
     #[inline]
     pub(crate) fn look<'c, C: Cursor>(
         &self,

@@ -5,46 +5,47 @@ use crate::operands::{OperandOrder, Operands};
 use crate::view::ReadView;
 use siltstone_base::{Entry, Result, Seq, UnixMillis};
 
-/// What a look-up does after an entry.
+/// The next step of a look-up after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupStep {
-    /// Done: the value of the entry just pushed is the answer, as it lies. Nothing was copied.
+    /// Done: the value of the entry that was just pushed is the result, unchanged. Nothing was
+    /// copied.
     Value,
     /// Done: the key has no value.
     Absent,
-    /// Done: [`Resolve::finish`] answers the folded value.
+    /// Done: [`Resolve::finish`] returns the folded value.
     Folded,
-    /// Go on to the next older version, wherever it is.
+    /// Continue with the next older version, in any source.
     NeedOlder,
 }
 
-/// Finds the value of one key. The caller pushes versions of the key from newest to oldest,
-/// across all sources, until the answer is one of the three that say done or there are
-/// no more, and then calls [`Resolve::finish`]. Allocates only once an operand is met.
+/// Finds the value of one key. The caller pushes versions of the key from newest to oldest, across
+/// all sources, until the result is one of the three that mean "done" or there are no more, and
+/// then calls [`Resolve::finish`]. It allocates only after an operand.
 #[derive(Debug)]
 pub struct Resolve<'a> {
     key: &'a [u8],
     view: &'a ReadView,
     operands: Operands,
     folded: Option<Vec<u8>>,
-    /// The newest range delete met that the view sees: what is older is hidden.
+    /// The newest visible range delete of the key: older entries are hidden.
     deleted: Seq,
-    /// The newest entry that the value is made of, once it was met; noted where it is asked for.
+    /// The newest entry of the value, once it was pushed; recorded only on request.
     newest: Option<Newest>,
     notes_newest: bool,
 }
 
-/// Of the newest entry that a value is made of: its number, and when it ends.
+/// The sequence number and expiry of the newest entry of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Its number; 0 where a compaction has cleared it.
+    /// Its number; 0 if a compaction has cleared it.
     pub seq: Seq,
-    /// When it ends, and with it the value.
+    /// The expiry of the entry, and of the value.
     pub expires_at: Option<UnixMillis>,
 }
 
 impl<'a> Resolve<'a> {
-    /// For `key`, as seen from `view`.
+    /// For `key`, in `view`.
     #[must_use]
     pub fn new(key: &'a [u8], view: &'a ReadView) -> Self {
         let operands = Operands::default();
@@ -52,37 +53,37 @@ impl<'a> Resolve<'a> {
         Resolve { key, view, operands, folded, deleted, newest, notes_newest: false }
     }
 
-    /// The same, which notes the newest entry that the value is made of.
+    /// The same, and records the newest entry of the value.
     #[must_use]
     pub fn noting_newest(self) -> Self {
         Resolve { notes_newest: true, ..self }
     }
 
-    /// The newest entry that the value is made of, where there is a value, and it was to be noted.
+    /// The newest entry of the value, if there is a value and recording was requested.
     #[must_use]
     pub fn newest(&self) -> Option<Newest> {
         self.newest
     }
 
-    /// A range delete at `seq`, which the view sees, deletes the key. Told before the entries of
-    /// its own source are pushed; all older sources are hidden by it, and need not be asked.
+    /// A visible range delete at `seq` deletes the key. Called before the entries of its own source
+    /// are pushed; all older sources are hidden by it and need not be read.
     #[inline]
     pub fn delete_older_than(&mut self, seq: Seq) {
         self.deleted = self.deleted.max(seq);
     }
 
-    /// Whether a range delete was met: there is nothing to find in older sources.
+    /// Whether there was a range delete: older sources need not be read.
     #[must_use]
     #[inline]
     pub fn is_deleted_below(&self) -> bool {
         !self.deleted.is_none()
     }
 
-    /// Takes the next older version of the key. One that is newer than the view is passed over.
+    /// Adds the next older version of the key. A version that is newer than the view is ignored.
     ///
     /// # Errors
-    /// Invalid for an operand without an operator; Internal for a range delete; what the
-    /// operator answers.
+    /// Invalid for an operand without an operator; Internal for a range delete; the operator's
+    /// errors.
     pub fn push(&mut self, entry: Entry<'_>) -> Result<LookupStep> {
         if entry.seq > self.view.seq {
             return Ok(LookupStep::NeedOlder);
@@ -108,8 +109,8 @@ impl<'a> Resolve<'a> {
         }
     }
 
-    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, no
-    /// range delete, and the caller needs only the value.
+    /// Whether a visible value is the unchanged result: there was no newer operand, no range
+    /// delete, and the caller needs only the value.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {
@@ -119,17 +120,16 @@ impl<'a> Resolve<'a> {
             && !self.notes_newest
     }
 
-    /// Operands that were pushed and not folded yet.
+    /// Number of operands that were pushed and not folded yet.
     #[must_use]
     pub fn operands(&self) -> usize {
         self.operands.len()
     }
 
-    /// Puts one operand in the place of all but the newest `kept` ones, where the operator can make
-    /// one. Returns it, so that the caller can keep it. The value stays what it would be.
+    /// Replaces all operands except the newest `kept` by one, if the operator can make one. Returns
+    /// it, so that the caller can store it. The resulting value is the same.
     ///
-    /// An operator that fails here is asked again by the fold that needs it, and fails the read
-    /// then.
+    /// If an operator fails here, the fold that needs it calls it again, and then the read fails.
     pub fn fold_older_operands(&mut self, kept: usize) -> Option<&[u8]> {
         let operator = self.view.operator().ok()?;
         self.operands.fold_from(operator, self.key, kept)
@@ -147,7 +147,7 @@ impl<'a> Resolve<'a> {
     /// are no older versions. `None` if the key has no value.
     ///
     /// # Errors
-    /// What the operator answers.
+    /// The operator's errors.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>> {
         if !self.operands.is_empty() {
             self.fold(None)?;

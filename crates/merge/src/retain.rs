@@ -6,36 +6,36 @@ use crate::range::KeyRange;
 use crate::retention::Retention;
 use siltstone_base::{Cursor, Entry, Error, RangeDelete, Result, Step};
 
-/// The answer of a visitor to an entry.
+/// A visitor's decision about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VisitControl {
-    /// It is taken; the next one.
+    /// It is taken; continue.
     GoOn,
-    /// It is taken, and enough.
+    /// It is taken; stop.
     Enough,
-    /// It stays at hand.
+    /// It stays the current entry; stop.
     Leave,
 }
 
-/// Which entry is at hand.
+/// The source of the current entry.
 #[derive(Clone, Copy, Debug)]
 enum RetainAt {
     Nowhere,
-    /// The cursor's, shown so.
+    /// The cursor's entry, in this form.
     Cursor(RetainedForm),
-    /// The front of what was kept of the last key.
+    /// The first of the kept versions of the last key.
     Kept,
 }
 
 /// The entries of a forward cursor that a [`Retention`] keeps, in order. An entry that needs no
-/// change is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go,
-/// are collected first.
+/// change is borrowed from the cursor; only keys with operands to fold, or with a tombstone that
+/// may be dropped, are collected first.
 pub struct Retain<C> {
     cursor: C,
     range: KeyRange,
     keep: Keep,
     placed: bool,
-    /// The cursor's entry has been taken in, or there is none yet: move before looking.
+    /// The cursor's entry was consumed, or there is none yet: move first.
     move_first: bool,
     ended: bool,
     at: RetainAt,
@@ -43,14 +43,14 @@ pub struct Retain<C> {
 }
 
 impl<C: Cursor> Retain<C> {
-    /// Over all of `cursor`, standing nowhere.
+    /// Over all of `cursor`, without a position.
     #[must_use]
     pub fn new(cursor: C, retention: Retention) -> Self {
         Retain::in_range(cursor, retention, None, None)
     }
 
-    /// Over the keys of `[start, end)` (`None`: no bound): one part of a job that was cut in
-    /// several, or the rest of one that is resumed. A cut never falls between versions of a key.
+    /// Over the keys of `[start, end)` (`None`: no bound): one part of a job that was split, or the
+    /// rest of a resumed one. A split is never between versions of a key.
     #[must_use]
     pub fn in_range(
         cursor: C,
@@ -72,22 +72,22 @@ impl<C: Cursor> Retain<C> {
     }
 
     /// To the first kept entry, then to the next one. After `NeedBlock` it is called again once the
-    /// block is there; after `End` it answers `End` again.
+    /// block is available; after `End` it returns `End` again.
     ///
     /// # Errors
-    /// What the cursor answers; what the operator answers; Internal for a range delete. An error
-    /// is final: every later call answers it again.
+    /// Errors of the cursor and of the operator; Internal for a range delete. An error is final:
+    /// every later call returns it again.
     pub fn advance(&mut self) -> Result<Step> {
         self.leave();
         self.visit(|_| Ok(VisitControl::Leave))
     }
 
-    /// Shows the entry at hand, if there is one, and those that follow, until `visit` has enough or
-    /// leaves one at hand: answers `Ready` then. Shown where it is found,
-    /// an entry need not be put together twice.
+    /// Passes the current entry, if there is one, and the following ones to `visit`, until it stops
+    /// or leaves one as the current entry; then returns `Ready`. Entries are passed where they are
+    /// found, without being built twice.
     ///
     /// # Errors
-    /// As [`Retain::advance`], and what `visit` answers.
+    /// As [`Retain::advance`], and errors of `visit`.
     pub fn visit(
         &mut self,
         mut visit: impl FnMut(&Entry<'_>) -> Result<VisitControl>,
@@ -103,19 +103,19 @@ impl<C: Cursor> Retain<C> {
         visited.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Whether an entry is at hand.
+    /// Whether there is a current entry.
     #[must_use]
     pub fn stands(&self) -> bool {
         !matches!(self.at, RetainAt::Nowhere)
     }
 
-    /// The entry at hand is done with.
+    /// The current entry is no longer needed.
     fn leave(&mut self) {
         let next = matches!(self.at, RetainAt::Kept) && self.keep.drop_front();
         self.at = if next { RetainAt::Kept } else { RetainAt::Nowhere };
     }
 
-    /// Shows what is at hand already; `None` when `visit` wants more.
+    /// Passes the current entry on; `None` if `visit` wants more.
     fn visit_at_hand<V>(&mut self, visit: &mut V) -> Result<Option<Step>>
     where
         V: FnMut(&Entry<'_>) -> Result<VisitControl>,
@@ -178,8 +178,8 @@ impl<C: Cursor> Retain<C> {
         }
     }
 
-    /// The range deletes that must be kept beside the entries, in no order, cut to the range. Known
-    /// from the beginning.
+    /// The range deletes that must be kept beside the entries, in no particular order, cut to the
+    /// range. Known from the beginning.
     #[must_use]
     pub fn range_deletes(&self) -> Vec<RangeDelete> {
         let (start, end) = self.range.bounds();
@@ -187,7 +187,7 @@ impl<C: Cursor> Retain<C> {
         kept.into_iter().filter_map(|one| one.within(start, end)).collect()
     }
 
-    /// The entry at hand, after [`Step::Ready`].
+    /// The current entry, after [`Step::Ready`].
     #[must_use]
     pub fn entry(&self) -> Option<Entry<'_>> {
         match self.at {
@@ -197,7 +197,7 @@ impl<C: Cursor> Retain<C> {
         }
     }
 
-    /// The cursor below, for a driver that fetches ahead.
+    /// The inner cursor, for a driver that fetches ahead.
     #[must_use]
     pub fn cursor(&self) -> &C {
         &self.cursor

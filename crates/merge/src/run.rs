@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use siltstone_base::{Columns, Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
 
-/// Smallest and largest visible user key of a table, as far as the manifest tells. If two
-/// tables are parts of one object, only the visible range tells which of them has a key.
+/// Smallest and largest visible user key of a table, as recorded in the manifest. If two tables are
+/// parts of one object, only the visible range tells which of them has a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableBounds {
     /// Smallest user key.
     pub first_key: Bytes,
     /// Largest user key.
     pub last_key: Bytes,
-    /// Whether the largest key is none of the table's: its visible range ends before it.
+    /// Whether the largest key is not in the table, because its visible range ends before it.
     pub ends_before: bool,
 }
 
@@ -26,21 +26,21 @@ impl From<&SstDescriptor> for TableBounds {
 }
 
 impl TableBounds {
-    /// Whether all of the table is below `key`.
+    /// Whether all keys of the table are below `key`.
     fn is_below(&self, key: &[u8]) -> bool {
         let last = self.last_key.as_ref();
         last < key || (self.ends_before && last == key)
     }
 }
 
-/// What is under way in the table at hand.
+/// The pending move of the current table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing: the cursor stands, or stands nowhere.
+    /// None: the cursor is on an entry, or has no position.
     Idle,
-    /// The move that the caller named waits for a block.
+    /// The move that the caller requested waits for a block.
     Own,
-    /// The edge of a table that a move went over to waits for a block.
+    /// A move to a neighbouring table waits for the block at its edge.
     Edge,
 }
 
@@ -50,7 +50,7 @@ enum RunSide {
     Left,
 }
 
-/// To the end of a table that a move towards `side` comes to first.
+/// To the edge of a table that a move towards `side` reaches first.
 fn enter<C: Cursor>(table: &mut C, side: RunSide) -> Result<Step> {
     match side {
         RunSide::Right => table.seek_first(),
@@ -58,27 +58,27 @@ fn enter<C: Cursor>(table: &mut C, side: RunSide) -> Result<Step> {
     }
 }
 
-/// Moves over tables in key order and touches only the one it stands in.
+/// Moves over tables in key order and reads only the current one.
 ///
 /// The caller guarantees that tables come in key order and share no user key. Bounds may be wider
-/// than what a table shows: one that turns out to have nothing is passed over.
+/// than the visible keys: a table without visible keys is skipped.
 pub struct RunCursor<C> {
     tables: Vec<(TableBounds, C)>,
-    /// The table at hand; `tables.len()` when there is none.
+    /// The current table; `tables.len()` if there is none.
     at: usize,
     stage: Stage,
 }
 
 impl<C: Cursor> RunCursor<C> {
-    /// Over `tables`, standing nowhere. No table is touched before the first move.
+    /// Over `tables`, without a position. No table is read before the first move.
     #[must_use]
     pub fn new(tables: Vec<(TableBounds, C)>) -> Self {
         let at = tables.len();
         RunCursor { tables, at, stage: Stage::Idle }
     }
 
-    /// Calls `own` on the table at hand, or the edge it waits for, and goes over to the neighbours
-    /// on `side` while a table has nothing there.
+    /// Calls `own` on the current table, or continues to the edge that it waits for, and moves on
+    /// to the neighbours on `side` while a table has no entry there.
     #[inline(always)]
     fn drive(&mut self, side: RunSide, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
         let edge = self.stage == Stage::Edge;
@@ -90,7 +90,7 @@ impl<C: Cursor> RunCursor<C> {
         }
     }
 
-    /// Goes on after a move that did not end on an entry: `step` of the table at hand, which was
+    /// Continues after a move that did not end on an entry: `step` of the current table, which was
     /// entered at its edge or not.
     #[cold]
     fn settle(&mut self, side: RunSide, mut edge: bool, mut step: Result<Step>) -> Result<Step> {
@@ -110,7 +110,7 @@ impl<C: Cursor> RunCursor<C> {
             edge = true;
             self.at = match side {
                 RunSide::Right => self.at + 1,
-                // Left of the first table there is nothing, as right of the last.
+                // There is no table left of the first, as there is none right of the last.
                 RunSide::Left => self.at.checked_sub(1).unwrap_or(self.tables.len()),
             };
             let Some((_, table)) = self.tables.get_mut(self.at) else { return Ok(Step::End) };
@@ -118,7 +118,7 @@ impl<C: Cursor> RunCursor<C> {
         }
     }
 
-    /// Starts a seek at table number `at`, unless one is under way and is being repeated.
+    /// Starts a seek at table number `at`, unless a pending seek is being repeated.
     fn start(&mut self, at: Option<usize>) {
         if self.stage == Stage::Idle {
             self.at = at.unwrap_or(self.tables.len());
@@ -151,7 +151,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
     }
 
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        // A newer version of `key` itself lies before (key, seq), so its own table counts.
+        // A newer version of `key` itself is before (key, seq), so its own table counts.
         let after = self.tables.partition_point(|(bounds, _)| bounds.first_key.as_ref() <= key);
         self.start(after.checked_sub(1));
         self.drive(RunSide::Left, |table| table.seek_before(key, seq))

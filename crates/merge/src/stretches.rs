@@ -2,14 +2,16 @@
 
 use siltstone_base::{Cursor, Result, Seq};
 
-/// A cursor that hands keys and values of plain entries on ([`Cursor::plain`]) without putting
-/// entries together. One that knows no better way hands none on.
+/// A cursor that passes keys and values of plain entries on ([`Cursor::plain`]) without building
+/// entries. The default implementation passes none on.
 pub trait Stretches: Cursor {
-    /// Hands keys and values of plain entries to `take`, from the one at hand on and below `end`,
-    /// each key once and newest first, until one comes that may be otherwise or `take` answers that
-    /// it wants no more. Stands on the last that was taken; where none was, on the same as before.
+    /// Passes keys and values of plain entries to `take`, from the current one on and below `end`,
+    /// each key once with its newest version, until an entry may not be plain or `take` returns
+    /// that it wants no more. Afterwards the cursor is on the last entry taken, or unmoved if none
+    /// was taken.
     ///
     /// # Errors
+    /// Errors of `take`; the cursor may not be used afterwards.
     /// What `take` answers; the cursor may not be used afterwards.
     fn each_plain(
         &mut self,
@@ -22,10 +24,10 @@ pub trait Stretches: Cursor {
     }
 }
 
-/// What [`Stretches::each_plain`] came to.
+/// The result of [`Stretches::each_plain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// Entries taken.
+    /// Number of entries taken.
     pub taken: usize,
     /// Whether the last call wanted more.
     pub more: bool,

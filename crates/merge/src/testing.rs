@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An entry with bytes of its own.
+/// An entry with its own bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) key: Vec<u8>,
@@ -74,14 +74,14 @@ enum Move {
     Prev,
 }
 
-/// A cursor over rows. Answers `NeedBlock` at random, insists on the same move afterwards, and on
-/// `next` and `prev` being called only where it stands on a row.
+/// A cursor over rows. Returns `NeedBlock` at random, checks that the same move is repeated, and
+/// that `next` and `prev` are called only on a row.
 pub(crate) struct Rows {
     rows: Vec<Row>,
     at: Option<usize>,
     pending: Option<Move>,
     random: u64,
-    /// Of 8 moves, so many lack a block.
+    /// Number of moves of 8 that need a block.
     lacks: u64,
     moves: Rc<Cell<u32>>,
 }
@@ -96,7 +96,7 @@ impl Rows {
         Rows { rows, at: None, pending: None, random: seed, lacks, moves: Rc::default() }
     }
 
-    /// How often it was asked to move, also after it has gone into a merge.
+    /// The number of moves so far, also readable after the cursor was moved into a merge.
     pub(crate) fn moves(&self) -> Rc<Cell<u32>> {
         Rc::clone(&self.moves)
     }
@@ -164,7 +164,7 @@ impl Cursor for Rows {
         self.at.map(|at| self.rows[at].entry())
     }
 
-    /// Stops early, as a block ends somewhere.
+    /// Stops early, as at the end of a block.
     fn plain(&self, seq: Seq, most: usize) -> usize {
         let Some(at) = self.at.filter(|_| self.pending.is_none()) else { return 0 };
         let few = (self.random >> 40) as usize % 6;
@@ -186,7 +186,7 @@ impl Cursor for Rows {
     }
 }
 
-/// Repeats `step` until it lacks nothing, as a driver with every block at hand would.
+/// Repeats `step` until it needs no block, as a driver with every block in memory.
 pub(crate) fn driven(mut step: impl FnMut() -> Result<Step>) -> Result<Step> {
     loop {
         match step()? {
@@ -196,10 +196,10 @@ pub(crate) fn driven(mut step: impl FnMut() -> Result<Step>) -> Result<Step> {
     }
 }
 
-/// Concatenates; a value that was folded onto nothing starts with "!". Not commutative, and nothing
-/// differs from empty, so that wrong order and wrong ground both show.
+/// Concatenates; a value that was folded without a base starts with "!". It is not commutative, and
+/// no base differs from an empty one, so that a wrong order and a wrong base are both detected.
 pub(crate) struct Concatenate {
-    /// Whether operands can be folded among themselves.
+    /// Whether operands can be folded without a base.
     pub(crate) alone: bool,
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn view(seq: u64, now: u64) -> ReadView {
     ReadView { seq: Seq(seq), now: UnixMillis(now), operator: concatenate(true) }
 }
 
-/// What `key` is worth: the rules of RFC 0005, written down as plainly as they can be.
+/// The value of `key`: the rules of RFC 0005 in their simplest form.
 pub(crate) fn model_get(history: &[Row], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>> {
     let covers = |row: &Row| {
         row.kind == Kind::RangeDelete && row.key.as_slice() <= key && key < row.value.as_slice()
@@ -259,7 +259,7 @@ pub(crate) fn model_scan(history: &[Row], seq: u64, now: u64) -> Vec<Pair> {
     keys.into_iter().filter_map(pair).collect()
 }
 
-/// All that `visible` shows, in the order it shows it.
+/// All items of `visible`, in its order.
 pub(crate) fn collect<C: Stretches>(mut visible: Visible<C>) -> Result<Vec<Pair>> {
     let mut pairs = Vec::new();
     while driven(|| visible.advance())? == Step::Ready {
@@ -270,7 +270,7 @@ pub(crate) fn collect<C: Stretches>(mut visible: Visible<C>) -> Result<Vec<Pair>
     Ok(pairs)
 }
 
-/// A scan of `cursor` in ascending order, made in either direction.
+/// A scan of `cursor`, with the result in ascending order, made in either direction.
 pub(crate) fn scan<C: Stretches>(cursor: C, view: ReadView, direction: Direction) -> Vec<Pair> {
     let mut pairs = collect(Visible::new(cursor, view, direction, None, None)).unwrap();
     if direction == Direction::Backward {

@@ -4,15 +4,16 @@ use siltstone_base::{Error, MergeOperator, Result, Seq, UnixMillis};
 use std::fmt;
 use std::sync::Arc;
 
-/// From where and when a reader looks. Fixed for the life of a get, a snapshot or a scan, so that
-/// all of its answers belong to one moment.
+/// The position and time of a reader. Fixed for the life of a get, a snapshot or a scan, so that
+/// all of its results belong to one moment.
 #[derive(Clone)]
 pub struct ReadView {
-    /// Entries with a larger sequence number do not exist for this reader. [`Seq::MAX`]: all do.
+    /// Entries with a larger sequence number are invisible to this reader. [`Seq::MAX`]: all are
+    /// visible.
     pub seq: Seq,
-    /// What expires at or before this has expired.
+    /// Entries that expire at or before this time have expired.
     pub now: UnixMillis,
-    /// Folds operands; `None` when the database was opened without one.
+    /// Folds operands; `None` if the database was opened without one.
     pub operator: Option<Arc<dyn MergeOperator>>,
 }
 
@@ -30,7 +31,7 @@ impl ReadView {
     /// The operator.
     ///
     /// # Errors
-    /// Invalid where there is none: operands alone are not a value.
+    /// Invalid if there is none: operands alone are not a value.
     pub(crate) fn operator(&self) -> Result<&dyn MergeOperator> {
         self.operator.as_deref().ok_or_else(|| {
             Error::invalid(

@@ -7,60 +7,61 @@ use crate::stretches::{Plain, Stretches};
 use crate::view::ReadView;
 use siltstone_base::{Error, Result, Seq, Step};
 
-/// Entries without an item that are passed over between two looks whether all of them are of one
-/// key: then the cursor is asked to seek past the rest of its versions. A seek costs some ten moves
-/// (each source searches a block's index, a block, or a memtable).
+/// Number of entries without an item after which the reader checks whether they all have one key.
+/// If so, the cursor seeks past the rest of its versions. A seek costs about ten moves (each source
+/// searches a block's index, a block, or a memtable).
 const MOVES_BEFORE_SEEK: u32 = 8;
 
-/// A stretch of plain entries shorter than this was not worth looking for.
+/// A stretch of plain entries that is shorter than this is not worth an attempt.
 const SHORT_STRETCH: usize = 4;
 /// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
-/// are not plain rarely stand alone.
+/// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
+/// are not plain usually come in groups.
 const MOST_ONE_BY_ONE: u32 = 64;
 
 /// Where the item lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VisibleAt {
     Nowhere,
-    /// It is the entry that the cursor stands on.
+    /// The entry at the cursor.
     Cursor,
     /// In the group.
     Group,
 }
 
 /// The user keys in a range that have a value, with their values, from one [`ReadView`]. Hides
-/// tombstones, what has expired, and what is newer than the view; folds operands.
+/// tombstones, expired entries, and entries newer than the view; folds operands.
 ///
-/// Forward, a value that needs no fold is borrowed from the cursor. Backward it is copied: of one
-/// key the oldest version comes first, and only the next key tells that the newest was reached.
+/// Forward, a value that needs no fold is borrowed from the cursor. Backward it is copied: the
+/// oldest version of a key comes first, and only the next key shows that the newest was reached.
 pub struct Visible<C> {
     cursor: C,
     view: ReadView,
     direction: Direction,
     range: KeyRange,
     placed: bool,
-    /// The cursor's entry has been taken in, or there is none yet: move before looking.
+    /// The cursor's entry was consumed, or there is none yet: move first.
     move_first: bool,
     ended: bool,
     at: VisibleAt,
     group: Group,
-    /// Entries passed over so far.
+    /// Number of entries skipped so far.
     passed: u32,
-    /// The key at the last look, or the key to seek past it.
+    /// The key at the last check, or the key to seek past.
     mark: Vec<u8>,
-    /// The next move is a seek, or a seek before, to `mark` and this.
+    /// The next move is a seek, or a seek before, to `mark` and this number.
     jump: Option<Seq>,
-    /// Entries to take one by one before a stretch of plain ones is looked for.
+    /// Entries to take one by one before the next attempt at a stretch of plain ones.
     one_by_one: u32,
-    /// What that begins at when the next stretch is short.
+    /// The initial value of that number if the next stretch is short.
     patience: u32,
-    /// The entry at hand is hidden, and so is everything behind it of its key.
+    /// The current entry is hidden, as is every later entry of its key.
     hidden: bool,
     failed: Option<Error>,
 }
 
 impl<C: Stretches> Visible<C> {
-    /// Over the keys of `[start, end)` (`None`: no bound), standing nowhere. The cursor must be
+    /// Over the keys of `[start, end)` (`None`: no bound), without a position. The cursor must be
     /// able to move in `direction`; the first [`Visible::advance`] places it.
     #[must_use]
     pub fn new(
@@ -92,21 +93,21 @@ impl<C: Stretches> Visible<C> {
     }
 
     /// To the first visible key, then to the next one in the direction. After `NeedBlock` it is
-    /// called again once the block is there; after `End` it answers `End` again.
+    /// called again once the block is available; after `End` it returns `End` again.
     ///
     /// # Errors
-    /// What the cursor answers; Invalid for operands without an operator; Internal for a range
-    /// delete; what the operator answers. An error is final: every later call answers it again.
+    /// Errors of the cursor; Invalid for operands without an operator; Internal for a range delete;
+    /// errors of the operator. An error is final: every later call returns it again.
     pub fn advance(&mut self) -> Result<Step> {
         self.each(|_, _| Ok(false))
     }
 
-    /// Hands one key and value after another to `take`, until it answers that it wants no more.
-    /// [`Step::Ready`]: it wanted no more, and what it had last is the item at hand. Cheaper a row
-    /// than [`Visible::advance`], since a row is looked at once.
+    /// Passes one key and value after another to `take`, until it returns that it wants no more.
+    /// [`Step::Ready`]: it wanted no more, and the last item passed is the current item. Cheaper
+    /// per row than [`Visible::advance`], because each row is examined once.
     ///
     /// # Errors
-    /// As [`Visible::advance`]; what `take` answers, which is final too.
+    /// As [`Visible::advance`]; errors of `take`, which are final too.
     pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Step> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -168,7 +169,7 @@ impl<C: Stretches> Visible<C> {
         }
     }
 
-    /// Takes the plain entries from the one at hand on, where it is time to look for some.
+    /// Takes plain entries from the current one on, when it is time for an attempt.
     #[inline]
     fn stretch(&mut self, take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Plain> {
         let none = Plain { taken: 0, more: true };
@@ -176,7 +177,7 @@ impl<C: Stretches> Visible<C> {
             self.one_by_one -= 1;
             return Ok(none);
         }
-        // Of a key that was settled what follows is hidden.
+        // After a key is complete, its later entries are hidden.
         let settled = self.cursor.user_key().is_none_or(|key| self.group.is_of(key));
         if self.group.is_open() || settled {
             return Ok(none);
@@ -197,17 +198,18 @@ impl<C: Stretches> Visible<C> {
         Ok(plain)
     }
 
-    /// Counts an entry that gave no item. When those of the last moves were all of one key, and the
+    /// Counts an entry without an item. If the entries of the last moves all had one key, and the
     /// rest of its versions is hidden too, the next move seeks past them: a key that is written a
     /// million times must not cost a scan a million moves.
     ///
     /// ```text
-    /// forward:   k@9 k@8 k@7 | k@6 … k@1 | l@5      view 6: past what is newer, to (k, 6)
-    ///            newer           hidden              past what is older, to (k 00, MAX)
-    /// backward:  l@5 | k@1 … k@6 | k@7 k@8 | j@2    past what is newer, before (k, MAX)
+    /// forward:   k@9 k@8 k@7 | k@6 … k@1 | l@5      view 6: past newer versions, to (k, 6)
+    ///            newer           hidden              past older versions, to (k 00, MAX)
+    /// backward:  l@5 | k@1 … k@6 | k@7 k@8 | j@2    past newer versions, before (k, MAX)
     /// ```
-    /// Backward the visible versions come oldest first and the last one counts, so they are met one
-    /// by one: a seek to the newest would be a move forward, which a backward merge has not.
+    /// Backward the visible versions come oldest first and the last one counts, so they are read
+    /// one by one: a seek to the newest would be a move forward, which a backward merge cannot
+    /// make.
     fn pass(&mut self) {
         self.passed = self.passed.wrapping_add(1);
         if !self.passed.is_multiple_of(MOVES_BEFORE_SEEK) {
@@ -251,7 +253,7 @@ impl<C: Stretches> Visible<C> {
         }
     }
 
-    /// The key and value at hand, after [`Step::Ready`].
+    /// The current key and value, after [`Step::Ready`].
     #[must_use]
     pub fn item(&self) -> Option<(&[u8], &[u8])> {
         match self.at {
@@ -261,8 +263,7 @@ impl<C: Stretches> Visible<C> {
         }
     }
 
-    /// Sequence number of the newest version that the item is made of. 0 where a compaction has
-    /// cleared it.
+    /// Sequence number of the newest version of the item. 0 if a compaction has cleared it.
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
         match self.at {
@@ -272,7 +273,7 @@ impl<C: Stretches> Visible<C> {
         }
     }
 
-    /// The cursor below, for a driver that fetches ahead.
+    /// The inner cursor, for a driver that fetches ahead.
     #[must_use]
     pub fn cursor(&self) -> &C {
         &self.cursor

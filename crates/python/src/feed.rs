@@ -21,7 +21,7 @@ use futures::FutureExt;
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::{
     ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq,
     UnixMillis,
@@ -46,16 +46,16 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     let (word, value) = asked.since;
     let value = value.unwrap_or_default();
     let since = match word.as_str() {
-        "kept" => Since::Kept,
-        "oldest" => Since::Oldest,
-        "latest" => Since::Newest,
-        "snapshot" => Since::Snapshot,
-        "seq" => Since::Seq(Seq(value.parse().unwrap_or_default())),
+        "kept" => ChangesFrom::Kept,
+        "oldest" => ChangesFrom::Oldest,
+        "latest" => ChangesFrom::Newest,
+        "snapshot" => ChangesFrom::Snapshot,
+        "seq" => ChangesFrom::Seq(Seq(value.parse().unwrap_or_default())),
         "checkpoint" => match value.parse::<CheckpointName>() {
-            Ok(name) => Since::Checkpoint(name),
+            Ok(name) => ChangesFrom::Checkpoint(name),
             Err(never) => match never {},
         },
-        _ => Since::Token(value.parse().raise(py)?),
+        _ => ChangesFrom::Token(value.parse().raise(py)?),
     };
     let until = asked.until.map(|text| text.parse::<ChangeToken>()).transpose().raise(py)?;
     let lifetime = asked.lifetime.map(|one| duration(&one, "lifetime")).transpose()?;

@@ -15,6 +15,12 @@ use siltstone::gc::{EndReason, GcEvent, GcOptions, GcReport};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Adds the functions of this module to the compiled module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(gc, module)?)?;
+    module.add_function(wrap_pyfunction!(run_gc, module)?)
+}
+
 /// The default options with the given values set.
 fn gc_options(
     py: Python<'_>,
@@ -37,7 +43,7 @@ fn gc_options(
 /// Runs one collection of the database at `url`; with `dry_run` it only reports. `progress` is
 /// called a few times a second with the number of objects deleted and the number to delete.
 #[pyfunction]
-pub(crate) fn gc<'py>(
+fn gc<'py>(
     py: Python<'py>,
     url: &str,
     store_options: &Bound<'py, PyDict>,
@@ -58,7 +64,7 @@ pub(crate) fn gc<'py>(
 /// the event there: a report as a dict, an exception, or the reason why collecting this database
 /// ended.
 #[pyfunction]
-pub(crate) fn run_gc<'py>(
+fn run_gc<'py>(
     py: Python<'py>,
     urls: Vec<String>,
     store_options: &Bound<'py, PyDict>,

@@ -71,6 +71,7 @@ mod open;
 mod operator;
 mod options;
 mod parts;
+mod probe;
 mod process;
 mod put;
 mod range;
@@ -89,6 +90,7 @@ mod table;
 mod transaction;
 mod units;
 mod wait;
+mod warm;
 mod write;
 
 use pyo3::prelude::*;
@@ -143,8 +145,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
-    module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
-    module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
+    module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
+    gc::register(module)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_compaction, module)?)?;

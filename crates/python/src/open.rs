@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::{OptionsSource, StoreOptions};
 use siltstone::store::url;
-use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, Transient, task};
+use siltstone::{Env, Occupancy, OpenOptions, OpenSchema, Result, TransientOpen, task};
 use std::sync::Arc;
 
 /// The arguments of an open for writing, converted from Python.
@@ -58,7 +58,7 @@ impl Arguments {
         let how = OpenOptions {
             create,
             take_over,
-            transient: transient.map(|ends_others| Transient { ends_others }),
+            transient: transient.map(|ends_others| TransientOpen { ends_others }),
             options,
             merge_operator,
             schema: None,
@@ -71,7 +71,7 @@ impl Arguments {
 
     /// For a table with these columns: the table is created with them, and an existing table with
     /// other columns is refused.
-    pub(crate) fn of_table(mut self, schema: OwnSchema) -> Arguments {
+    pub(crate) fn of_table(mut self, schema: OpenSchema) -> Arguments {
         self.opening.how.schema = Some(schema);
         self
     }

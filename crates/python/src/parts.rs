@@ -11,7 +11,7 @@
 
 use crate::process::Process;
 use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
-use siltstone::{Error, ErrorKind, Fill, Result, Rows, Scan};
+use siltstone::{Error, ErrorKind, FillOutcome, Result, Rows, Scan};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
 /// Stored bytes per part: large enough that the start of a part, a seek in every table, adds no
@@ -165,8 +165,8 @@ fn read_batch(
     let mut rows = size.empty_rows();
     loop {
         match part.fill(&mut rows, batch_rows, BATCH_BYTES)? {
-            Fill::Full | Fill::End => break,
-            Fill::NeedsBlocks => {
+            FillOutcome::Full | FillOutcome::End => break,
+            FillOutcome::NeedsBlocks => {
                 let mut fetch = part.fetch();
                 loop {
                     match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {

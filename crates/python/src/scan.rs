@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
 use siltstone::tables::Merged;
-use siltstone::{Answer, Fill, Result, Rows, ScanRange};
+use siltstone::{Answer, FillOutcome, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
 /// Rows of the first refill, unless a higher limit is given: most interactive scans are short.
@@ -81,7 +81,7 @@ impl Pull {
         rows: &mut Rows,
         max_rows: usize,
         max_bytes: usize,
-    ) -> Result<Fill> {
+    ) -> Result<FillOutcome> {
         match self {
             Pull::Scan(scan) => scan.fill(rows, max_rows, max_bytes),
             Pull::Merged(merged) => merged.fill(rows, max_rows, max_bytes),
@@ -261,7 +261,7 @@ impl ScanState {
                 }
             };
             // Buffered rows are returned before waiting for blocks.
-            if filled != Fill::NeedsBlocks || !none {
+            if filled != FillOutcome::NeedsBlocks || !none {
                 break filled;
             }
             wait(py, process, pull.fetch())?;
@@ -272,7 +272,7 @@ impl ScanState {
             (None, Some(rows)) => self.reached.come_to_row(rows),
             (None, None) => {}
         }
-        if filled == Fill::End {
+        if filled == FillOutcome::End {
             // The source is released; the buffered rows are copies.
             self.let_go();
         }
@@ -342,7 +342,7 @@ fn make(
     made: &mut VecDeque<Py<PyAny>>,
     (wanted, yields): (usize, ScanItems),
     reached: &mut ScanPosition,
-) -> PyResult<Fill> {
+) -> PyResult<FillOutcome> {
     let (mut bytes, mut failed) = (0, None);
     made.reserve(wanted);
     reached.forget_keys();

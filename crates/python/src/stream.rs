@@ -15,7 +15,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
-use siltstone::{Column, Fill, Rows};
+use siltstone::{Column, FillOutcome, Rows};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -179,8 +179,8 @@ fn fill_here(
     let mut rows = size.empty_rows();
     loop {
         match scan.fill(&mut rows, batch_rows, BATCH_BYTES).map_err(external)? {
-            Fill::Full | Fill::End => break,
-            Fill::NeedsBlocks => wait_here(process, scan.fetch().as_mut(), maker)?,
+            FillOutcome::Full | FillOutcome::End => break,
+            FillOutcome::NeedsBlocks => wait_here(process, scan.fetch().as_mut(), maker)?,
         }
     }
     size.note(&rows);

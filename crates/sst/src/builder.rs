@@ -19,13 +19,13 @@ use siltstone_base::{
 };
 use siltstone_bloom::{BloomBuilder, key_hash};
 
-/// Taken for the sections and checksums of a table beside filter and index, in bytes: two keys and
-/// some numbers, as a rule.
+/// Estimated bytes of the sections and checksums of a table besides filter and index: usually two
+/// keys and some numbers.
 const SMALL_SECTIONS_BYTES: usize = 4 << 10;
 
-/// What a builder needs beside the bytes of its table: 8 bytes for each key of a filter, and the
-/// separators of its blocks. Kept from table to table it costs nothing; taken from the system each
-/// time, as it grows, its fresh pages cost a compaction a tenth of its time.
+/// Memory that a builder needs besides the bytes of its table: 8 bytes for each key of a filter,
+/// and the separators of its blocks. Kept from table to table it costs nothing; if each table
+/// allocated it again, its fresh pages would cost a compaction a tenth of its time.
 #[derive(Default)]
 pub struct TableScratch {
     block: BlockBuilder,
@@ -35,7 +35,7 @@ pub struct TableScratch {
 }
 
 impl TableScratch {
-    /// Forgets the last table.
+    /// Removes the data of the last table.
     fn restart(&mut self, options: TableOptions) {
         self.block.clear();
         self.index.clear();
@@ -43,22 +43,23 @@ impl TableScratch {
     }
 }
 
-/// A table whose bytes are all made.
+/// A table whose bytes are complete.
 pub struct FinishedTable {
-    /// The bytes that were not taken: the last of the object.
+    /// The bytes that were not taken: the end of the object.
     pub rest: Vec<u8>,
-    /// What a manifest says of the object.
+    /// The descriptor of the object for a manifest.
     pub table: SstDescriptor,
     /// For the next table.
     pub scratch: TableScratch,
 }
 
-/// Builds one table. Entries come in strictly ascending internal order; bytes can be taken as soon
-/// as blocks are finished, so a table of any size needs the memory of its metadata and one chunk.
+/// Builds one table. Entries come in strictly ascending internal order. Bytes can be taken as soon
+/// as blocks are finished, so a table of any size needs only the memory of its metadata and one
+/// chunk.
 pub struct TableBuilder {
     options: TableOptions,
     envelope: Envelope,
-    /// Bytes finished and not taken yet.
+    /// Finished bytes that were not taken yet.
     out: Vec<u8>,
     /// Bytes taken.
     taken: u64,
@@ -73,13 +74,13 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Starts a table. `envelope` is of kind table and carries the table's id as its object id.
+    /// Starts a table. `envelope` is of kind table, and its object id is the table's id.
     #[must_use]
     pub fn new(options: TableOptions, envelope: Envelope) -> Self {
         TableBuilder::reusing(TableScratch::default(), options, envelope)
     }
 
-    /// As [`TableBuilder::new`], with what another table was built in.
+    /// As [`TableBuilder::new`], with the memory of a previous table.
     #[must_use]
     pub fn reusing(mut scratch: TableScratch, options: TableOptions, envelope: Envelope) -> Self {
         let block_bytes = options.block_bytes.clamp(1, MAX_BLOCK_TARGET);
@@ -102,10 +103,10 @@ impl TableBuilder {
     /// Appends an entry.
     ///
     /// # Errors
-    /// Invalid, with the table unchanged, when the entry is not strictly after the one before in
-    /// internal order, when key, value or sequence number break a bound, when a tombstone has a
-    /// value, for a range delete, which has a section of its own, or when the envelope is not a
-    /// table's. Internal when a codec fails; the table is lost then.
+    /// Invalid, with the table unchanged, if the entry is not strictly after the previous one in
+    /// internal order, if key, value or sequence number exceed a limit, if a tombstone has a value,
+    /// for a range delete, which has its own section, or if the envelope is not a table's. Internal
+    /// if a codec fails; the table is then unusable.
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
         check_entry(entry)?;
         let shared = shared_prefix(&self.last_key, entry.key);
@@ -130,12 +131,12 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds range deletes, in any order. They hide nothing of this table by themselves:
-    /// readers apply them first.
+    /// Adds range deletes, in any order. They hide nothing in this table by themselves: readers
+    /// apply them first.
     ///
     /// # Errors
-    /// Invalid, with the table unchanged, when bounds or sequence number of one break a bound, or
-    /// for more than 2^32 - 1.
+    /// Invalid, with the table unchanged, if bounds or sequence number of one exceed a limit, or
+    /// for more than 2^32 - 1 range deletes.
     pub fn add_range_deletes(&mut self, ranges: &[RangeDelete]) -> Result<()> {
         for range in ranges {
             check_range(&range.start, &range.end)?;
@@ -148,15 +149,14 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// The finished bytes that were not taken yet, when there are at least `min_bytes` (and one).
-    /// Chunks taken one after another, and then the rest that [`TableBuilder::finish`] gives, are
-    /// the object.
+    /// The finished bytes that were not taken yet, if there are at least `min_bytes` (and one). The
+    /// chunks in order, followed by the rest returned by [`TableBuilder::finish`], are the object.
     pub fn take_chunk(&mut self, min_bytes: usize) -> Option<Bytes> {
         self.take_chunk_for(min_bytes, Vec::with_capacity).map(Bytes::from)
     }
 
-    /// As [`TableBuilder::take_chunk`]; the bytes to come go into the empty buffer that `next`
-    /// answers, asked for as much room as the bytes took that are taken now.
+    /// As [`TableBuilder::take_chunk`]; later bytes are written to the empty buffer that `next`
+    /// returns for a requested capacity, which is the length of the bytes that are taken now.
     pub fn take_chunk_for(
         &mut self,
         min_bytes: usize,
@@ -172,14 +172,14 @@ impl TableBuilder {
         Some(chunk)
     }
 
-    /// The same table, with room for the filter of so many keys.
+    /// The same table, with reserved memory for the filter of this many keys.
     #[must_use]
     pub fn expecting(mut self, keys: usize) -> Self {
         self.scratch.filter.reserve(keys);
         self
     }
 
-    /// The same table, whose next bytes go into `buffer`, which is empty.
+    /// The same table, which writes its next bytes to `buffer`, which is empty.
     #[must_use]
     pub fn writing_into(mut self, mut buffer: Vec<u8>) -> Self {
         buffer.append(&mut self.out);
@@ -187,7 +187,7 @@ impl TableBuilder {
         self
     }
 
-    /// Whether the bytes not taken leave room for the rest of the table in their buffer.
+    /// Whether the rest of the table fits into the buffer of the bytes that were not taken.
     #[must_use]
     pub fn has_room_for_tail(&self) -> bool {
         let TableScratch { block, filter, index, .. } = &self.scratch;
@@ -195,35 +195,35 @@ impl TableBuilder {
         self.out.capacity() - self.out.len() >= block.bytes() + tail
     }
 
-    /// About how long the object would be, in bytes, were it finished now without filter and index:
-    /// what a caller compares with its target size.
+    /// The approximate length of the object, in bytes, if it were finished now without filter and
+    /// index. A caller compares it with its target size.
     #[must_use]
     pub fn bytes_so_far(&self) -> u64 {
         self.written() + self.scratch.block.bytes() as u64
     }
 
-    /// How many entries were added.
+    /// The number of added entries.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.counts.entries
     }
 
-    /// The last key added; empty where there is none.
+    /// The last added key; empty if there is none.
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Ends the table: the bytes not taken yet, and what a manifest says of the object.
+    /// Ends the table: returns the bytes not taken yet, and the descriptor for a manifest.
     ///
     /// # Errors
-    /// Invalid when nothing was added, not even a range delete; Internal when a codec fails.
+    /// Invalid if nothing was added, not even a range delete; Internal if a codec fails.
     pub fn finish(self) -> Result<(Bytes, SstDescriptor)> {
         let FinishedTable { rest, table, .. } = self.finish_for_next()?;
         Ok((Bytes::from(rest), table))
     }
 
-    /// As [`TableBuilder::finish`], and gives back what the next table can be built in.
+    /// As [`TableBuilder::finish`], and returns the memory for the next table.
     ///
     /// # Errors
     /// As [`TableBuilder::finish`].
@@ -232,7 +232,8 @@ impl TableBuilder {
         if self.counts.entries == 0 {
             let first = self.ranges.first().cloned();
             let first = first.ok_or_else(|| Error::invalid("a table has at least one entry"))?;
-            // A table has an entry. This one says again what the range delete says of its start.
+            // A table must have an entry. This one repeats the effect of the range delete on its
+            // start.
             let (key, seq, kind) = (first.start.as_ref(), first.seq, Kind::Delete);
             self.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
         }
@@ -256,7 +257,7 @@ impl TableBuilder {
         Ok(FinishedTable { rest: self.out, table, scratch: self.scratch })
     }
 
-    /// Bytes written so far, taken or not: the offset of what comes next.
+    /// Bytes written so far, taken or not: the offset of the next byte.
     fn written(&self) -> u64 {
         self.taken + self.out.len() as u64
     }
@@ -306,7 +307,7 @@ impl TableBuilder {
         self.scratch.index.add(stored, separator)
     }
 
-    /// Writes filter, index, range deletes, properties and footer; answers where the tail starts.
+    /// Writes filter, index, range deletes, properties and footer; returns the offset of the tail.
     fn write_tail(&mut self, properties: &mut Properties) -> u64 {
         let TableScratch { filter, index, .. } = &self.scratch;
         self.out.reserve(filter.encoded_len() + index.encoded_len());
@@ -330,7 +331,7 @@ impl TableBuilder {
         filter_offset
     }
 
-    /// Appends a section and its checksum; answers where it starts.
+    /// Appends a section and its checksum; returns its offset.
     fn section(&mut self, write: impl FnOnce(&mut Vec<u8>, &mut TableScratch)) -> u64 {
         let place = self.place();
         let from = self.out.len();
@@ -359,7 +360,7 @@ fn check_seq(seq: Seq) -> Result<()> {
     Ok(())
 }
 
-/// What a manifest says of a table with these properties.
+/// The descriptor of a table with these properties.
 pub(crate) fn describe(
     properties: &Properties,
     envelope: &Envelope,

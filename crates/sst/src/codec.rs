@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use siltstone_base::{Error, Result};
 
-/// Blocks above this stay uncompressed, and a compressed block that claims more is refused: the
-/// LZ4 block format ends near 2 GiB, and the bound caps what a hostile block can make a reader
-/// allocate.
+/// Larger blocks stay uncompressed, and a compressed block that claims more is refused: the LZ4
+/// block format ends near 2 GiB, and the limit bounds the memory that a hostile block can make a
+/// reader allocate.
 pub(crate) const MAX_COMPRESSED_RAW_BYTES: u64 = 1 << 30;
-/// The fastest regular level: the ratio it gives up is small beside the time it saves on a
+/// The fastest regular level: the loss of ratio is small compared with the saved time on a
 /// compactor's core.
 const ZSTD_LEVEL: i32 = 1;
-/// One byte of an LZ4 block stands for at most 255 (the format's run-length extension byte); the
-/// slack covers the token and the literals of a last sequence.
+/// One byte of an LZ4 block represents at most 255 bytes (the format's run-length extension byte);
+/// the slack covers the token and the literals of the last sequence.
 const LZ4_MAX_RATIO: u64 = 255;
 const LZ4_SLACK: u64 = 64;
-/// A Zstandard block takes 4 bytes at least (a head of 3, and a byte to repeat) and stands for at
+/// A Zstandard block takes at least 4 bytes (a head of 3, and a byte to repeat) and represents at
 /// most 128 KiB (RFC 8878, 3.1.1.2).
 const ZSTD_BLOCK_BYTES: u64 = 4;
 const ZSTD_BLOCK_RAW_BYTES: u64 = 128 << 10;
@@ -23,7 +23,7 @@ const ZSTD_BLOCK_RAW_BYTES: u64 = 128 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Codec {
-    /// As they are.
+    /// Not compressed.
     #[default]
     None = 0,
     /// LZ4, block format.
@@ -33,7 +33,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The name that stands in the manifest and in options.
+    /// The name in the manifest and in options.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Codec {
         }
     }
 
-    /// The codec of that name, or `None`.
+    /// The codec with that name, or `None`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Codec> {
         [Codec::None, Codec::Lz4, Codec::Zstd].into_iter().find(|codec| codec.as_str() == name)
@@ -52,7 +52,7 @@ impl Codec {
     /// The codec stored as `byte`.
     ///
     /// # Errors
-    /// Unsupported, by number, for one that this version does not know.
+    /// Unsupported, with the number, for a codec that this version does not know.
     pub fn from_byte(byte: u8) -> Result<Codec> {
         match byte {
             0 => Ok(Codec::None),
@@ -64,7 +64,7 @@ impl Codec {
     }
 }
 
-/// Compresses block after block with the state kept between them.
+/// Compresses blocks and reuses the state of the codecs.
 #[derive(Default)]
 pub(crate) struct Compressor {
     scratch: Vec<u8>,
@@ -73,11 +73,11 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// Appends `raw` to `out`, compressed where that saves at least an eighth, and answers which
-    /// codec it came to be. Less than an eighth is not worth the time of every later read.
+    /// Appends `raw` to `out`, compressed if that saves at least an eighth, and returns the codec
+    /// used. A smaller saving is not worth the time of every later read.
     ///
     /// # Errors
-    /// Internal, when a codec refuses input that it must accept.
+    /// Internal if a codec refuses input that it must accept.
     pub(crate) fn append(&mut self, codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> Result<Codec> {
         let too_large = raw.len() as u64 > MAX_COMPRESSED_RAW_BYTES;
         let written = if too_large { None } else { self.compress(codec, raw)? };
@@ -94,7 +94,7 @@ impl Compressor {
         }
     }
 
-    /// Compresses into the scratch space and answers how many bytes it took.
+    /// Compresses into the scratch space and returns the length in bytes.
     fn compress(&mut self, codec: Codec, raw: &[u8]) -> Result<Option<usize>> {
         let room = match codec {
             Codec::None => return Ok(None),
@@ -126,11 +126,11 @@ impl Compressor {
     }
 }
 
-/// The bytes that `stored` stands for, which must be exactly `raw_bytes` of them. An uncompressed
-/// block is a slice of what was given, without a copy.
+/// The decompressed bytes of `stored`, which must be exactly `raw_bytes`. An uncompressed block is
+/// a slice of the argument, without a copy.
 ///
 /// # Errors
-/// Corruption when they are not; nothing larger than the checked claim is allocated.
+/// Corruption if the length differs; nothing larger than the checked claim is allocated.
 pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<Bytes> {
     let wrong = || Error::corruption("a block does not decompress to its recorded length");
     if codec == Codec::None {
@@ -140,7 +140,7 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
         Codec::Lz4 => (stored.len() as u64).saturating_mul(LZ4_MAX_RATIO).saturating_add(LZ4_SLACK),
         _ => (stored.len() as u64 / ZSTD_BLOCK_BYTES).saturating_mul(ZSTD_BLOCK_RAW_BYTES),
     };
-    // A frame of ours says its length too: a claim that it does not repeat costs nothing.
+    // A frame of ours contains its length too: a claim that differs from it costs nothing.
     let frame_says = || zstd::zstd_safe::get_frame_content_size(&stored);
     let denied = codec == Codec::Zstd && !matches!(frame_says(), Ok(Some(n)) if n == raw_bytes);
     if denied || raw_bytes > reachable.min(MAX_COMPRESSED_RAW_BYTES) {
@@ -157,7 +157,7 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
     if written == Some(wanted) { Ok(Bytes::from(raw)) } else { Err(wrong()) }
 }
 
-/// A block may hold one value of almost 4 GiB.
+/// A block may contain one value of almost 4 GiB.
 fn zeros(bytes: usize) -> Result<Vec<u8>> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(bytes).map_err(|_| {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_saves_too_little_stays_as_it_is() {
-        // A linear congruential sequence (Numerical Recipes): its upper bytes do not compress.
+        // A linear congruential sequence (Numerical Recipes): its upper bytes are incompressible.
         let mut state = 1u32;
         let noise: Vec<u8> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Result, Seq, SstId, Step};
 use std::sync::Arc;
 
-/// Where a cursor finds decoded blocks: a cache, or what was fetched for it.
+/// The source of decoded blocks for a cursor: a cache, or blocks that were fetched for it.
 pub trait BlockSource {
-    /// The block at `addr` when it is in memory. A block that was answered once may be missing the
+    /// The block at `addr` if it is in memory. A block that was returned once may be missing the
     /// next time.
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>>;
 }
@@ -25,20 +25,20 @@ impl<S: BlockSource + ?Sized> BlockSource for &S {
     }
 }
 
-/// Moves over the entries of a table that its descriptor lets be seen.
+/// Moves over the visible entries of a table.
 ///
-/// It holds on to the block it used last. So a move that needs a second block is not thrown back
-/// to the first one when it is repeated, even where the source remembers one block only.
+/// It keeps the last block that it used. So a move that needs a second block does not lose the
+/// first one when it is repeated, even if the source remembers only one block.
 pub struct TableCursor<S: BlockSource> {
     table: Arc<Table>,
-    /// The table in the addresses of blocks that it needs.
+    /// The table in the addresses of the blocks that it needs.
     name: SstId,
     blocks: S,
-    /// The block that was used last.
+    /// The last block that was used.
     held: Option<(u32, Arc<Block>)>,
-    /// Position in the held block; `None`: nowhere.
+    /// Position in the held block; `None`: no position.
     position: Option<usize>,
-    /// Whether `next` or `prev` waits for a block: the position is where it left from.
+    /// Whether `next` or `prev` waits for a block: the position is the one before the move.
     pending: bool,
     visible_start: Option<Bytes>,
     visible_end: Option<Bytes>,
@@ -52,7 +52,7 @@ enum Edge {
 }
 
 impl<S: BlockSource> TableCursor<S> {
-    /// A cursor that stands nowhere yet.
+    /// A cursor without a position.
     #[must_use]
     pub fn new(table: Arc<Table>, blocks: S) -> Self {
         let visible_start = table.descriptor().visible_start.clone();
@@ -69,21 +69,21 @@ impl<S: BlockSource> TableCursor<S> {
         }
     }
 
-    /// As [`TableCursor::new`], with a block that was found already.
+    /// As [`TableCursor::new`], with a block that was already found.
     #[must_use]
     pub fn holding(table: Arc<Table>, blocks: S, held: Option<(u32, Arc<Block>)>) -> Self {
         TableCursor { held, ..TableCursor::new(table, blocks) }
     }
 
-    /// The same, which asks for its blocks as of table `name`: who has several parts of one table
-    /// tells by it which of them needs a block.
+    /// The same cursor, which requests its blocks as blocks of table `name`: a caller with several
+    /// parts of one table can then tell which of them needs a block.
     #[must_use]
     pub fn named(self, name: SstId) -> Self {
         TableCursor { name, ..self }
     }
 
-    /// The block it stands in and the position there, for callers that return a value as a slice
-    /// of the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
+    /// The current block and the position in it, for callers that return a value as a slice of the
+    /// block ([`Block::value_range`]). `None` exactly if [`Cursor::entry`] is.
     #[must_use]
     pub fn standing(&self) -> Option<(&Arc<Block>, usize)> {
         let position = self.position.filter(|_| !self.pending)?;
@@ -96,7 +96,7 @@ impl<S: BlockSource> TableCursor<S> {
         &self.table
     }
 
-    /// Whether all that stands behind a visible entry of `block` is visible too.
+    /// Whether all entries after a visible entry of `block` are visible too.
     fn is_in_sight_onward(&self, block: &Block) -> bool {
         self.visible_end.as_ref().is_none_or(|end| {
             block.len().checked_sub(1).is_some_and(|last| block.key(last) < end.as_ref())
@@ -109,7 +109,7 @@ impl<S: BlockSource> TableCursor<S> {
         Step::End
     }
 
-    /// Stands at `position` of the held block, where its key is visible.
+    /// Moves to `position` of the held block, if its key is visible.
     fn stand(&mut self, position: usize) -> Step {
         let Some((_, block)) = &self.held else { return self.nowhere() };
         if self.visible_start.is_some() || self.visible_end.is_some() {
@@ -125,8 +125,8 @@ impl<S: BlockSource> TableCursor<S> {
         Step::Ready
     }
 
-    /// Holds block number `block`. Where it is not in memory the block held before stays, and the
-    /// answer is what is needed.
+    /// Holds block number `block`. If it is not in memory, the previous block stays, and the result
+    /// names the block that is needed.
     fn hold(&mut self, block: u32) -> Option<Step> {
         if self.held.as_ref().is_some_and(|(held, _)| *held == block) {
             return None;
@@ -141,7 +141,7 @@ impl<S: BlockSource> TableCursor<S> {
         }
     }
 
-    /// Stands at one end of block number `block`, or nowhere when there is no such block.
+    /// Moves to one end of block number `block`, or to no position if there is no such block.
     fn enter(&mut self, block: Option<u32>, edge: Edge) -> Step {
         let Some(block) = block.filter(|block| *block < self.table.block_count()) else {
             return self.nowhere();
@@ -156,8 +156,8 @@ impl<S: BlockSource> TableCursor<S> {
         })
     }
 
-    /// As [`TableCursor::enter`], from a position that is kept while the block is not there.
-    /// Past either end of the table it lets go of the block it held: of a buffer, perhaps.
+    /// As [`TableCursor::enter`], from a position that is kept while the block is missing. Past
+    /// either end of the table it releases the block that it held, and perhaps its buffer.
     fn leave_for(&mut self, block: Option<u32>, edge: Edge) -> Step {
         let step = self.enter(block, edge);
         self.pending = matches!(step, Step::NeedBlock(_));
@@ -167,8 +167,8 @@ impl<S: BlockSource> TableCursor<S> {
         step
     }
 
-    /// Holds the block where `(key, seq)` belongs; answers its number and the first position in it
-    /// at or after that, or `None` past the end of the table.
+    /// Holds the block for `(key, seq)`; returns its number and the first position in it at or
+    /// after that, or `None` past the end of the table.
     fn locate(&mut self, key: &[u8], seq: Seq) -> std::result::Result<Option<(u32, usize)>, Step> {
         self.nowhere();
         let Some(block) = self.table.find_block(key, seq) else { return Ok(None) };

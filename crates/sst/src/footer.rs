@@ -26,10 +26,10 @@ use std::ops::Range;
 /// Bytes of a footer.
 pub const FOOTER_BYTES: u64 = ENVELOPE_BYTES as u64 + 72;
 
-/// Codecs of sections, key and room: all zero.
+/// Bytes of the codecs of sections, the key, and reserved space: all zero.
 const CLEAR_BYTES: usize = 32;
 
-/// Fewest bytes of a table: an envelope, and a footer.
+/// Minimum bytes of a table: an envelope and a footer.
 const MIN_OBJECT_BYTES: u64 = ENVELOPE_BYTES as u64 + FOOTER_BYTES;
 
 /// A decoded footer.
@@ -45,10 +45,10 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    /// Where the footer of an object of `object_bytes` lies.
+    /// The location of the footer in an object of `object_bytes`.
     ///
     /// # Errors
-    /// Corruption when the object is too short to have one.
+    /// Corruption if the object is too short to have one.
     pub(crate) fn range(object_bytes: u64) -> Result<Range<u64>> {
         if object_bytes < MIN_OBJECT_BYTES {
             return Err(Error::corruption("too short to be a table").with("bytes", object_bytes));
@@ -71,7 +71,7 @@ impl Footer {
     /// Reads the footer at the end of `bytes`, which are the end of an object of `object_bytes`.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote; Unsupported for a newer version or feature.
+    /// Corruption for bytes that no builder wrote; Unsupported for a newer version or feature.
     pub(crate) fn decode(bytes: &[u8], object_bytes: u64) -> Result<Footer> {
         let range = Footer::range(object_bytes)?;
         let start = bytes.len().checked_sub(FOOTER_BYTES as usize);

@@ -4,7 +4,7 @@
 //! index  := blocks prefix_len prefix block*
 //! block  := stored_len bound suffix_len suffix
 //! blocks     : 4 bytes, 1 or more
-//! prefix_len : 2 bytes; what all separators start with
+//! prefix_len : 2 bytes; length of the prefix that all separators have in common
 //! stored_len : varint; blocks lie one after another from the end of the envelope on
 //! bound      : varint; 0 after a shortened separator, else 1 + the sequence number of the block's
 //!              last entry
@@ -25,18 +25,18 @@ use siltstone_base::{Error, Result, Seq};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Fewest bytes a block takes in the index: three varints.
+/// Minimum number of bytes of a block in the index: three varints.
 const MIN_BLOCK_ENTRY_BYTES: usize = 3;
 /// In memory, the bound of a shortened separator: above every sequence number, so that a key equal
-/// to the separator lies further on at every sequence number.
+/// to the separator is in a later block at every sequence number.
 const SHORTENED: u64 = u64::MAX;
 
-/// Where a block ends.
+/// The end of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Separator<'a> {
     /// Before every version of this user key.
     Shortened(&'a [u8]),
-    /// With this very entry.
+    /// With exactly this entry.
     Exact(&'a [u8], Seq),
 }
 
@@ -57,7 +57,7 @@ impl IndexBuilder {
     /// Adds the next block.
     ///
     /// # Errors
-    /// Invalid past 2^32 - 1 blocks.
+    /// Invalid for more than 2^32 - 1 blocks.
     pub(crate) fn add(&mut self, stored_len: u64, separator: Separator<'_>) -> Result<()> {
         if self.blocks.len() as u64 >= u64::from(u32::MAX) {
             return Err(Error::invalid("a table has at most 2^32 - 1 blocks"));
@@ -71,13 +71,13 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// Forgets the blocks and keeps the memory.
+    /// Removes the blocks and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.blocks.clear();
     }
 
-    /// About how many bytes [`IndexBuilder::encode_into`] would append.
+    /// The approximate number of bytes that [`IndexBuilder::encode_into`] would append.
     pub(crate) fn encoded_len(&self) -> usize {
         self.keys.len() + self.blocks.len() * 6
     }
@@ -85,7 +85,7 @@ impl IndexBuilder {
     /// Appends the stored form.
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
         let key = |start: usize, end: usize| self.keys.get(start..end).unwrap_or_default();
-        // Separators ascend, so what the first and the last share, all share.
+        // Separators ascend, so a prefix of the first and the last is a prefix of all.
         let first = key(0, self.blocks.first().map_or(0, |block| block.key_end));
         let before_last = self.blocks.iter().rev().nth(1).map_or(0, |block| block.key_end);
         let prefix = shared_prefix(first, key(before_last, self.keys.len()));
@@ -104,20 +104,20 @@ impl IndexBuilder {
     }
 }
 
-/// The index in memory: columns, so that a search walks numbers and touches keys only on ties.
+/// The index in memory: columns, so that a search compares numbers and reads keys only on ties.
 #[derive(Debug)]
 pub(crate) struct Index {
     prefix: Vec<u8>,
     suffixes: Vec<u8>,
-    /// Where about a head lies among them.
+    /// The approximate position of a head among them.
     line: Line,
     /// First 8 bytes of each suffix.
     heads: Vec<u64>,
-    /// Where each suffix ends.
+    /// The end of each suffix.
     ends: Vec<usize>,
     /// Sequence number of each block's last entry, or [`SHORTENED`].
     bounds: Vec<u64>,
-    /// Where each block starts, and where the last one ends.
+    /// The start of each block, and the end of the last one.
     offsets: Vec<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Index {
     /// Reads the stored form; the blocks must fill `ENVELOPE_BYTES..tail_offset`.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote.
+    /// Corruption for bytes that no builder wrote.
     pub(crate) fn decode(bytes: &[u8], tail_offset: u64) -> Result<Index> {
         let mut reader = Reader::new(bytes);
         let blocks = reader.u32()? as usize;
@@ -188,12 +188,12 @@ impl Index {
         Ok(())
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Where a block lies in the object.
+    /// The byte range of a block in the object.
     pub(crate) fn range(&self, block: u32) -> Option<Range<u64>> {
         let block = block as usize;
         Some(*self.offsets.get(block)?..*self.offsets.get(block + 1)?)
@@ -205,7 +205,7 @@ impl Index {
         self.suffixes.get(start..end(block)).unwrap_or_default()
     }
 
-    /// Whether the key with this suffix lies beyond the end of `block`.
+    /// Whether the key with this suffix is beyond the end of `block`.
     fn suffix_is_beyond(&self, block: usize, suffix: &[u8], seq: Seq) -> bool {
         match suffix.cmp(self.suffix(block)) {
             Ordering::Less => false,
@@ -214,7 +214,7 @@ impl Index {
         }
     }
 
-    /// Whether `(key, seq)` lies beyond the end of `block`.
+    /// Whether `(key, seq)` is beyond the end of `block`.
     pub(crate) fn is_beyond(&self, block: usize, key: &[u8], seq: Seq) -> bool {
         match key.strip_prefix(self.prefix.as_slice()) {
             Some(suffix) => self.suffix_is_beyond(block, suffix, seq),
@@ -225,7 +225,7 @@ impl Index {
     /// The first block whose end is not before `(key, seq)`.
     pub(crate) fn find(&self, key: &[u8], seq: Seq) -> Option<u32> {
         let Some(suffix) = key.strip_prefix(self.prefix.as_slice()) else {
-            // Every separator starts with the prefix: the key is before or after them all.
+            // Every separator starts with the prefix, so the key is before or after all of them.
             return (key < self.prefix.as_slice()).then_some(0);
         };
         let wanted = head(suffix);
@@ -245,8 +245,8 @@ impl Index {
         (low < self.len()).then_some(low as u32)
     }
 
-    /// Keys that cut the table into parts of about `every` stored bytes, each with the bytes of the
-    /// part that it ends.
+    /// Keys that divide the table into parts of about `every` stored bytes, each with the bytes of
+    /// the part that it ends.
     pub(crate) fn anchors(&self, every: u64) -> Vec<(Vec<u8>, u64)> {
         let mut anchors = Vec::new();
         let mut part = 0;
@@ -260,8 +260,8 @@ impl Index {
         anchors
     }
 
-    /// Stored bytes from the first block that may hold a key at or above `start` to the last one
-    /// that may hold one below `end`.
+    /// Stored bytes from the first block that may contain a key at or above `start` to the last one
+    /// that may contain one below `end`.
     pub(crate) fn bytes_between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> u64 {
         let offset = |block: usize| self.offsets.get(block).copied().unwrap_or_default();
         // Before every version of the key.
@@ -271,18 +271,18 @@ impl Index {
         offset(last + 1).saturating_sub(offset(first))
     }
 
-    /// The last block's separator, put together.
+    /// The last block's separator, with its prefix.
     pub(crate) fn last_key(&self) -> Vec<u8> {
         let mut key = self.prefix.clone();
         key.extend_from_slice(self.suffix(self.len().saturating_sub(1)));
         key
     }
 
-    /// Makes every entry count as written at `seq`: the table holds each key once then, so only
+    /// Makes every entry count as written at `seq`. The table then contains each key once, so only
     /// the last separator may be exact.
     ///
     /// # Errors
-    /// Corruption when another one is.
+    /// Corruption if another one is exact.
     pub(crate) fn override_seq(&mut self, seq: Seq) -> Result<()> {
         let exact = self.bounds.iter().filter(|bound| **bound != SHORTENED).count();
         if exact != 1 {
@@ -294,7 +294,7 @@ impl Index {
         Ok(())
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that it uses.
     pub(crate) fn memory_bytes(&self) -> usize {
         let words = self.heads.capacity() + self.bounds.capacity() + self.offsets.capacity();
         self.prefix.capacity()

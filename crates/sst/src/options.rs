@@ -2,15 +2,15 @@
 
 use crate::codec::Codec;
 
-/// How a table is laid out.
+/// The layout options of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Target of a block in bytes, before compression; cut to 1 byte up to 64 MiB. An entry larger
-    /// than the target gets a block alone.
+    /// Target of a block in bytes, before compression; limited to 1 byte up to 64 MiB. An entry
+    /// larger than the target gets its own block.
     pub block_bytes: usize,
-    /// Compression of blocks; a block that would not shrink by an eighth stays as it is.
+    /// Compression of blocks; a block that would not shrink by an eighth stays uncompressed.
     pub codec: Codec,
-    /// Bits of filter per user key; 0 for no filter.
+    /// Filter bits per user key; 0 for no filter.
     pub filter_bits_per_key: u32,
 }
 

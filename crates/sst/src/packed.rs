@@ -6,7 +6,7 @@
 //! ```
 //! A width of 0 means that all rows are equal to the base; the column takes no bytes.
 
-/// Bytes that hold `value`: 0 for 0, at most 8.
+/// Number of bytes for `value`: 0 for 0, at most 8.
 pub(crate) fn width_of(value: u64) -> u8 {
     (64 - value.leading_zeros()).div_ceil(8) as u8
 }
@@ -16,7 +16,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64, width: u8) {
     out.extend(value.to_le_bytes().into_iter().take(usize::from(width)));
 }
 
-/// Where a column lies in a block.
+/// The location of a column in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) start: usize,
@@ -30,8 +30,8 @@ impl Column {
         Column { start: 0, width: 0, base: value }
     }
 
-    /// What row `row` adds to the base. Bytes that are not there count as zero; a decoded block
-    /// was checked to have them.
+    /// The value that row `row` adds to the base. Missing bytes count as zero; a decoded block was
+    /// checked to be complete.
     #[inline(always)]
     pub(crate) fn delta(&self, bytes: &[u8], row: usize) -> u64 {
         let width = usize::from(self.width);
@@ -41,7 +41,7 @@ impl Column {
         let at = self.start + row * width;
         let rest = bytes.get(at..).unwrap_or_default();
         match rest.first_chunk::<8>() {
-            // One unaligned load; what it has too much belongs to later rows and is masked off.
+            // One unaligned load; the excess bytes belong to later rows and are masked off.
             Some(word) => u64::from_le_bytes(*word) & (u64::MAX >> (64 - 8 * width)),
             None => {
                 rest.iter().take(width).rev().fold(0, |value, byte| value << 8 | u64::from(*byte))

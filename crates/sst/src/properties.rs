@@ -16,13 +16,13 @@
 //!     80    8 length of the range deletes' section, its seal included; 0 where there is none
 //!     88    4 block target, bytes
 //!     92    4 filter bits per key
-//!     96    1 codec asked for (a block says which it has)
+//!     96    1 requested codec (each block names its own)
 //!     97    1 bit 0: an entry expires; bit 1: every entry expires; others zero
 //!     98    2 length of the first key
 //!    100    2 length of the last key
-//!    102    2 where the keys begin, 128; a reader passes over what it does not know before them
+//!    102    2 offset of the keys, 128; a reader skips unknown bytes before them
 //!    104   16 order-free sum over the entries
-//!    120    1 what the sum adds up; 0 for no sum
+//!    120    1 kind of the sum; 0 for no sum
 //!    121    7 zero: room
 //!    128    n first key, last key
 //! ```
@@ -35,14 +35,14 @@ use siltstone_base::entry::check_key;
 use siltstone_base::sst::EntrySum;
 use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 
-/// Where the keys begin.
+/// Offset of the keys.
 const HEAD_BYTES: usize = 128;
 /// Zeros at the end of the head.
 const ROOM_BYTES: usize = 7;
 const SOME_EXPIRE: u8 = 1;
 const ALL_EXPIRE: u8 = 2;
 
-/// What a table says of itself.
+/// The properties that a table records about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Entries of all kinds.
@@ -51,31 +51,31 @@ pub struct Properties {
     pub tombstones: u64,
     /// Merge operands among them.
     pub merge_operands: u64,
-    /// Smallest sequence number, as the bytes have it.
+    /// Smallest sequence number in the stored bytes.
     pub min_seq: Seq,
-    /// Largest sequence number, as the bytes have it.
+    /// Largest sequence number in the stored bytes.
     pub max_seq: Seq,
-    /// Earliest expiry of any entry; `None` when none expires.
+    /// Earliest expiry of any entry; `None` if none expires.
     pub min_expiry: Option<UnixMillis>,
-    /// Latest expiry; `None` when an entry never expires.
+    /// Latest expiry; `None` if an entry never expires.
     pub max_expiry: Option<UnixMillis>,
-    /// Bytes of all keys, whole.
+    /// Bytes of all keys, without compression of prefixes.
     pub key_bytes: u64,
     /// Bytes of all values.
     pub value_bytes: u64,
-    /// What it was built with.
+    /// The options with which it was built.
     pub options: TableOptions,
     /// Smallest user key, of entries and range deletes.
     pub first_key: Bytes,
-    /// Largest user key: of entries, and what range deletes end before.
+    /// Largest user key of entries, or largest end of range deletes.
     pub last_key: Bytes,
-    /// Offset and length of the range deletes' section; `None` where there is none.
+    /// Offset and length of the section of range deletes; `None` if there is none.
     pub range_deletes: Option<(u64, u64)>,
-    /// Order-free sum over the entries; `None` where there is none.
+    /// Order-independent sum over the entries; `None` if there is none.
     pub sum: Option<EntrySum>,
 }
 
-/// Counts entries as they come.
+/// Counts entries as they are added.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts {
     pub(crate) entries: u64,
@@ -163,7 +163,7 @@ impl Properties {
             self.range_deletes.map_or(0, |(_, length)| length),
         ];
         words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-        // The builder cuts the target to 64 MiB and takes the bits as four bytes.
+        // The builder limits the target to 64 MiB and stores the bits in four bytes.
         out.extend_from_slice(&(self.options.block_bytes as u32).to_le_bytes());
         out.extend_from_slice(&self.options.filter_bits_per_key.to_le_bytes());
         let some = if self.min_expiry.is_some() { SOME_EXPIRE } else { 0 };
@@ -183,8 +183,8 @@ impl Properties {
     /// Reads the stored form.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec or flag, or
-    /// use of what is room here.
+    /// Corruption for bytes that no builder wrote; Unsupported for an unknown codec or flag, or if
+    /// space that is reserved in this version is used.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Properties> {
         let mut reader = Reader::new(bytes);
         let mut properties = Properties {

@@ -10,17 +10,17 @@ use siltstone_base::bytes_io::{Reader, put_varint};
 use siltstone_base::range_delete::check_range;
 use siltstone_base::{Cover, Error, RangeDelete, Result, Seq};
 
-/// Fewest bytes of one range delete: two lengths, a number, two keys of a byte.
+/// Minimum bytes of one range delete: two lengths, a number, two keys of one byte.
 const LEAST_BYTES: usize = 2 + 8 + 2;
 
-/// Sorts `ranges` as they are stored.
+/// Sorts `ranges` in the stored order.
 pub(crate) fn sort(ranges: &mut [RangeDelete]) {
     ranges.sort_unstable_by(|a, b| a.start.cmp(&b.start).then_with(|| b.seq.cmp(&a.seq)));
 }
 
 /// Appends the stored form of `ranges`, which are sorted.
 pub(crate) fn encode_into(ranges: &[RangeDelete], out: &mut Vec<u8>) {
-    // The builder takes no more.
+    // The builder accepts no more.
     out.extend_from_slice(&(ranges.len() as u32).to_le_bytes());
     for range in ranges {
         put_varint(out, range.start.len() as u64);
@@ -31,10 +31,10 @@ pub(crate) fn encode_into(ranges: &[RangeDelete], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the stored form. `seq_override` stands in for every number, as for entries.
+/// Reads the stored form. `seq_override` replaces every number, as for entries.
 ///
 /// # Errors
-/// Corruption for anything that no builder wrote.
+/// Corruption for bytes that no builder wrote.
 pub(crate) fn decode(bytes: &[u8], seq_override: Option<Seq>) -> Result<Cover> {
     let mut reader = Reader::new(bytes);
     let count = reader.u32()? as usize;

@@ -12,7 +12,7 @@ use siltstone_base::{Error, ObjectId, Result};
 /// Bytes of the checksum after a section or a block.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// Where a section or a block lies: what its checksum is bound to.
+/// The location of a section or a block, to which its checksum is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionPlace {
     pub(crate) object: ObjectId,
@@ -20,7 +20,7 @@ pub(crate) struct SectionPlace {
 }
 
 impl SectionPlace {
-    /// What a planted mistake binds every checksum to.
+    /// A planted mistake binds every checksum to this location.
     const NOWHERE: SectionPlace = SectionPlace { object: ObjectId::NONE, offset: 0 };
 
     fn checksum(self, bytes: &[u8]) -> u32 {
@@ -33,16 +33,16 @@ impl SectionPlace {
         crc.rotate_right(15).wrapping_add(0xa282_ead8)
     }
 
-    /// Appends the checksum of `out[from..]`, which will lie at this place.
+    /// Appends the checksum of `out[from..]`, which will be at this location.
     pub(crate) fn seal(self, out: &mut Vec<u8>, from: usize) {
         let checksum = self.checksum(out.get(from..).unwrap_or_default());
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// How many of `sealed` come before the checksum, once it is found to be right.
+    /// The length of `sealed` without the checksum, once that is verified.
     ///
     /// # Errors
-    /// Corruption, naming `what`, when it is not.
+    /// Corruption, naming `what`, if the checksum does not match.
     pub(crate) fn open(self, what: &'static str, sealed: &[u8]) -> Result<usize> {
         let mismatch = || {
             Error::corruption("checksum mismatch").with("part", what).with("offset", self.offset)

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A table whose index, filter and properties are in memory. The caller reads data blocks one by
-/// one; the table only says where they lie and decodes them.
+/// one; the table only locates and decodes them.
 #[derive(Debug)]
 pub struct Table {
     descriptor: SstDescriptor,
@@ -31,7 +31,7 @@ fn other_table(what: &'static str) -> Error {
 }
 
 impl Table {
-    /// The bytes of the object that open it: one ranged request.
+    /// The bytes of the object that are needed to open it: one ranged request.
     #[must_use]
     pub fn tail_range(descriptor: &SstDescriptor) -> Range<u64> {
         descriptor.tail_offset..descriptor.object_bytes
@@ -40,8 +40,8 @@ impl Table {
     /// Opens the table that `descriptor` names from the bytes at [`Table::tail_range`].
     ///
     /// # Errors
-    /// Corruption when the bytes are damaged, or are not of the table that the descriptor names;
-    /// Unsupported when a newer version wrote them.
+    /// Corruption if the bytes are damaged, or do not belong to the table that the descriptor
+    /// names; Unsupported if a newer version wrote them.
     pub fn open(descriptor: SstDescriptor, tail: Bytes) -> Result<Table> {
         let range = Table::tail_range(&descriptor);
         if range.end.checked_sub(range.start) != Some(tail.len() as u64) {
@@ -53,25 +53,25 @@ impl Table {
         Table::assemble(Some(descriptor), range, &tail).map_err(|error| error.with("table", id))
     }
 
-    /// Where the footer of a table of `object_bytes` lies, for a table that is read without a
+    /// The location of the footer of a table of `object_bytes`, for a table that is read without a
     /// descriptor.
     ///
     /// # Errors
-    /// Corruption when the object is too short for a table.
+    /// Corruption if the object is too short for a table.
     pub fn footer_range(object_bytes: u64) -> Result<Range<u64>> {
         Footer::range(object_bytes)
     }
 
-    /// What [`Table::tail_range`] would say, from the footer's bytes.
+    /// The value of [`Table::tail_range`], from the footer's bytes.
     ///
     /// # Errors
-    /// Corruption when they are not a table's footer; Unsupported when a newer version wrote it.
+    /// Corruption if they are not a table's footer; Unsupported if a newer version wrote it.
     pub fn tail_range_of_footer(object_bytes: u64, footer: &[u8]) -> Result<Range<u64>> {
         Ok(Footer::decode(footer, object_bytes)?.filter..object_bytes)
     }
 
     /// Opens a table without a descriptor, from the bytes at [`Table::tail_range_of_footer`]. The
-    /// descriptor is rebuilt from what the table says of itself.
+    /// descriptor is rebuilt from the properties of the table.
     ///
     /// # Errors
     /// As [`Table::open`].
@@ -91,7 +91,7 @@ impl Table {
             return Err(other_table("tail offset"));
         }
         let section = |what: &'static str, start: u64, end: u64| -> Result<&[u8]> {
-            // Offsets were found to ascend within the tail.
+            // Offsets were checked to ascend within the tail.
             let from = (start - range.start) as usize;
             let sealed = tail.get(from..(end - range.start) as usize).unwrap_or_default();
             let place = SectionPlace { object: footer.envelope.object, offset: start };
@@ -130,7 +130,7 @@ impl Table {
         if last_key != properties.last_key || !range_deletes.list().iter().all(starts_inside) {
             return Err(other_table("bounds"));
         }
-        // What is out of sight hides nothing: neither its own keys nor another table's.
+        // A hidden range delete hides nothing: neither keys of its own table nor of another one.
         #[cfg(not(mutation = "range_deletes_uncut"))]
         let range_deletes = {
             let (start, end) = descriptor.in_sight(None, None);
@@ -141,69 +141,69 @@ impl Table {
         Ok(Table { descriptor, envelope, properties, filter, index, range_deletes })
     }
 
-    /// What the manifest says of it.
+    /// The descriptor of the table.
     #[must_use]
     pub fn descriptor(&self) -> &SstDescriptor {
         &self.descriptor
     }
 
-    /// Its envelope: whose it is, which attempt wrote it.
+    /// Its envelope, with its database and the attempt that wrote it.
     #[must_use]
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
     }
 
-    /// Its range deletes, as far as they are visible. They hide entries that are older than they,
-    /// here and in older tables and memtables.
+    /// Its range deletes, cut to the visible range. They hide entries that are older than they, in
+    /// this table and in older tables and memtables.
     #[must_use]
     #[inline]
     pub fn range_deletes(&self) -> &Arc<Cover> {
         &self.range_deletes
     }
 
-    /// What it says of itself.
+    /// Its properties.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Its filter. A clone of it is another share.
+    /// Its filter. A clone of it shares the memory.
     #[must_use]
     #[inline]
     pub fn filter(&self) -> &Bloom {
         &self.filter
     }
 
-    /// Whether a user key with this hash ([`siltstone_bloom::key_hash`]) may be in it.
+    /// Whether it may contain a user key with this hash ([`siltstone_bloom::key_hash`]).
     #[must_use]
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.filter.may_contain(hash)
     }
 
-    /// How many data blocks it has: one or more.
+    /// The number of data blocks: one or more.
     #[must_use]
     pub fn block_count(&self) -> u32 {
         self.index.len() as u32
     }
 
-    /// Where a block lies in the object. Blocks lie one after another, so the ranges of
-    /// neighbours can be read together.
+    /// The location of a block in the object. Blocks are contiguous, so the ranges of neighbours
+    /// can be read together.
     #[must_use]
     pub fn block_range(&self, block: u32) -> Option<Range<u64>> {
         self.index.range(block)
     }
 
-    /// Keys that cut the table into parts of about `every` stored bytes, ascending, each with the
-    /// stored bytes between it and the one before. They are separators of blocks, not necessarily
-    /// keys of entries.
+    /// Keys that divide the table into parts of about `every` stored bytes, ascending, each with
+    /// the stored bytes since the previous one. They are separators of blocks, not necessarily keys
+    /// of entries.
     #[must_use]
     pub fn anchors(&self, every: u64) -> Vec<(Vec<u8>, u64)> {
         self.index.anchors(every)
     }
 
-    /// Stored bytes of the blocks that may hold keys of `[start, end)` (`None`: no bound): never
-    /// too few, and too many by less than a block at each bound.
+    /// Stored bytes of the blocks that may contain keys of `[start, end)` (`None`: no bound): never
+    /// too few, and at each bound too many by less than a block.
     #[must_use]
     pub fn bytes_between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> u64 {
         self.index.bytes_between(start, end)
@@ -215,27 +215,27 @@ impl Table {
         descriptor.tail_offset.saturating_sub(ENVELOPE_BYTES as u64)
     }
 
-    /// The one block that can hold the first entry at or after `(key, seq)`, or `None` when every
-    /// entry is before.
+    /// The only block that can contain the first entry at or after `(key, seq)`, or `None` if every
+    /// entry is before it.
     ///
-    /// If that entry has the user key `key`, it is in this block. If it has another one, it may be
-    /// the first of the block after: separators are shorter than keys, so a key that falls between
-    /// two blocks may be sent to the first of them.
+    /// If that entry has the user key `key`, it is in this block. If it has another key, it may be
+    /// the first entry of the next block: separators are shorter than keys, so a key between two
+    /// blocks may lead to the first of them.
     #[must_use]
     pub fn find_block(&self, key: &[u8], seq: Seq) -> Option<u32> {
         self.index.find(key, seq.min(Seq::MAX))
     }
 
-    /// Decodes block number `block` from the bytes at its [`Table::block_range`]. All of it is
-    /// checked: its checksum, which is bound to this object and place, its structure, the order of
-    /// its entries, and that they lie where the index says.
+    /// Decodes block number `block` from the bytes at its [`Table::block_range`]. It checks the
+    /// checksum, which is bound to this object and location, the structure, the order of the
+    /// entries, and that they are within the bounds in the index.
     ///
-    /// The result of an uncompressed block keeps `bytes` alive: hand in a copy where they are a
-    /// small part of a larger buffer and the block is to be kept.
+    /// The result of an uncompressed block keeps `bytes` alive: if they are a small part of a
+    /// larger buffer and the block is kept, pass a copy.
     ///
     /// # Errors
-    /// Corruption for anything else than that block; Unsupported for a codec or an entry kind that
-    /// this version does not know; Invalid for a block that the table does not have.
+    /// Corruption for bytes that are not that block; Unsupported for a codec or an entry kind that
+    /// this version does not know; Invalid if the table has no such block.
     pub fn decode_block(&self, block: u32, bytes: Bytes) -> Result<Block> {
         let range = self.index.range(block).ok_or_else(|| {
             Error::invalid("no such block").with("table", self.descriptor.id).with("block", block)
@@ -244,12 +244,12 @@ impl Table {
             .map_err(|error| error.with("table", self.descriptor.id).with("block", block))
     }
 
-    /// As [`Table::decode_block`], of `bytes` that are not this process's own memory: a mapped
-    /// file's. The block is read where it lies, and counts none of them
-    /// ([`Block::memory_bytes`]). `None` for one that is compressed.
+    /// As [`Table::decode_block`], for `bytes` that are not this process's own memory: those of a
+    /// mapped file. The block is read in place, and its memory does not include them
+    /// ([`Block::memory_bytes`]). `None` for a compressed block.
     ///
-    /// `checked`: this very memory was decoded as this block before. Nothing changes it, and it is
-    /// not checked again.
+    /// `checked`: this very memory was decoded as this block before. It never changes, so it is not
+    /// checked again.
     ///
     /// # Errors
     /// As [`Table::decode_block`].
@@ -280,7 +280,7 @@ impl Table {
         let decoded = block::decode(raw, self.seq_override())?;
         let (position, last) = (block as usize, decoded.len() - 1);
         let starts_right = match position.checked_sub(1) {
-            // Where there are range deletes, one of them may begin before.
+            // If there are range deletes, one of them may begin before the first entry.
             None if self.properties.range_deletes.is_none() => {
                 decoded.key(0) == self.descriptor.first_key
             }
@@ -293,7 +293,7 @@ impl Table {
         Ok(decoded)
     }
 
-    /// Bytes of memory that index, filter and properties take.
+    /// Bytes of memory that index, filter and properties use.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let keys = 2 * (self.properties.first_key.len() + self.properties.last_key.len());
@@ -302,7 +302,7 @@ impl Table {
     }
 }
 
-/// Where the range deletes' section starts: at the properties where there is none.
+/// The offset of the section of range deletes; that of the properties if there is none.
 fn ranges_start(footer: &Footer, properties: &Properties) -> Result<u64> {
     let Some((offset, length)) = properties.range_deletes else { return Ok(footer.properties) };
     let fits = offset.checked_add(length) == Some(footer.properties)
@@ -321,8 +321,8 @@ fn decode_filter(bytes: &[u8]) -> Result<Bloom> {
     })
 }
 
-/// Checks what a manifest says of a table against what the table says of itself. Where it lives,
-/// which part of it is visible and at what sequence number it counts are the manifest's alone.
+/// Compares the descriptor in a manifest with the table's own properties. The location of the
+/// table, its visible range and its overriding sequence number are only in the manifest.
 fn check_descriptor(named: &SstDescriptor, own: &SstDescriptor) -> Result<()> {
     let seqs = named.seq_override.is_some()
         || (named.min_seq, named.max_seq) == (own.min_seq, own.max_seq);

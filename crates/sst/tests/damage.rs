@@ -1,5 +1,5 @@
-//! Bytes that no builder wrote: flipped, cut, swapped, hostile. The answer is right, or Corruption,
-//! or Unsupported; nothing panics, nothing is believed.
+//! Bytes that no builder wrote: flipped, truncated, swapped, hostile. The result is correct, or
+//! Corruption, or Unsupported; never a panic, never wrong data.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -49,10 +49,10 @@ fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
 }
 
-/// Reads everything there is: as the manifest would, and alone.
+/// Reads all entries: with the descriptor of the manifest, and without.
 fn read(bytes: &[u8], descriptor: &SstDescriptor) -> [Result<Vec<Owned>>; 2] {
     let described = open(bytes, descriptor).and_then(|table| {
-        // A filter that lies would be as bad as a block that does.
+        // A wrong filter would be as bad as a wrong block.
         for entry in sample() {
             assert!(table.may_contain(key_hash(&entry.key)));
         }
@@ -88,7 +88,7 @@ fn every_flipped_bit_is_found_or_harmless() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let refused = check_damaged(&flipped, &descriptor, format_args!("{codec:?} bit {bit}"));
-            // The envelope at the front is not read: the tail has a copy of it.
+            // The envelope at the front is not read: the tail contains a copy of it.
             let expected = if bit / 8 < ENVELOPE_BYTES { 0 } else { 2 };
             assert_eq!(refused, expected, "{codec:?} bit {bit}");
         }
@@ -103,7 +103,7 @@ fn every_truncation_is_found() {
             let refused =
                 check_damaged(&bytes[..cut], &descriptor, format_args!("{codec:?} cut at {cut}"));
             assert_eq!(refused, 2, "{codec:?} cut at {cut}");
-            // A tail that was cut in transit, the object being whole.
+            // A tail that was truncated in transit, while the object is complete.
             let tail = slice(&bytes, Table::tail_range(&descriptor));
             let tail = tail.slice(..cut.min(tail.len() - 1));
             assert!(Table::open(descriptor.clone(), tail).is_err());
@@ -115,9 +115,9 @@ fn every_truncation_is_found() {
     }
 }
 
-/// Blocks that are read where they lie are checked once; what is decoded again is the same. Were
-/// their bytes changed in between, against all rules, rows would be wrong, and that is all: nothing
-/// panics, nothing outside of the block is read.
+/// Blocks that are read in place are checked once; decoding them again gives the same result. If
+/// their bytes changed in between, against the contract, rows would be wrong, but there would be no
+/// panic and no read outside of the block.
 #[test]
 fn a_block_that_was_checked_is_decoded_again_whatever_it_holds() {
     let layouts = [b"k".repeat(30), Vec::new()];
@@ -153,7 +153,7 @@ fn a_block_that_was_checked_is_decoded_again_whatever_it_holds() {
     }
 }
 
-/// Blocks of one length: what only a place can tell apart.
+/// Blocks of one length, which differ only in their location.
 fn twins(object: u128, value: &[u8]) -> (Vec<u8>, SstDescriptor) {
     let entries: Vec<_> = (0..4u8).map(|n| Owned::put(&[b'k', n], 5, value)).collect();
     let options = TableOptions { block_bytes: 1, ..TableOptions::default() };
@@ -189,11 +189,11 @@ fn another_table_under_the_name_is_found() {
     assert_eq!(bytes.len(), others.len());
     let error = open(&others, &descriptor).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
-    // Same identity, same shape, other values: only the checksum tells.
+    // Same identity, same shape, other values: only the checksum differs.
     let (altered, _) = twins(OBJECT, b"else");
     let error = open(&altered, &descriptor).err().unwrap();
     assert!(error.to_string().contains("checksum"), "{error}");
-    // What a manifest says must hold.
+    // The descriptor of a manifest must match.
     let wrong = [
         SstDescriptor { entries: 5, ..descriptor.clone() },
         SstDescriptor { tombstones: 1, ..descriptor.clone() },
@@ -220,7 +220,7 @@ fn another_table_under_the_name_is_found() {
     assert!(open(&others, &described).is_ok());
 }
 
-/// Seals `raw` as the only block would be sealed, claiming `claimed` bytes.
+/// Seals `raw` as the only block of a table, with a claim of `claimed` bytes.
 fn seal_block(codec: u8, claimed: u64, raw: &[u8]) -> Vec<u8> {
     let mut stored = vec![codec];
     stored.extend_from_slice(&claimed.to_le_bytes());
@@ -230,7 +230,7 @@ fn seal_block(codec: u8, claimed: u64, raw: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// One block with every column in use, as it lies decompressed.
+/// One block that uses every column, decompressed.
 fn one_block() -> (Table, Vec<u8>, Vec<Owned>) {
     let entries: Vec<_> = sample().into_iter().take(6).collect();
     let options = TableOptions { block_bytes: 10_000, ..TableOptions::default() };
@@ -241,7 +241,7 @@ fn one_block() -> (Table, Vec<u8>, Vec<Owned>) {
     (table, stored[9..stored.len() - 4].to_vec(), entries)
 }
 
-/// A block that was sealed by an attacker: checksums hold, the content need not.
+/// A block that was sealed by an attacker: checksums match, the content may be wrong.
 fn check_hostile(table: &Table, raw: &[u8]) -> Option<Vec<Owned>> {
     let stored = seal_block(0, raw.len() as u64, raw);
     match table.decode_block(0, Bytes::from(stored)) {
@@ -292,14 +292,14 @@ fn lengths_that_lie_are_refused() {
             assert!(kind.is_some_and(is_refusal), "codec {codec}, {claimed}: {kind:?}");
         }
     }
-    // A decompression bomb: few bytes that stand for very many.
+    // A decompression bomb: few bytes that represent very many.
     let bomb = zstd::bulk::compress(&vec![0u8; 200 << 20], 1).unwrap();
     assert!(bomb.len() < 1 << 16);
     for claimed in [100u64, 1 << 20, 1 << 31] {
         let stored = seal_block(2, claimed, &bomb);
         assert!(table.decode_block(0, Bytes::from(stored)).is_err());
     }
-    // Keys that share nearly everything: a small block that would take much memory.
+    // Keys with very long shared prefixes: a small block that would take much memory.
     let mut keys = vec![0u8, 0xff, 0xff, 3];
     keys.extend_from_slice(&[b'k'; 65_535]);
     for _ in 0..100_000 {
@@ -327,8 +327,8 @@ fn a_range_delete_is_refused_by_name() {
     assert!(error.to_string().contains("range deletes"), "{error}");
 }
 
-/// Replaces the bytes at `at` in the tail section that starts at `from`, and seals it again, and
-/// the footer's checksum of the body too: only structure is left to object.
+/// Replaces the bytes at `at` in the tail section that starts at `from`, and seals it again,
+/// together with the footer's checksum of the body: only the structure is wrong.
 fn reseal(bytes: &mut [u8], from: usize, to: usize, at: usize, new: &[u8]) {
     bytes[at..at + new.len()].copy_from_slice(new);
     let sealed = seal(OBJECT, from as u64, &bytes[from..to - 4]);
@@ -380,7 +380,7 @@ fn a_tail_sealed_with_other_bytes_never_panics() {
     }
 }
 
-/// Codecs of sections, a key, room: none of it is damage.
+/// Codecs of sections, a key, reserved space: none of these is damage.
 #[test]
 fn what_a_newer_version_says_in_the_footer_is_unsupported() {
     let (bytes, _) = build(small(Codec::None), OBJECT, 0, &sample());
@@ -461,7 +461,7 @@ proptest! {
         }
     }
 
-    /// Several bytes at once, in a block whose checksum holds.
+    /// Several changed bytes, in a block whose checksum matches.
     #[test]
     fn hostile_blocks_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -476,7 +476,7 @@ proptest! {
         if cuts {
             raw.truncate(cut.index(raw.len()));
         }
-        // The table knows the stored length; only equal lengths get as far as the content.
+        // The table knows the stored length; only equal lengths reach the check of the content.
         raw.resize(one_block().1.len(), 0);
         check_hostile(&table, &raw);
     }

@@ -1,8 +1,8 @@
-//! Objects written when the format was frozen: the same input gives the same bytes, and they are
-//! read as what they were.
+//! Objects written when the format was frozen: the same input gives the same bytes, and they decode
+//! to the same entries.
 //!
-//! `SILTSTONE_REWRITE_GOLDEN=1` writes them anew; a change to these files is a change of format and
-//! belongs into RFC 0002.
+//! `SILTSTONE_REWRITE_GOLDEN=1` writes them again; a change to these files is a change of the
+//! format and must be recorded in RFC 0002.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ fn compare(name: &str, bytes: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Keys of varying lengths, versions that straddle blocks, every kind, expiries.
+/// Keys of varying lengths, versions in two blocks, every kind, expiries.
 fn varied() -> Vec<Owned> {
     let mut entries = Vec::new();
     for n in 0u64..60 {
@@ -60,14 +60,15 @@ fn varied() -> Vec<Owned> {
     entries
 }
 
-/// Everything a block can collapse: keys and values of one length, one sequence number, one kind.
+/// Everything that a block can collapse: keys and values of one length, one sequence number, one
+/// kind.
 fn uniform() -> Vec<Owned> {
     (0u64..100).map(|n| Owned::put(&(n * 3).to_be_bytes(), 0, &(n * n).to_le_bytes())).collect()
 }
 
 const TABLE: u128 = 0x0190_0000_0000_0000_0000_0000_0000_0007;
 
-/// Reads a frozen table alone, and answers it for a closer look.
+/// Reads a frozen table alone, and returns it for further checks.
 fn check_table(stored: &[u8], entries: &[Owned]) -> Table {
     let length = stored.len() as u64;
     let footer = slice(stored, Table::footer_range(length).unwrap());
@@ -93,7 +94,7 @@ fn tables_are_what_they_were() {
     }
 }
 
-/// Entries, and range deletes that overlap; and range deletes alone.
+/// Entries with overlapping range deletes; and range deletes alone.
 #[test]
 fn tables_with_range_deletes_are_what_they_were() {
     let options = TableOptions { block_bytes: 256, codec: Codec::None, filter_bits_per_key: 10 };
@@ -122,7 +123,7 @@ fn tables_with_range_deletes_are_what_they_were() {
     }
 }
 
-/// What a codec writes may change with its library, so these bytes are only read.
+/// The output of a codec may change with its library, so these bytes are only read.
 #[test]
 fn compressed_tables_are_read_as_what_they_were() {
     for (name, codec) in [("table-lz4.bin", Codec::Lz4), ("table-zstd.bin", Codec::Zstd)] {

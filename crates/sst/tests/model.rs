@@ -1,4 +1,4 @@
-//! A table equals a sorted list: every look-up, every move, every codec, blocks of every size.
+//! Compares a table with a sorted list: every look-up, every move, every codec, all block sizes.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -132,7 +132,8 @@ fn check_moves(bytes: Vec<u8>, table: Arc<Table>, model: &[Owned], probes: &[(Ve
     }
 }
 
-/// What a cursor calls plain is so, and lies where it says; `ahead` begins with where it stands.
+/// Checks that entries that a cursor calls plain are plain and at the stated position; `ahead`
+/// begins with the current entry.
 fn check_plain(cursor: &impl Cursor, ahead: &[Owned]) {
     let newest = ahead.iter().take(3).map(|entry| entry.seq).max().unwrap();
     for seq in [Seq::MAX, newest] {
@@ -179,7 +180,7 @@ proptest! {
         check_moves(bytes, Arc::new(table), &entries, &probes);
     }
 
-    /// A clone by range sees part of a table; the rest must not leak out of any move.
+    /// A clone by range sees a part of a table; no move may return the rest.
     #[test]
     fn only_the_visible_range_is_seen(
         options in options(),
@@ -200,7 +201,7 @@ proptest! {
         check_moves(bytes, table, &entries, &probes);
     }
 
-    /// Never too few bytes, and at most a block too many at each bound.
+    /// Never too few bytes, and at most one block too many at each bound.
     #[test]
     fn the_bytes_of_a_range_are_those_of_its_blocks(
         options in options(),

@@ -1,4 +1,4 @@
-//! Range deletes of a table: stored, found again, bounds, damage.
+//! Range deletes of a table: storage, look-ups, bounds, damage.
 
 #![allow(
     clippy::indexing_slicing,
@@ -40,7 +40,7 @@ fn what_was_added_is_found_again_beside_the_entries() {
     let table = open(&bytes, &descriptor).unwrap();
     assert_eq!(&**table.range_deletes(), &Cover::of(ranges.to_vec()));
     assert_eq!(read_all(&bytes, &table).unwrap(), entries);
-    // Bounds and numbers take them in.
+    // Bounds and numbers include them.
     assert_eq!(
         (descriptor.first_key.as_ref(), descriptor.last_key.as_ref()),
         (&b"b"[..], &b"p"[..])
@@ -107,7 +107,7 @@ fn what_is_out_of_sight_hides_nothing() {
         [range(b"m", b"n", 12), range(b"c", b"g", 3)]
     });
     assert_eq!(cut(None, Some(b"f")).range_deletes().list(), [range(b"b", b"f", 3)]);
-    // The first block begins behind a range delete, which is still the table's own.
+    // The first block begins behind a range delete that belongs to the table nevertheless.
     let none = cut(Some(b"g"), Some(b"m"));
     assert!(none.range_deletes().is_empty());
     let block = none.block_range(0).unwrap();

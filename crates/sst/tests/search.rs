@@ -1,4 +1,5 @@
-//! Where a search in a block ends, for keys of every length and spread: beside a linear search.
+//! Compares the result of a search in a block with a linear search, for keys of every length and
+//! spread.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -14,16 +15,17 @@ use siltstone_base::{Seq, compare_internal};
 use siltstone_sst::{Block, TableOptions};
 use support::{Owned, block, build, open, sort};
 
-/// How keys lie: their length, what they share, and how the eight bytes behind that are spread.
+/// The distribution of keys: their length, the shared prefix, and the spread of the eight bytes
+/// after it.
 #[derive(Clone, Copy, Debug)]
 enum Spread {
     /// Hashes.
     Even,
-    /// Most at one end, a few far away: what a straight line places badly.
+    /// Most at one end, a few far away: a straight line estimates these badly.
     Clustered,
-    /// Eight bytes that few values are taken from, and what differs stands behind them.
+    /// Eight bytes from few values, followed by the bytes that differ.
     Tied,
-    /// One after the other.
+    /// Consecutive numbers.
     Counted,
 }
 
@@ -39,13 +41,13 @@ fn key(spread: Spread, len: usize, number: u64) -> Vec<u8> {
     key.extend_from_slice(&mixed.to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
     match len {
-        // What tells counters apart stands at the end.
+        // The distinguishing bytes of counters are at the end.
         1..8 => key.split_off(8 - len)[..len].to_vec(),
         _ => key[..len].to_vec(),
     }
 }
 
-/// Beside every position that a search could end at.
+/// Compares at every position at which a search could end.
 fn agrees(block: &Block, probe: &[u8], seq: Seq) {
     let before = |position: &usize| {
         let entry = block.entry(*position).unwrap();

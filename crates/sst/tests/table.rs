@@ -1,4 +1,4 @@
-//! Single facts about tables that a model would hide.
+//! Single facts about tables that a comparison with a model would not show.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -21,8 +21,8 @@ fn tiny() -> TableOptions {
     TableOptions { block_bytes: 60, ..TableOptions::default() }
 }
 
-/// The mechanism of an old mistake elsewhere: separators shortened inside one key's versions, so
-/// that a search landed in the middle of them and the newer ones were missed.
+/// The mechanism of a known mistake of another store: separators were shortened between the
+/// versions of one key, so that a search ended among them and missed the newer ones.
 #[test]
 fn versions_that_straddle_blocks_are_found_newest_first() {
     let mut entries: Vec<_> =
@@ -56,7 +56,7 @@ fn separators_are_short() {
     assert!(per_block < 12, "{per_block} bytes of index per block for keys of 205 bytes");
 }
 
-/// A column that is constant in a block takes no room.
+/// A column that is constant in a block takes no bytes.
 #[test]
 fn constant_columns_collapse() {
     let size = |change: &dyn Fn(u64, &mut Owned)| {
@@ -71,7 +71,7 @@ fn constant_columns_collapse() {
         build(options, 1, 0, &entries).0.len()
     };
     let plain = size(&|_, _| {});
-    // 8 bytes of value, 1 of shared length, 1 of key that differs; now and then two.
+    // 8 bytes of value, 1 of shared length, 1 of differing key; sometimes two.
     assert!((10_000..10_700).contains(&plain), "{plain}");
     // Metadata varies by a few bytes with the numbers in it.
     let check = |change: &dyn Fn(u64, &mut Owned), more: usize| {
@@ -108,7 +108,7 @@ fn an_entry_larger_than_a_block_stands_alone() {
     }
 }
 
-/// Keys that share nearly everything must not make a small block large in memory.
+/// Keys with very long shared prefixes must not make a small block large in memory.
 #[test]
 fn whole_keys_bound_a_block() {
     let entries: Vec<_> = (0u32..2000)

@@ -1,4 +1,4 @@
-//! The WAL object: what goes in comes out, and what is damaged is found.
+//! WAL objects are decoded as they were encoded, and damage is detected.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -127,7 +127,7 @@ fn every_flipped_bit_and_every_truncation_is_found() {
     }
 }
 
-/// Everything but the checksum may lie: no panic, and records are given out only when they are
+/// Every byte except the checksum may be wrong: no panic, and records are returned only if they are
 /// consistent.
 #[test]
 fn an_object_sealed_with_other_bytes_never_panics() {
@@ -148,7 +148,7 @@ fn an_object_sealed_with_other_bytes_never_panics() {
     }
 }
 
-/// Where the second record of the sample begins.
+/// The offset of the second record of the sample.
 fn second_record() -> usize {
     WAL_HEAD_BYTES + WAL_RECORD_HEAD_BYTES + batch(&[(b"a", b"1")]).as_bytes().len()
 }
@@ -179,7 +179,7 @@ fn codecs_and_keys_of_a_newer_version_are_unsupported() {
     }
 }
 
-/// What a newer version says behind the known fields, and needs no feature bit for.
+/// Data that a newer version puts behind the known fields without a feature bit.
 #[test]
 fn a_longer_head_is_passed_over() {
     let mut raw = open_sample();
@@ -210,7 +210,7 @@ fn a_gap_between_records_is_corruption() {
     for wrong in [7u64, 9, 0] {
         let mut raw = open_sample();
         raw[second + 12..second + 20].copy_from_slice(&wrong.to_le_bytes());
-        // The head agrees with the last record, so that the gap alone is to blame.
+        // The head agrees with the last record, so only the gap is wrong.
         raw[104..112].copy_from_slice(&(wrong + 3).to_le_bytes());
         let error = decode(seal(raw), WalId(17)).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corruption);
@@ -242,7 +242,7 @@ fn what_is_reserved_is_refused_by_name() {
 #[test]
 fn a_batch_that_claims_other_operations_is_corruption() {
     let mut raw = open_sample();
-    // Both records claim: 4 and 3 operations instead of 3 and 4; sequence numbers agree.
+    // Both records are wrong: 4 and 3 operations instead of 3 and 4; sequence numbers agree.
     let second = second_record();
     raw[WAL_HEAD_BYTES + 4] = 4;
     raw[second + 4] = 3;
@@ -313,7 +313,7 @@ fn tables(numbers: u32, tables: &'static [u8]) -> WalIngest {
     WalIngest { first_seq: Seq(10), numbers, brings }
 }
 
-/// The record's bytes are frozen: head, form, and the tables as they were given.
+/// The record's bytes are frozen: head, form, and the tables unchanged.
 #[test]
 fn own_tables_come_back_and_their_bytes_are_fixed() {
     let ingest = tables(1, b"tables");

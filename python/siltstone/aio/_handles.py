@@ -20,7 +20,7 @@ from siltstone._native import Pending
 from siltstone.aio._batch import WriteBatch
 from siltstone.aio._changes import Changes
 from siltstone.aio._pending_handle import Opening
-from siltstone.aio._reads import _Reads
+from siltstone.aio._reads import _Reads, _Warms
 from siltstone.aio._table import Table
 from siltstone.aio._worker_thread import in_thread
 from siltstone.changes import Since, _asked
@@ -46,7 +46,7 @@ _ABSENT: Final = object()
 
 
 @final
-class Database(_Reads):
+class Database(_Warms):
     """The writer of a database, from `siltstone.aio.open`. A database has one writer.
 
     Its own reads see every accepted write, durable or not. An interpreter that exits normally
@@ -368,7 +368,7 @@ class Database(_Reads):
 
 
 @final
-class Reader(_Reads):
+class Reader(_Warms):
     """A reader, from `siltstone.aio.open_reader`. It sees whole writes in commit order, as soon as
     they are durable.
 
@@ -424,7 +424,7 @@ class Reader(_Reads):
 
 
 @final
-class Snapshot(_Reads):
+class Snapshot(_Warms):
     """A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
     after the database is closed."""
 

@@ -184,3 +184,26 @@ class _Reads:
             f"a siltstone.aio.{name} cannot be pickled: opening anew must be awaited; send the URL,"
             " or a siltstone.Reader"
         )
+
+
+class _Warms(_Reads):
+    """Handles of one state, or of the newest one: Database, Reader and Snapshot."""
+
+    __slots__ = ()
+
+    async def warm(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> int:
+        """Reads the blocks of `[start, end)`, or of the keys with `prefix`, into the block cache
+        ahead of their first use, and returns the bytes of the keys and values that it read. It
+        stops when the cache is three quarters full.
+
+        :raises Invalid: if `prefix` is given together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
+        """
+        read: int = await self._handle._begin_warm(start, end, prefix)
+        return read

@@ -26,6 +26,7 @@ from siltstone.cli._export import export, import_, promote
 from siltstone.cli._ingest import ingest, ingest_status
 from siltstone.cli._lifecycle import destroy, restore, versions
 from siltstone.cli._maintenance import gc, run_gc, verify
+from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
 
 ABSENT = 3
@@ -497,6 +498,7 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
 
 
 for _command in (
+    probe,
     verify,
     compact,
     run_compactor,

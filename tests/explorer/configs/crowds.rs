@@ -1,4 +1,4 @@
-//! More processes at a time, wider windows, and more that goes wrong among them.
+//! More processes at a time, wider windows, and more faults.
 
 use super::{FLUSHED, LATE, NONE, OPEN, SENT, TO_CLAIM, TO_FLUSH, TO_OPEN, TO_SEND};
 use super::{after, config, looking, scanning, writer};
@@ -11,7 +11,7 @@ use crate::reader::Reader;
 use crate::world::Faults;
 use siltstone_manifest::Rules;
 
-/// An answer that says "exists" to who has created it, and one that is lost.
+/// An answer "exists" for the creator of the object, and a lost answer.
 const REPEATED: Faults = Faults { retried: 1, unanswered: 1, ..NONE };
 
 fn plain(width: u64, records: usize, flush_at: &[usize]) -> Actor {
@@ -35,12 +35,12 @@ fn gc() -> Actor {
     Collector::actor(1)
 }
 
-/// A has a record under way; B found its id free, and is to create its fence there.
+/// A has a record in flight; B found its id free, and is about to create its fence there.
 pub(crate) const B_FENCES: &[Go] = &[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 3)];
 /// A's record is in a table, B has claimed.
 const B_CLAIMED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, TO_CLAIM)];
-/// A's flush and B's claim are to take the same number; C and D have claimed, the collector has
-/// freed all manifests but D's, and that number with them.
+/// A's flush and B's claim are about to take the same number; C and D have claimed, and the
+/// collector has freed all manifests but D's, including that number.
 pub(crate) const FREED: &[Go] = &[
     Go::Steps(0, TO_OPEN),
     Go::Steps(4, 5),
@@ -51,7 +51,7 @@ pub(crate) const FREED: &[Go] = &[
 ];
 /// A's record is in a table, and a compactor has claimed its epoch.
 const COMPACTS: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(2, 3)];
-/// The same; what it made of that is uploaded, a collector has listed the objects, B has claimed.
+/// The same; its output is uploaded, a collector has listed the objects, B has claimed.
 const COMPACTING: &[Go] =
     &[Go::Steps(0, TO_FLUSH), Go::Steps(2, 12), Go::Steps(3, 5), Go::Steps(1, TO_CLAIM)];
 

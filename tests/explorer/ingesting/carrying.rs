@@ -1,6 +1,5 @@
-//! A checkpoint of a log with the job in it becomes the current state again (rule N14): somebody
-//! makes the checkpoint, at any moment of the job's life, somebody goes back to it, and somebody
-//! may let go of it meanwhile.
+//! A checkpoint of a log that contains the job becomes the current state again (rule N14): the
+//! checkpoint is made at any moment of the job's life, is restored, and may be deleted meanwhile.
 
 use super::room::{Ingest, Room, digest, numbered};
 use super::{Actor, Ingesting, JOB};
@@ -17,18 +16,18 @@ use std::sync::Arc;
 const KEPT: CheckpointId = CheckpointId(7);
 const LINE: TimelineId = TimelineId(500);
 
-/// Whoever goes back.
+/// The process that restores.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Restoring {
     /// Until there is a checkpoint.
     Look,
-    /// What it pins.
+    /// The pinned state.
     Open(Box<OpenWriter>, Arc<Manifest>, Vec<Ingest>),
     Commit(Commit, Vec<Ingest>),
 }
 
 impl Room {
-    /// The last id of an unbroken log from the replay point of `state` on, and the ingests in it.
+    /// The last id of a continuous log from the replay point of `state` on, and the ingests in it.
     pub(super) fn walked(&self, from: WalId) -> (WalId, Vec<Ingest>) {
         let (mut next, mut met) = (from, Vec::new());
         loop {
@@ -43,14 +42,14 @@ impl Room {
         }
     }
 
-    /// Of the job, whether the manifest has it among its tables, as it was or merged.
+    /// Whether the manifest has the job among its tables, unchanged or merged.
     fn shows(state: &Manifest) -> bool {
         state.tables().next().is_some()
     }
 }
 
 impl Ingesting {
-    /// A checkpoint of what was walked to, on the newest state.
+    /// A checkpoint of the walked log, on the newest state.
     pub(super) fn keep(&self, room: &mut Room, walked: WalId) -> Actor {
         let new =
             NewCheckpoint { id: KEPT, wal_id_last_seen: Some(walked), ..NewCheckpoint::default() };
@@ -58,7 +57,7 @@ impl Ingesting {
         Actor::Gone
     }
 
-    /// The checkpoint goes, once it is there.
+    /// Deletes the checkpoint, once it exists.
     pub(super) fn let_go(&self, room: &mut Room) -> Actor {
         if room.newest().checkpoint(KEPT).is_none() {
             return Actor::Remover;
@@ -144,7 +143,7 @@ impl Ingesting {
         }
     }
 
-    /// What came of it.
+    /// Checks the result.
     fn judge(room: &mut Room, commit: &Commit, met: &[Ingest]) {
         match commit.action() {
             CommitAction::Done(state) if state.restored_at() == state.id => {
@@ -165,7 +164,7 @@ impl Ingesting {
 }
 
 impl Room {
-    /// Where an ingest lies.
+    /// The WAL id of an ingest.
     fn wal_of(&self, ingest: &Ingest) -> WalId {
         let found = self.wal.iter().find(|(_, (_, there))| *there == Some(*ingest));
         found.map_or(WalId::NONE, |(id, _)| *id)

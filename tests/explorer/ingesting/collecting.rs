@@ -1,4 +1,4 @@
-//! Who merges what was installed, and a collector whose clock has passed the deadline.
+//! A compactor that merges installed tables, and a collector whose clock has passed the deadline.
 
 use super::room::{Room, table};
 use super::{Actor, Ingesting, MERGED, NOW, STAGED};
@@ -16,7 +16,7 @@ pub(super) enum Collecting {
 }
 
 impl Ingesting {
-    /// What was installed is merged into another table, in another run.
+    /// Merges the installed table into another table, in another run.
     pub(super) fn compact(&self, room: &mut Room) -> Actor {
         let newest = room.newest();
         if !newest.tables().any(|table| table.id == STAGED) {

@@ -1,4 +1,4 @@
-//! Who closes the job and asks for it, and who aborts it (rule N8).
+//! The processes that close and request the job, and the one that aborts it (rule N8).
 
 use super::room::{Room, digest};
 use super::{Actor, DATABASE, Ingesting, JOB};
@@ -70,7 +70,8 @@ impl Ingesting {
                 Some(_) => withdraws(room),
             },
             Aborting::Look => match standing_as(&room.newest(), JOB, self.app().as_ref()) {
-                // Closed as aborted nobody can ask for it; the commit has its tables collected.
+                // A job that was closed as aborted cannot be requested; the commit has its tables
+                // collected.
                 JobStatus::Open => {
                     says_aborted(room);
                     withdraws(room)

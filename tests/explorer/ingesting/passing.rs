@@ -1,5 +1,5 @@
-//! The job is version 1 of an application (rule N11). Another one brings version 2, and takes the
-//! place of its record; and somebody forgets the application.
+//! The job is version 1 of an application (rule N11). Another job brings version 2 and replaces the
+//! record of version 1; and the application is forgotten.
 
 use super::driving::Driving;
 use super::room::{Late, Room, table};
@@ -13,7 +13,7 @@ use siltstone_manifest::protocol::CommitAction;
 use siltstone_manifest::{Edit, FlushL0, IngestEdit, InstallIngest, RequestIngest};
 use std::collections::BTreeMap;
 
-/// What brings version 2, and its table.
+/// The job with version 2, and its table.
 const NEXT: JobId = JobId((1 << 80) + 1);
 const NEWER: SstId = SstId(16);
 
@@ -27,13 +27,13 @@ impl Ingesting {
         self.passes.then(|| version(1, 0))
     }
 
-    /// Whose version the job is, for who reads what closed it.
+    /// The application and version of the job, for a reader of its closing object.
     pub(super) fn read_app(&self, room: &Room) -> BTreeMap<JobId, JobApp> {
         let app = self.app().filter(|_| room.closed.is_some());
         app.map(|app| (JOB, app)).into_iter().collect()
     }
 
-    /// Version 2 is asked for.
+    /// Requests version 2.
     pub(super) fn pass(&self, room: &mut Room) -> Actor {
         let forgotten = room.newest().forgotten_apps.count;
         let request = RequestIngest {
@@ -48,7 +48,7 @@ impl Ingesting {
         Actor::Gone
     }
 
-    /// The application is forgotten, once it has brought something.
+    /// Forgets the application, once it has installed something.
     pub(super) fn forget(&self, room: &mut Room) -> Actor {
         let newest = room.newest();
         if newest.ingest_apps.is_empty() || !newest.pending_ingests.is_empty() {
@@ -59,7 +59,7 @@ impl Ingesting {
         Actor::Gone
     }
 
-    /// The writer takes version 2 in at once, where that is next; whether it was.
+    /// The writer adopts version 2 immediately if it is next; returns whether it was.
     pub(super) fn take_next(&self, room: &mut Room, running: &mut Running) -> Option<Actor> {
         let queued = vec![JOB; running.queue.len()];
         let next = siltstone_manifest::ingest::to_adopt(&running.known, &queued, self.rules)?;
@@ -85,7 +85,8 @@ impl Ingesting {
         }
     }
 
-    /// A table that the job staged, of which nobody will know that it may go before its deadline.
+    /// Whether a table of the job is staged of which no process will know before the deadline that
+    /// it may be deleted.
     pub(super) fn is_nobodys(&self, room: &Room) -> bool {
         let newest = chain::newest(&room.manifests);
         let closes = |actor: &Actor| matches!(actor, Actor::Driver(Driving::Close(_)));

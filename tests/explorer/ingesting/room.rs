@@ -1,4 +1,4 @@
-//! One state: manifests, a log, what the job staged, and whoever is at work.
+//! One state: manifests, a log, the staged objects of the job, and the processes.
 
 use super::{Actor, JOB};
 use crate::chain::{self, Chain};
@@ -24,12 +24,12 @@ pub(super) struct Ingest {
     pub(super) attempt: AttemptId,
 }
 
-/// What lands after its sender died.
+/// A request that lands after its sender died.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Late {
     Manifest(Arc<Manifest>),
     Wal(WalId, Epoch, Ingest),
-    /// The object that closes the job; none: as aborted.
+    /// The closing object of the job; none: as aborted.
     Closing(Option<AttemptId>),
 }
 
@@ -38,9 +38,9 @@ pub(super) enum Late {
 pub(crate) struct Room {
     pub(super) manifests: Chain,
     pub(super) wal: BTreeMap<WalId, (WalSeen, Option<Ingest>)>,
-    /// The object that closed the job: the attempt that brought parts, or an abort.
+    /// The closing object of the job: the attempt that contains parts, or an abort.
     pub(super) closed: Option<Option<AttemptId>>,
-    /// Tables of the job, a layer each, the oldest first.
+    /// Tables of the job, one per layer, oldest first.
     pub(super) staged: &'static [SstId],
     pub(super) tables: BTreeSet<SstId>,
     pub(super) actors: Vec<Arc<Actor>>,
@@ -93,7 +93,7 @@ impl Room {
         matches!(open.action(), OpenAction::Done(_) | OpenAction::Failed(_))
     }
 
-    /// Commits at once, by somebody who is quick.
+    /// Commits immediately, for a process that is not interrupted.
     pub(super) fn commit(&mut self, edit: Edit, rules: Rules) -> CommitAction {
         let mut commit = Commit::new(edit, self.newest(), rules);
         loop {
@@ -104,7 +104,7 @@ impl Room {
         }
     }
 
-    /// Whether all that the job brings is there.
+    /// Whether all staged objects of the job exist.
     pub(super) fn is_staged(&self, attempt: AttemptId) -> bool {
         self.closed == Some(Some(attempt)) && self.staged.iter().all(|id| self.tables.contains(id))
     }
@@ -154,7 +154,7 @@ pub(crate) fn table(id: SstId, job: Option<JobId>) -> SstDescriptor {
     }
 }
 
-/// The layers of a job, each at its number.
+/// The layers of a job, each with its number.
 pub(super) fn numbered(staged: &[SstId], ingest: Ingest) -> Vec<Vec<SstDescriptor>> {
     let below = |at: usize| (staged.len() - 1 - at) as u64;
     let numbered = |(at, id): (usize, &SstId)| {

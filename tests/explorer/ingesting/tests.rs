@@ -1,4 +1,4 @@
-//! What is explored, and that each rule dropped is found out.
+//! The explored models, and the check that dropping each rule is detected.
 
 use super::*;
 use crate::search::search;
@@ -90,7 +90,7 @@ fn a_delete_ahead_of_what_replaces_it_is_found_out() {
     assert!(found.what.starts_with("P5"), "{}", found.what);
 }
 
-/// N8: J is adopted, its object is collected; a sleeping abort lands there.
+/// N8: J is adopted, its object is collected; the object of a sleeping abort lands there.
 #[test]
 fn an_abort_that_does_not_look_is_found_out() {
     let model = Ingesting { aborts: true, looks: false, compactor: true, ..model(Rules::ALL) };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) enum Writing {
     Open(Box<OpenWriter>),
     Run(Box<Running>),
-    /// What is asked of the manifest, and what it is of the queue.
+    /// The request to the manifest, and its part of the queue.
     Install(Box<Running>, Commit),
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Running {
     pub(super) fences: Vec<KeptFence>,
     pub(super) next_wal: WalId,
     pub(super) last: Seq,
-    /// Ingests that are durable and not installed, the oldest first, and where they lie.
+    /// Ingests that are durable and not installed, oldest first, with their ids.
     pub(super) queue: Vec<(WalId, Ingest)>,
-    /// One that is under way.
+    /// The ingest in flight.
     pub(super) sends: Option<Ingest>,
 }
 
@@ -88,7 +88,7 @@ impl Ingesting {
         }
     }
 
-    /// The next thing that a writer does: it sends, installs, adopts, or looks.
+    /// The next action of a writer: it sends, installs, adopts, or looks.
     pub(super) fn run(&self, room: &mut Room, mut running: Running) -> Actor {
         if let Some(ingest) = running.sends {
             let data = WalSeen::Data { epoch: running.epoch, durable: running.next_wal.minus(1) };
@@ -106,8 +106,8 @@ impl Ingesting {
         let queued = vec![JOB; running.queue.len()];
         let adopts = to_adopt(&running.known, &queued, self.rules);
         let adopts = adopts.filter(|one| one.job == JOB).map(|one| one.digest.clone());
-        // What is adopted waits for nothing in this model, so a list that is not cleared in time
-        // is taken from again at once.
+        // An adopted job waits for nothing in this model, so a list that is not cleared in time is
+        // taken from again immediately.
         if let Some(wanted) = adopts.filter(|_| running.queue.len() < 2) {
             let attempt = room.closed.flatten();
             match attempt.filter(|one| digest(*one) == wanted && room.is_staged(*one)) {
@@ -154,7 +154,7 @@ impl Ingesting {
         Actor::Writer(Writing::Run(Box::new(running)))
     }
 
-    /// The delete of what a job replaces, in a commit before that of its rows.
+    /// The delete of the replaced range, in a commit before that of the rows.
     pub(super) fn delete_alone(
         &self,
         room: &mut Room,

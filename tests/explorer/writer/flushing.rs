@@ -1,4 +1,4 @@
-//! What a writer commits: flushes, checkpoints, its clean close.
+//! The commits of a writer: flushes, checkpoints, its clean close.
 
 use super::{After, Phase, ROLE, Running, Writer, on, table_name};
 use crate::actor::Call;
@@ -9,7 +9,7 @@ use siltstone_manifest::Rules;
 use siltstone_manifest::edit::{Edit, FlushL0, replay_point};
 use siltstone_manifest::protocol::{Commit, CommitAction, ManifestAnswer};
 
-/// What a commit is for.
+/// The purpose of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     Flush,
@@ -97,14 +97,14 @@ impl Writer {
 }
 
 impl Running {
-    /// Of what was recovered and the first `taken` of its own records: those in no table.
+    /// The recovered records and the first `taken` of its own: those in no table.
     fn durable_rows(&self, taken: usize) -> Vec<Record> {
         let own = self.sent.iter().take(taken);
         let rows = self.base.iter().chain(own).copied();
         rows.filter(|row| Seq(row.seq) > self.known.flushed_seq).collect()
     }
 
-    /// The commit of what was recovered and the first `taken` own records as `table`.
+    /// The commit of the recovered and the first `taken` own records as `table`.
     fn flush(
         &self,
         table: SstDescriptor,

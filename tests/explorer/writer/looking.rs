@@ -1,5 +1,5 @@
 //! A writer under load looks for a newer manifest (rule F7), as the engine's WAL task does: by one
-//! read of the next number, or where it is time for one by a listing.
+//! read of the next number, or at times by a listing.
 
 use super::{After, Phase, ROLE, Running, on};
 use crate::actor::{Call, manifest_steps};
@@ -9,7 +9,7 @@ use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Look, LookAction, ManifestAnswer};
 use std::sync::Arc;
 
-/// Looks that a writer may still begin, and the one under way.
+/// Looks that a writer may still begin, and the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Looking {
     left: u8,
@@ -23,8 +23,8 @@ impl Looking {
 }
 
 impl Running {
-    /// A look may begin at any moment, of either kind, also while a commit is under way. The engine
-    /// begins one only where it sends a WAL object, and a listing only now and then.
+    /// A look of either kind may begin at any moment, even during a commit. The engine begins one
+    /// only when it sends a WAL object, and a listing only now and then.
     pub(super) fn look(&self, world: &World, me: usize, out: &mut Out) {
         let Some(look) = &self.looking.look else {
             if self.looking.left > 0 {
@@ -61,7 +61,9 @@ impl Running {
             return After::Goes;
         }
         if world.ghost.tip.writer_epoch <= self.epoch {
-            world.break_if(Some("F7: a writer ends as overtaken, and nobody has".to_owned()));
+            world.break_if(Some(
+                "F7: a writer ends as overtaken, and no other has claimed".to_owned(),
+            ));
         }
         let events = self.window.on_overtaken(newest.writer_epoch);
         self.take(world, events)

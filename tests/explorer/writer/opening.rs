@@ -1,4 +1,4 @@
-//! A writer on its way in, by the real `OpenWriter`; and out again, where it closes too early.
+//! The opening of a writer, by the real `OpenWriter`; and its end, if it closes too early.
 
 use super::looking::Looking;
 use super::reading::Reading;
@@ -126,7 +126,7 @@ impl Writer {
         self.opened(world)
     }
 
-    /// Goes on when the machine has ended.
+    /// Continues when the step function has ended.
     fn opened(&mut self, world: &mut World) -> After {
         let Phase::Opening { machine, bodies, .. } = &self.phase else { return After::Goes };
         match machine.action() {

@@ -1,4 +1,5 @@
-//! What a writer reads, and the checkpoints that keep it alive (rule C1): the real `Pins`.
+//! The reads of a writer, and the checkpoints that keep their tables alive (rule C1): the real
+//! `Pins`.
 
 use super::{After, Phase, Plan, Purpose, ROLE, Running, Writer, on};
 use crate::actor::{Actor, Call};
@@ -10,22 +11,22 @@ use siltstone_manifest::protocol::{Commit, Pins};
 use siltstone_manifest::{CheckpointOwner, Manifest};
 use std::sync::Arc;
 
-/// The versions of the tree in a writer's hand.
+/// The versions of the tree that a writer holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reading {
     pub(super) pins: Pins,
-    /// The version that a scan has stayed on.
+    /// The version on which a scan continues.
     scan: Option<ManifestId>,
     /// The id of the last checkpoint made.
     last: CheckpointId,
 }
 
-/// The checkpoint that process `me` claims with; later ones count on from it.
+/// The checkpoint of process `me`'s claim; later ones count from it.
 pub(super) fn first_checkpoint(me: usize) -> NewCheckpoint {
     NewCheckpoint { id: CheckpointId((me as u128 + 1) * 16), ..NewCheckpoint::default() }
 }
 
-/// The version that `checkpoint` names, which `state` has.
+/// The version that `checkpoint` names, which `state` contains.
 pub(crate) fn version_of(
     world: &World,
     state: &Arc<Manifest>,
@@ -66,7 +67,7 @@ impl Reading {
 }
 
 impl Running {
-    /// The scan ends; what it kept alive is let go by a later commit.
+    /// The scan ends; a later commit releases what it kept alive.
     pub(super) fn end_scan(&self, world: &World, me: usize, out: &mut Out) {
         if self.reading.scan.is_none() || self.commit.is_some() {
             return;
@@ -82,7 +83,7 @@ impl Running {
         });
     }
 
-    /// A commit of its own, for nothing but its checkpoints: it takes up what a compaction made.
+    /// A separate commit for its checkpoints alone: it takes up the result of a compaction.
     pub(super) fn begin_pinning(&self, plan: &Plan, world: &World, me: usize, out: &mut Out) {
         let newest = world.ghost.tip.clone();
         let mine = newest.writer_epoch == self.epoch;
@@ -107,10 +108,10 @@ impl Running {
 }
 
 impl Writer {
-    /// A table that the newest writer has in its hand and that is gone.
+    /// A missing table that the newest writer holds.
     pub(crate) fn lacks(&self, world: &World) -> Option<String> {
         let Phase::Running(running) = &self.phase else { return None };
-        // One that closed, or was overtaken, may find what it reads gone.
+        // A writer that closed, or was overtaken, may find its tables missing.
         let tip = &world.ghost.tip;
         if tip.writer_epoch != running.epoch || tip.closed_cleanly() {
             return None;
@@ -119,7 +120,7 @@ impl Writer {
     }
 }
 
-/// A table of a version in somebody's hand that is gone.
+/// A missing table of a version that a process holds.
 pub(crate) fn lacks(world: &World, pins: &Pins) -> Option<String> {
     pins.versions().find_map(|version| {
         let gone = version.tables().find(|table| !world.store.has_table(table.id))?;
@@ -128,7 +129,7 @@ pub(crate) fn lacks(world: &World, pins: &Pins) -> Option<String> {
     })
 }
 
-/// Whether `actor` reads what is not there.
+/// Whether `actor` reads a missing table.
 pub(crate) fn hole(world: &World, actor: &Actor) -> Option<String> {
     match actor {
         Actor::Writer(writer) => writer.lacks(world),

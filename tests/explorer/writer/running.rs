@@ -1,4 +1,4 @@
-//! A writer at work: sends records through the real `WalWindow`, and does what that says.
+//! A running writer: sends records through the real `WalWindow`, and performs its events.
 
 use super::flushing::Purpose;
 use super::{After, Phase, ROLE, Running, Writer, on};
@@ -90,7 +90,7 @@ impl Writer {
         };
         let events = running.window.on_outcome(id, outcome);
         if !events.contains(&WindowEvent::Retry(id)) {
-            // Settled, or settled by the boundary: nothing is on its way for this window.
+            // Settled, or settled by the boundary: nothing is in flight for this window.
             running.flying.remove(place);
         }
         running.take(world, events)
@@ -98,13 +98,13 @@ impl Writer {
 }
 
 impl Running {
-    /// How many of its own records are committed, with everything before them.
+    /// Number of its own records that are committed, with everything before them.
     pub(super) fn committed(&self) -> usize {
         let next = self.window.committed().next();
         usize::try_from(next.get().saturating_sub(self.fence.next_id.get())).unwrap_or(usize::MAX)
     }
 
-    /// Does what the window says.
+    /// Performs the window's events.
     pub(super) fn take(&mut self, world: &mut World, events: Vec<WindowEvent>) -> After {
         let first = self.fence.next_id;
         let index = |id: WalId| usize::try_from(id.get() - first.get()).unwrap_or(usize::MAX);

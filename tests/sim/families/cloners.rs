@@ -1,8 +1,8 @@
-//! Who makes clones, and who collects them.
+//! The creators of clones, and the collectors.
 
 use super::*;
 
-/// Makes clones of what there is, in new places; each gets an owner, and who looks after it.
+/// Clones existing places to new ones; each clone gets an owner and collectors.
 pub(super) async fn cloner(family: Arc<Family>, mut rng: Rng) {
     while !family.stopped() {
         family.pause(&mut rng, 1500).await;
@@ -26,7 +26,7 @@ pub(super) async fn cloner(family: Arc<Family>, mut rng: Rng) {
                 family.turns(&place, line.clone(), n);
                 tended(&family, &place, &mut rng);
             }
-            // Between two turns it may be on a line that nobody wrote down.
+            // Between two turns it may be on a line that was not recorded.
             None if !stood => ends(&family, &place).await,
             _ => {
                 let text =
@@ -37,7 +37,7 @@ pub(super) async fn cloner(family: Arc<Family>, mut rng: Rng) {
     }
 }
 
-/// Ends a clone that nobody will own, however often it takes.
+/// Ends a clone that no owner takes, with as many attempts as necessary.
 async fn ends(family: &Arc<Family>, place: &str) {
     loop {
         let (process, env) = family.process("destroyer", place);
@@ -52,8 +52,8 @@ async fn ends(family: &Arc<Family>, place: &str) {
     }
 }
 
-/// Makes one clone, by as many makers as it takes; what it shows then. `None` where the source was
-/// ended meanwhile: what was begun is ended too.
+/// Creates one clone, with as many creators as necessary; returns the rows that it shows. `None` if
+/// the source was ended meanwhile: the started clone is ended too.
 pub(super) async fn clones(
     family: &Arc<Family>,
     source: &str,
@@ -97,13 +97,13 @@ pub(super) async fn clones(
     }
 }
 
-/// Who collects a place, with no grace, and who owns it.
+/// Starts collectors without a grace period, and an owner, for a place.
 pub(super) fn tended(family: &Arc<Family>, place: &str, rng: &mut Rng) {
     family.start(owner(Arc::clone(family), place.to_owned(), rng.split()));
     collectors(family, place, rng);
 }
 
-/// Who collects a place, with no grace.
+/// Starts collectors without a grace period for a place.
 pub(super) fn collectors(family: &Arc<Family>, place: &str, rng: &mut Rng) {
     for _ in 0..2 {
         let (process, env) = family.process("collector", place);

@@ -1,12 +1,13 @@
-//! What is known of each place: who wrote it from which number on, and what was promised of it.
+//! The recorded facts of each place: its writers with their first numbers, and the acknowledged
+//! writes.
 
 use super::*;
 
-/// Who wrote a place, from which number on.
+/// The writers of a place, each with its first number.
 pub(super) type Line = Vec<(u64, u64)>;
 pub(super) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// One writer: who it is, on which turn of its line, and how much it has written.
+/// One writer: its tag, the turn of its line, and the number of its writes.
 pub(super) struct Reign {
     pub(super) tag: u64,
     pub(super) turns: u64,
@@ -18,7 +19,7 @@ pub(super) fn text(rows: &Rows) -> String {
     rows.iter().map(|(key, value)| format!("{}={} ", text(key), text(value))).collect()
 }
 
-/// What a place on `line` shows after its n-th write.
+/// The rows of a place on `line` after its n-th write.
 pub(super) fn shows(line: &Line, n: u64) -> Rows {
     let tag = |m: u64| line.iter().rev().find(|(first, _)| *first <= m).map_or(0, |(_, tag)| *tag);
     let value = |m: u64| format!("{m}/{}", tag(m)).into_bytes();
@@ -43,14 +44,14 @@ pub(super) fn counted(rows: &Rows) -> u64 {
     })
 }
 
-/// What is known of a place.
+/// The recorded facts of a place.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) line: Line,
-    /// Everything up to here is durable, on this line.
+    /// Everything up to this number is durable, on this line.
     pub(super) acknowledged: u64,
-    /// How often the line was cut or ended; how often somebody has set out to do so, or was done
-    /// with it: odd while it is under way.
+    /// Number of turns, by which the line was cut or ended; and number of begun or finished
+    /// attempts at one: odd while an attempt runs.
     pub(super) turns: u64,
     pub(super) tries: u64,
     /// The last writer that opened.
@@ -75,7 +76,7 @@ pub(super) struct Family {
     pub(super) options: Options,
     pub(super) off: Option<Action>,
     pub(super) stop: AtomicBool,
-    /// Owners of places, and cloners, that are at work.
+    /// Number of running owners and cloners.
     pub(super) active: AtomicU64,
     pub(super) next: AtomicU64,
 }
@@ -100,7 +101,7 @@ impl Family {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether an action is taken now, so often in a thousand.
+    /// Whether an action is taken now, with this frequency in a thousand.
     pub(super) fn takes(&self, action: Action, rng: &mut Rng, per_mille: u32) -> bool {
         rng.chance(per_mille) && self.off != Some(action)
     }
@@ -117,7 +118,7 @@ impl Family {
         self.sim.sleep(Duration::from_millis(rng.below(millis))).await;
     }
 
-    /// Runs an actor in the network, which nobody kills.
+    /// Runs an actor in the network, which is never killed.
     pub(super) fn start(self: &Arc<Self>, actor: impl Future<Output = ()> + Send + 'static) {
         self.active.fetch_add(1, Ordering::Relaxed);
         let family = Arc::clone(self);
@@ -127,7 +128,7 @@ impl Family {
         });
     }
 
-    /// Runs `work` as a task of `process`; `None` where that was killed.
+    /// Runs `work` as a task of `process`; `None` if that was killed.
     pub(super) async fn within<T: Send + 'static>(
         &self,
         process: ProcessId,
@@ -148,18 +149,19 @@ impl Family {
         self.books.lock().places[place].tries
     }
 
-    /// Whether nobody has cut or ended the line, or was at it, since there were so many tries.
+    /// Whether no process has cut or ended the line, or attempted it, since this number of
+    /// attempts.
     pub(super) fn stood(&self, place: &str, tries: u64) -> bool {
         tries.is_multiple_of(2) && self.tries(place) == tries
     }
 
-    /// Somebody is about to cut the line, or to end it; or has done so.
+    /// A process is about to cut or end the line; or has done so.
     pub(super) fn tries_to_turn(&self, place: &str) {
         self.books.lock().places.get_mut(place).expect("a place").tries += 1;
     }
 
-    /// The writer of `epoch` has opened `place` and found `rows`. Answers who it is; `None` where
-    /// it was overtaken before it said so.
+    /// The writer of `epoch` has opened `place` and found `rows`. Returns its reign; `None` if it
+    /// was overtaken before it reported that.
     pub(super) fn opened(&self, place: &str, epoch: u64, rows: &Rows) -> Option<Reign> {
         let (tag, n) = (self.number(), counted(rows));
         let mut books = self.books.lock();
@@ -183,7 +185,7 @@ impl Family {
         Some(Reign { tag, turns, n })
     }
 
-    /// A writer heard that everything up to `n` is durable.
+    /// A writer received the answer that everything up to `n` is durable.
     pub(super) fn acknowledged(&self, place: &str, reign: &Reign, n: u64) {
         let mut books = self.books.lock();
         books.acknowledged += 1;
@@ -194,7 +196,7 @@ impl Family {
         }
         let later = known.line.iter().find(|(_, tag)| *tag > reign.tag);
         match later {
-            // Another one has opened since: it must have it.
+            // A later writer has opened since: it must have the write.
             Some((first, _)) if *first <= n => {
                 let text = format!("{place}: {n} acknowledged, and {:?} recovered", known.line);
                 books.violations.push(text);
@@ -203,7 +205,7 @@ impl Family {
         }
     }
 
-    /// The line of `place` goes on from `n`, or has ended.
+    /// The line of `place` continues from `n`, or has ended.
     pub(super) fn turns(&self, place: &str, line: Line, n: u64) {
         let mut books = self.books.lock();
         let known = books.places.entry(place.to_owned()).or_default();

@@ -1,9 +1,9 @@
-//! A database that is written, compacted and collected, and its mirror elsewhere: two exporters
-//! at once that are killed half-way, a reader of the mirror, and collectors without grace on both
-//! sides (rules X1 to X4, RFC 0033).
+//! A database that is written, compacted and collected, and its mirror elsewhere: two concurrent
+//! exporters that are killed midway, a reader of the mirror, and collectors without a grace period
+//! on both sides (rules X1 to X4, RFC 0033).
 //!
-//! Whatever a head of the mirror shows is a moment of the source, no earlier than the one before,
-//! and no earlier than what was durable when an export began that has ended since.
+//! Every head of the mirror shows a moment of the source that is no earlier than the previous head,
+//! and no earlier than the data that was durable when a finished export began.
 
 use super::*;
 use siltstone::admin::ExportPlaces;
@@ -11,10 +11,10 @@ use siltstone::admin::ExportPlaces;
 const SOURCE: &str = "source";
 const MIRROR: &str = "mirror";
 
-/// What the exporters and the reader came to.
+/// The results of the exporters and the reader.
 #[derive(Default)]
 struct Exports {
-    /// What was durable at the source when the last export began that has ended.
+    /// The durable data of the source when the last finished export began.
     promised: AtomicU64,
     ended: AtomicU64,
     overtaken: AtomicU64,
@@ -49,7 +49,7 @@ async fn exports(source: &Env, target: &Env, options: &Options) -> Result<()> {
     admin::export(places, None, options, &Progress::default()).await.map(drop)
 }
 
-/// Exports again and again, from processes some of which are killed.
+/// Exports repeatedly, from processes some of which are killed.
 async fn exporter(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng) {
     while !family.stopped() {
         family.pause(&mut rng, 600).await;
@@ -72,7 +72,7 @@ async fn exporter(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng)
             }
             futures::future::Either::Left((Some(Err(error)), _)) => match error.kind() {
                 ErrorKind::Conflict => add(&exports_done.overtaken),
-                // No writer has made the source yet.
+                // No writer has created the source yet.
                 ErrorKind::NotFound if acknowledged == 0 => {}
                 _ if excused(&error) => {}
                 _ => family.violation(format!("an export: {error:?}")),
@@ -86,7 +86,7 @@ async fn exporter(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng)
     }
 }
 
-/// Reads the mirror, each time anew.
+/// Reads the mirror with a new reader each time.
 async fn looker(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng) {
     let mut last = 0;
     while !family.stopped() {
@@ -108,7 +108,8 @@ async fn looker(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng) {
                 last = n;
                 add(&exports_done.read);
             }
-            // None yet, or being made; without a lease what is read may be collected.
+            // No head yet, or the mirror is being created; without a lease its objects may be
+            // collected.
             Some(Err(error)) => {
                 use ErrorKind::{Conflict, Expired, NotFound};
                 let early = matches!(error.kind(), Conflict | NotFound) && promised == 0;
@@ -121,7 +122,7 @@ async fn looker(family: Arc<Family>, exports_done: Arc<Exports>, mut rng: Rng) {
     }
 }
 
-/// Once more in a healthy world: the mirror is what the source is, and sound.
+/// Once more in a healthy world: the mirror equals the source, and is intact.
 async fn in_step(family: Arc<Family>) -> Result<()> {
     let ((_, source), (_, target)) =
         (family.process("last", SOURCE), family.process("last", MIRROR));
@@ -159,7 +160,7 @@ fn mirrored(seed: u64) -> (Vec<String>, Arc<Exports>) {
     (books(&sim, &family).violations, exports_done)
 }
 
-/// `MIRRORS` (default 20) says how many seeds.
+/// `MIRRORS` (default 20) sets the number of seeds.
 #[test]
 fn every_head_of_a_mirror_is_a_moment_of_its_source() {
     let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("MIRRORS", 20));

@@ -1,4 +1,4 @@
-//! Who owns a place: writers, one after the other; who restores it, and who ends it.
+//! The owners of a place: writers, one after the other, which also restore and end it.
 
 use super::*;
 
@@ -13,8 +13,8 @@ pub(super) async fn read(env: &Env, options: &Options) -> Result<Rows> {
     rows_of(Reader::open(env.clone(), how).await?.scan(ScanRange::all())?).await
 }
 
-/// Whoever owns a place: opens it, writes, is killed or put to sleep, and has it restored, or
-/// destroyed and made again.
+/// An owner of a place: opens it, writes, is killed or paused, and has it restored, or destroyed
+/// and created again.
 pub(super) async fn owner(family: Arc<Family>, place: String, mut rng: Rng) {
     let mut asleep: Vec<ProcessId> = Vec::new();
     while !family.stopped() {
@@ -119,7 +119,7 @@ impl Shift {
         tolerated(db.close().await)
     }
 
-    /// What the handle shows, as long as nobody has opened since.
+    /// Checks the rows of the handle, as long as no other process has opened since.
     pub(super) fn judges(&self, reign: &Reign, rows: &Rows) {
         let (line, _, turns) = self.family.line(&self.place);
         let newest = line.last().is_some_and(|(_, tag)| *tag == reign.tag);
@@ -142,7 +142,7 @@ impl Shift {
         }
     }
 
-    /// A checkpoint to go back to, with what it holds in its name.
+    /// A checkpoint for a later restore, with its expected rows in its name.
     pub(super) async fn keeps(&mut self, db: &Database, reign: &Reign) -> Result<()> {
         let name = format!("{}.{}", reign.n, reign.tag);
         let how = CheckpointOptions { name: Some(name), ..CheckpointOptions::default() };
@@ -151,7 +151,7 @@ impl Shift {
                 self.family.acknowledged(&self.place, reign, reign.n);
                 Ok(())
             }
-            // Made already, at this number.
+            // It exists already, at this number.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             Err(error) => tolerated(Err(error)),
         }
@@ -174,13 +174,13 @@ pub(super) fn tolerated(result: Result<()>) -> Result<()> {
     }
 }
 
-/// Goes back to one of the checkpoints that writers have made, if there is one.
+/// Restores one of the checkpoints that writers have created, if there is one.
 pub(super) async fn restores(family: &Arc<Family>, place: &str) {
     let (process, env) = family.process("restorer", place);
     let options = family.options.clone();
     let work = async move {
         let mut made = match admin::list_checkpoints(&env, DEADLINE).await {
-            // Its first writer was killed too soon.
+            // Its first writer was killed too early.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             made => made?,
         };
@@ -188,12 +188,12 @@ pub(super) async fn restores(family: &Arc<Family>, place: &str) {
         let Some(one) = made.first() else { return Ok::<_, Error>(None) };
         loop {
             match admin::restore(&env, &one.id.into(), &options).await {
-                // It may have been done: again is as good.
+                // It may have taken effect: a repetition does no harm.
                 Err(error) if error.kind().is_transient() || error.kind() == ErrorKind::Fenced => {}
                 restored => break restored?,
             }
         }
-        // It is not needed twice; whether it goes is no matter.
+        // It is not needed again; whether it is deleted does not matter.
         drop(admin::delete_checkpoint(&env, &one.id.into(), DEADLINE).await);
         Ok(one.name.clone())
     };
@@ -228,7 +228,7 @@ pub(super) async fn destroys(family: &Arc<Family>, place: &str) {
                 Err(error) if error.kind().is_transient() || error.kind() == ErrorKind::Fenced => {
                     sim.sleep(Duration::from_millis(50)).await;
                 }
-                // Clones need it; or it went with a try whose answer was lost.
+                // Clones need it; or an attempt with a lost answer has destroyed it.
                 Err(error) if error.kind() == ErrorKind::Conflict => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
                 ended => return ended.map(|()| true),

@@ -1,11 +1,11 @@
-//! Consumers of the change feed (RFC 0041): they hold the log, read on from where they had
-//! acknowledged, are killed, and are forgotten. What they were told is judged in the end, by the
-//! history that won.
+//! Consumers of the change feed (RFC 0041): they hold the log, continue from their acknowledged
+//! position, are killed, and are removed. The changes that they received are checked at the end
+//! against the final history.
 
 use super::history::{History, What};
 use super::{Action, LIMIT, Loads};
 use crate::world::World;
-use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::{ChangeRows, Env, Error, ErrorKind, JobId, Kind, Result, Seq};
 use siltstone_base::BatchOps;
 use siltstone_tests::sim::{ProcessId, Rng};
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nobody forgets it: it is told everything from its first row on.
+/// Never removed: it receives every change from its first row on.
 pub(super) const WITNESS: &str = "witness";
-/// It is forgotten now and then, and begins anew.
+/// Removed now and then, and begins again.
 pub(super) const WORKER: &str = "worker";
 
 /// A row of the feed.
@@ -27,48 +27,48 @@ pub(super) struct Row {
     value: Vec<u8>,
 }
 
-/// What a consumer was told over its lives without a gap.
+/// The changes that a consumer received over its lives without a gap.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// All up to here came before.
+    /// The changes up to this number came before.
     from: Seq,
     rows: Vec<Row>,
-    /// All up to here was told.
+    /// All changes up to this number were received.
     upto: Seq,
-    /// How many of the rows came before what this life reads next.
+    /// Number of rows before the next one that this life reads.
     at: usize,
 }
 
-/// What one name was told.
+/// The changes that one name received.
 #[derive(Default)]
 pub(crate) struct Feed {
     told: Vec<Told>,
-    /// Somebody has tried to forget it, or a restore may have ended its hold: it may begin behind a
+    /// A command tried to remove it, or a restore may have ended its hold: it may begin after a
     /// gap.
     forgotten: bool,
-    /// A life has begun, or not, of which nothing more was heard: its hold is another one, perhaps.
+    /// The begin of a life had an unknown outcome: its hold may be another one.
     unheard: bool,
 }
 
-/// How a life begins.
+/// The begin of a life.
 struct Begun {
-    /// Behind this.
+    /// It begins after this number.
     seq: Seq,
-    /// By a hold that somebody of its name had before; `None`: it has ended meanwhile, perhaps.
+    /// With the hold of an earlier life of its name; `None`: it may have ended meanwhile.
     kept: Option<bool>,
-    /// A restore may have undone what it was told.
+    /// A restore may have undone changes that it received.
     undone: bool,
 }
 
 impl Feed {
-    /// A life begins behind `seq`. Whether it is told again what an earlier one was; an error where
-    /// something lies between.
+    /// A life begins after `seq`. Returns whether it receives earlier changes again; an error if
+    /// there is a gap.
     fn begins(&mut self, begun: &Begun) -> std::result::Result<bool, String> {
         let seq = begun.seq;
         self.unheard = false;
         self.forgotten |= begun.undone;
         match self.told.last_mut() {
-            // It goes on from there with what it was told before, and takes back the rest.
+            // It continues from there with the changes received before, and drops the rest.
             Some(told)
                 if begun.undone
                     && begun.kept == Some(true)
@@ -98,9 +98,9 @@ impl Feed {
         Ok(false)
     }
 
-    /// The life that began last is told `rows`, and stands behind `upto` then. With `restoring` a
-    /// restore may have undone what it was to be told again: it goes on with what it had been told
-    /// before that, and all of it must fit one line.
+    /// The last life receives `rows`, and is then at `upto`. With `restoring` a restore may have
+    /// undone changes that it was to receive again: it continues with the changes received before
+    /// that, and all of them must fit one line.
     fn hears(
         &mut self,
         rows: Vec<Row>,
@@ -145,7 +145,8 @@ pub(super) async fn consumer(
         world.sim.sleep(Duration::from_millis(rng.below(600))).await;
         match live(&loads, &env, name, &mut rng).await {
             Ok(()) => {}
-            // There is no database yet; a hold was forgotten; a killed one's commit landed late.
+            // There is no database yet; a hold was removed; the commit of a killed life landed
+            // late.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if is_told(&loads, &env, name, &error).await => {}
             Err(error) if world.excuses(process, &error) => {}
@@ -155,8 +156,9 @@ pub(super) async fn consumer(
     Ok(())
 }
 
-/// Whether a consumer may be told that it can not go on: forgotten; by a restore, which is said; or
-/// by one that has ended its hold, and was undone itself before it looked.
+/// Whether a consumer may receive the error that it cannot continue: because it was removed;
+/// because of a restore, which the error names; or because of a restore that ended its hold and was
+/// itself undone before the consumer looked.
 async fn is_told(loads: &Loads, env: &Env, name: &str, error: &Error) -> bool {
     if error.kind() != ErrorKind::Expired || name == WORKER {
         return error.kind() == ErrorKind::Expired;
@@ -169,7 +171,7 @@ async fn is_told(loads: &Loads, env: &Env, name: &str, error: &Error) -> bool {
 }
 
 async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> {
-    // Hours: nobody is silent for so long.
+    // Hours: no consumer is silent for that long.
     let lifetime = Some(Duration::from_secs(24 * 3600));
     let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
     let how = |since| ChangesOptions { since, consumer: Some(consumer.clone()), until: None };
@@ -178,9 +180,9 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
         let feed = books.feeds.entry(name).or_default();
         std::mem::replace(&mut feed.unheard, true)
     };
-    let feed = match changes::changes(env, how(Since::Kept), LIMIT).await {
+    let feed = match changes::changes(env, how(ChangesFrom::Kept), LIMIT).await {
         Err(error) if error.to_string().contains("no consumer of this name") => {
-            changes::changes(env, how(Since::Newest), LIMIT).await?
+            changes::changes(env, how(ChangesFrom::Newest), LIMIT).await?
         }
         begun => begun?,
     };
@@ -189,7 +191,7 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
         true => {
             let holds = changes::consumers(env, LIMIT).await?;
             let own = holds.iter().find(|hold| hold.name == name);
-            // The first of a name counts from one.
+            // The first life of a name counts from one.
             own.filter(|_| !unheard).map(|hold| hold.generation >> 32 > 1)
         }
         false => None,
@@ -204,7 +206,7 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
     Ok(feed)
 }
 
-/// Reads, and acknowledges some of what it has read.
+/// Reads, and acknowledges a part of it.
 async fn live(loads: &Loads, env: &Env, name: &'static str, rng: &mut Rng) -> Result<()> {
     let mut feed = begin(loads, env, name).await?;
     for _ in 0..4 + rng.below(40) {
@@ -222,10 +224,10 @@ async fn live(loads: &Loads, env: &Env, name: &'static str, rng: &mut Rng) -> Re
     Ok(())
 }
 
-/// Whether there was something.
+/// Returns whether there were changes.
 async fn read(loads: &Loads, feed: &mut Changes, name: &'static str, most: usize) -> Result<bool> {
     let changed = feed.read(most, 1 << 16).await?;
-    // It may have gone on over what has no rows.
+    // It may have moved on over objects without rows.
     let (rows, upto) = (changed.as_ref().map(rows_of).unwrap_or_default(), feed.token().seq);
     let mut books = loads.books.lock();
     let restoring = books.restoring;
@@ -255,7 +257,7 @@ pub(super) async fn forgetter(loads: Arc<Loads>, process: ProcessId, mut rng: Rn
         if !loads.acts(Action::Forget, &mut rng, 700) {
             continue;
         }
-        // Whatever it ends with, it may be done later.
+        // For any result, it may be done later.
         loads.books.lock().feeds.entry(WORKER).or_default().forgotten = true;
         match changes::forget_consumer(&env, WORKER, LIMIT).await {
             Ok(()) => loads.did(Action::Forget),
@@ -267,14 +269,14 @@ pub(super) async fn forgetter(loads: Arc<Loads>, process: ProcessId, mut rng: Rn
     Ok(())
 }
 
-/// With a healthy store: each is told the rest, and then let go.
+/// With a healthy store: each consumer receives the rest, and is then removed.
 pub(super) async fn in_the_end(loads: &Loads, env: &Env) -> std::result::Result<(), Error> {
     for name in [WITNESS, WORKER] {
         let mut tries = 0;
         loop {
             tries += 1;
             match to_the_end(loads, env, name).await {
-                // It had not heard yet of a restore, and begins anew.
+                // It had not learned of a restore yet, and begins again.
                 Err(error) if tries < 3 && is_told(loads, env, name, &error).await => {}
                 ended => break ended?,
             }
@@ -290,8 +292,8 @@ async fn to_the_end(loads: &Loads, env: &Env, name: &'static str) -> Result<()> 
     feed.acknowledge(None).await
 }
 
-/// Holds what was told against the histories that were, of which one must fit all of it; what is
-/// wrong, and how many rows were told.
+/// Compares the received changes with the histories, one of which must fit all of them; returns the
+/// violations, and the number of received rows.
 pub(super) fn judge(
     feeds: &BTreeMap<&'static str, Feed>,
     lines: &[&History],
@@ -335,7 +337,7 @@ impl Told {
             match &step.what {
                 What::Batch(_) if !whole && rows.is_empty() => {}
                 What::Batch(bytes) => check_batch(first, bytes, rows)?,
-                // Inside of an ingest a telling may end.
+                // Within an ingest the received changes may end.
                 What::Job(_) | What::Large(_) if !whole => {}
                 What::Job(job) => check_job(&job.to_string(), &content(*job), rows)?,
                 What::Large(bytes) => check_job(&format!("the batch at {first}"), bytes, rows)?,
@@ -366,7 +368,7 @@ fn check_batch(first: Seq, bytes: &[u8], rows: &[Row]) -> std::result::Result<()
     Err(format!("of the batch at {first} it was told {rows:?} in place of {expected:?}"))
 }
 
-/// Tables hold a job's rows by key, and its layers their order: what counts is what it comes to.
+/// Tables contain a job's rows in key order, and its layers their order: only the result counts.
 fn check_job(job: &str, content: &[u8], rows: &[Row]) -> std::result::Result<(), String> {
     let ops = BatchOps::new(content).map(|op| op.expect("a sound batch"));
     let expected = outcomes(ops.map(|op| (op.kind, op.key.to_vec(), op.value.to_vec())));
@@ -377,7 +379,7 @@ fn check_job(job: &str, content: &[u8], rows: &[Row]) -> std::result::Result<(),
     Err(format!("of {job} it was told what comes to {told:?} in place of {expected:?}"))
 }
 
-/// What operations come to, by key: those of the keys that there are.
+/// The result of operations, by key, for the existing keys.
 fn outcomes(
     ops: impl Iterator<Item = (Kind, Vec<u8>, Vec<u8>)>,
 ) -> BTreeMap<Vec<u8>, (Kind, Vec<u8>)> {
@@ -390,7 +392,7 @@ fn outcomes(
                     all.insert(gone.clone(), (Kind::Delete, Vec::new()));
                 }
             }
-            // Bounds of a range that has none are keys that nobody else writes.
+            // Bounds of a range that do not exist as keys are never written by others.
             _ if keys.contains(&key) => drop(all.insert(key, (kind, value))),
             _ => {}
         }

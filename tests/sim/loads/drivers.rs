@@ -1,4 +1,4 @@
-//! Drivers: they stage a job, close it, and ask for it, or not.
+//! Drivers: they stage a job, close it, and may request it.
 
 use super::{Action, LIFETIME, LIMIT, Loads};
 use crate::world::{World, start};
@@ -26,7 +26,8 @@ pub(super) async fn driver(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) 
     Ok(())
 }
 
-/// What may end a job, and not the driver: there is no database yet, or the deadline is over.
+/// Reasons for the end of a job that are not the driver's fault: there is no database yet, or the
+/// deadline has passed.
 fn passes(world: &World, process: ProcessId, error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired)
         || world.excuses(process, error)
@@ -43,7 +44,8 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
         .then(|| (APP.to_owned(), loads.version.fetch_add(1, Ordering::Relaxed)));
     let mut job = match IngestJob::begin(env, lifetime, app, LIMIT).await {
         Ok(job) => job,
-        // A collector's clock is ahead: to it such a deadline is over before anything is staged.
+        // A collector's clock is ahead: for it such a deadline has passed before anything is
+        // staged.
         Err(error) if is_late && error.kind() == ErrorKind::Invalid => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -73,7 +75,7 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     }
     let (how, versioned) = (rows.below(10), request.job.app.is_some());
     if versioned && loads.acts(Action::Pass, &mut version, 600) {
-        // Meanwhile others bring later ones, or the application is forgotten.
+        // Meanwhile others request later versions, or the application is forgotten.
         loads.world.sim.sleep(Duration::from_millis(version.below(6000))).await;
     }
     let asked = hand_over_or_ask(loads, env, request, how).await;
@@ -87,7 +89,7 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     asked
 }
 
-/// Others give the job up, or close it, at the same time.
+/// Other processes abort the job, or close it, at the same time.
 fn rivals(
     loads: &Arc<Loads>,
     (job, parts): (&IngestJob, &[StagedPart]),
@@ -121,7 +123,7 @@ fn rivals(
 /// The application whose versions some jobs are.
 const APP: &str = "stream";
 
-/// Forgets it, now and then.
+/// Forgets the application now and then.
 pub(super) async fn forgets_the_app(
     loads: Arc<Loads>,
     process: ProcessId,
@@ -163,7 +165,7 @@ async fn hand_over_or_ask(
 
 const KEYS: u64 = 24;
 
-/// A range to replace, by the numbers of its keys, noted as what the job does first.
+/// A range to replace, by the numbers of its keys, recorded as the job's first operation.
 fn range(rng: &mut Rng, content: &mut Batch) -> Result<((u64, u64), ReplacedRange)> {
     let first = rng.below(KEYS);
     let end = (first + 1 + rng.below(KEYS)).min(KEYS);
@@ -219,7 +221,7 @@ async fn stage(
     Ok(parts)
 }
 
-/// Asks for a job; what is answered.
+/// Requests a job, and records the answer.
 async fn ask(loads: &Loads, env: &Env, request: &IngestRequest, wait: bool) -> Result<()> {
     let stands = request.submit(env, wait, LIMIT).await?;
     if request.job.app.is_some()
@@ -233,7 +235,7 @@ async fn ask(loads: &Loads, env: &Env, request: &IngestRequest, wait: bool) -> R
     Ok(())
 }
 
-/// The same from a process of its own, some time later.
+/// The same from a separate process, some time later.
 fn elsewhere<W>(
     loads: &Arc<Loads>,
     name: &'static str,

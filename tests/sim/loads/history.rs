@@ -1,9 +1,9 @@
-//! What was seen and promised, and the histories that it is held against: one line after another,
-//! each begun by a restore.
+//! The observations and acknowledgements, and the histories with which they are compared: one line
+//! after another, each begun by a restore.
 //!
 //! ```text
-//! first   1 … 40 … 60 … 100               what came behind 60 is on this line alone
-//! second           └─ cut 60 ── 101 …     it goes on behind the gap, to 100
+//! first   1 … 40 … 60 … 100               numbers after 60 are on this line alone
+//! second           └─ cut 60 ── 101 …     it continues after the gap, to 100
 //! ```
 
 use super::Action;
@@ -20,56 +20,56 @@ use siltstone_tests::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// All times: what has an end in these histories ended long ago, or never does.
+/// One time for all: entries with an expiry in these histories expired long ago, or never expire.
 const NOW: UnixMillis = UnixMillis(2);
 
 /// A writer that was opened.
 #[derive(Default)]
 struct Reign {
-    /// What it showed first.
+    /// The first number that it showed.
     from: Option<Seq>,
     accepted: Vec<(Seq, Vec<u8>)>,
     /// Large batches.
     large: Vec<(Seq, Vec<u8>)>,
-    /// One that is on its way: whether it was accepted nobody has heard.
+    /// A batch in flight: it is unknown whether it was accepted.
     under_way: Option<Vec<u8>>,
     acknowledged: Seq,
 }
 
-/// What a driver knows of a job.
+/// The facts of a job that a driver knows.
 #[derive(Default)]
 pub(crate) struct Job {
-    /// What it brings, as operations in their order.
+    /// Its content, as operations in order.
     content: Vec<u8>,
     pub(super) replaces: bool,
-    /// Somebody said that it is there since one of these at the latest.
+    /// A process reported that it is installed since one of these numbers at the latest.
     adopted_before: Vec<Seq>,
     requested: bool,
-    /// Where somebody said that it is.
+    /// The reported position.
     adopted: Option<Seq>,
-    /// Somebody said that it is no part of the database, and never will be.
+    /// A process reported that it is not part of the database, and never will be.
     ended: bool,
-    /// And that after somebody had tried to restore it.
+    /// That report came after an attempt to restore.
     ended_amid_restores: bool,
 }
 
-/// What was seen and promised.
+/// The observations and acknowledgements.
 #[derive(Default)]
 pub(crate) struct Books {
     pub(super) did: BTreeMap<Action, u64>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     reigns: BTreeMap<u64, Reign>,
-    /// What writers showed, by epoch and number.
+    /// The rows that writers showed, by epoch and number.
     pub(super) looks: Vec<(u64, Seq, Rows)>,
-    /// What consumers were told, by name.
+    /// The changes that consumers received, by name.
     pub(super) feeds: BTreeMap<&'static str, Feed>,
-    /// Somebody has tried to restore it.
+    /// A process has tried to restore it.
     pub(super) restoring: bool,
     wrong: Vec<String>,
 }
 
 impl Books {
-    /// The writer of `epoch` came up.
+    /// The writer of `epoch` has opened.
     pub(super) fn opened(&mut self, epoch: u64, at: Seq) {
         self.reigns.entry(epoch).or_default().from.get_or_insert(at);
     }
@@ -78,7 +78,7 @@ impl Books {
         self.reigns.entry(epoch).or_default().accepted.push((first, batch.to_vec()));
     }
 
-    /// A large batch is on its way, or was given up: then nothing was written.
+    /// A large batch is in flight, or was abandoned: then nothing was written.
     pub(super) fn sends(&mut self, epoch: u64, batch: Option<&[u8]>) {
         self.reigns.entry(epoch).or_default().under_way = batch.map(<[u8]>::to_vec);
     }
@@ -99,19 +99,19 @@ impl Books {
         self.looks.push((epoch, seq, rows));
     }
 
-    /// A driver is about to close a job that brings this.
+    /// A driver is about to close a job with this content.
     pub(super) fn closes(&mut self, job: &IngestJob, content: Vec<u8>) {
         let known = self.jobs.entry(job.id).or_default();
         known.content = content;
         known.replaces = job.replace.is_some();
     }
 
-    /// It was asked for, and that was accepted.
+    /// It was requested, and the request was accepted.
     pub(super) fn requested(&mut self, job: JobId) {
         self.jobs.entry(job).or_default().requested = true;
     }
 
-    /// It was said to stand like this.
+    /// Its status was reported.
     pub(super) fn stands(&mut self, job: JobId, standing: &JobStatus) {
         let known = self.jobs.entry(job).or_default();
         match standing {
@@ -125,7 +125,7 @@ impl Books {
                 known.ended = true;
                 known.ended_amid_restores |= self.restoring;
             }
-            // All that was staged is there until it may not be asked for any more.
+            // All staged objects exist until the job can no longer be requested.
             JobStatus::Refused(why) => self.wrong.push(format!("{job} was refused: {why}")),
             JobStatus::AdoptedBefore(seq) => known.adopted_before.push(*seq),
             JobStatus::Open | JobStatus::Pending | JobStatus::Ended | JobStatus::Forgotten => {}
@@ -138,7 +138,7 @@ impl Books {
 pub(super) struct Step {
     pub(super) first: Seq,
     pub(super) last: Seq,
-    /// Whether the log ever had it.
+    /// Whether it was ever in the log.
     pub(super) landed: bool,
     pub(super) what: What,
 }
@@ -146,16 +146,16 @@ pub(super) struct Step {
 #[derive(Clone)]
 pub(super) enum What {
     Batch(Vec<u8>),
-    /// All of it at one number.
+    /// All of it has one number.
     Large(Vec<u8>),
     Job(JobId),
 }
 
-/// What came one after the other.
+/// Consecutive steps.
 #[derive(Clone, Default)]
 pub(super) struct History {
     pub(super) steps: Vec<Step>,
-    /// Restores: the last number before each, and the first behind it.
+    /// Restores: the last number before each, and the first one after it.
     gaps: Vec<(Seq, Seq)>,
 }
 
@@ -172,13 +172,13 @@ impl History {
         self.steps.last().map_or(Seq::NONE, |step| step.last).max(behind)
     }
 
-    /// Whether somebody who follows may stand at `seq`.
+    /// Whether a follower may be at `seq`.
     fn shows(&self, seq: Seq) -> bool {
         let inside = |(cut, begins): &(Seq, Seq)| *cut < seq && seq.next() < *begins;
         seq <= self.end() && !self.gaps.iter().any(inside)
     }
 
-    /// What of it landed, up to `cut`.
+    /// The steps that landed, up to `cut`.
     fn upto(&self, cut: Seq) -> History {
         let counts = |step: &&Step| step.landed && step.last <= cut;
         let steps = self.steps.iter().filter(counts).cloned().collect();
@@ -194,8 +194,8 @@ struct Restored {
     begins: Seq,
 }
 
-/// Those that the manifests tell of, by the epoch of whoever restored: of each number the first
-/// that ever was counts.
+/// The restores in the manifests, by the epoch of the restorer: for each number the first manifest
+/// that ever existed counts.
 fn restores(manifests: &[(ManifestId, Bytes)]) -> BTreeMap<u64, Restored> {
     let (mut all, mut known) = (BTreeMap::new(), BTreeSet::new());
     for (id, bytes) in manifests {
@@ -213,15 +213,15 @@ fn restores(manifests: &[(ManifestId, Bytes)]) -> BTreeMap<u64, Restored> {
     all
 }
 
-/// A line of history, as far as it came.
+/// A line of history up to its present end.
 #[derive(Clone, Default)]
 pub(super) struct Line {
     pub(super) history: History,
-    /// What was acknowledged of it.
+    /// The last acknowledged number on it.
     promised: Seq,
 }
 
-/// What an epoch put into the log, whether it counts or not.
+/// The records that an epoch put into the log, whether they count or not.
 #[derive(Default)]
 struct Logged {
     batches: BTreeSet<Seq>,
@@ -256,14 +256,14 @@ fn logged(log: &[(WalId, Bytes)], wrong: &mut Vec<String>) -> BTreeMap<u64, Logg
     all
 }
 
-/// All that is known of histories.
+/// All known histories.
 #[derive(Default)]
 struct Histories {
-    /// By epoch, the own part up to what is known.
+    /// By epoch, its own part up to the known end.
     of_epochs: BTreeMap<u64, History>,
     /// By the restore that began it.
     lines: BTreeMap<Option<TimelineId>, Line>,
-    /// The one that is written to.
+    /// The current line.
     current: Option<TimelineId>,
     wrong: Vec<String>,
 }
@@ -306,7 +306,7 @@ impl Histories {
         self.of_epochs.insert(epoch, history);
     }
 
-    /// A writer goes on with the line of this moment.
+    /// A writer continues the current line.
     fn reigns(&mut self, epoch: u64, reign: &Reign, logged: &Logged) {
         let own = own_steps(reign, logged, &mut self.wrong);
         let before = own.first().map(|step| step.first.minus(1));
@@ -323,7 +323,7 @@ impl Histories {
             self.wrong.push(text);
         }
         for step in own {
-            // What follows a job that the log never had is nobody's.
+            // The steps after a job that was never in the log belong to no writer.
             if step.first == history.end().next() {
                 history.steps.push(step);
             }
@@ -361,12 +361,12 @@ fn own_steps(reign: &Reign, logged: &Logged, wrong: &mut Vec<String>) -> Vec<Ste
     let mut own: Vec<Step> = reign.accepted.iter().map(batch).collect();
     own.extend(logged.jobs.iter().map(job));
     own.extend(reign.large.iter().map(large));
-    // Whoever was killed may have had one accepted.
+    // A killed writer may have had one accepted.
     let mut unheard = reign.under_way.iter();
     for at in logged.large.iter().filter(|at| !reign.large.iter().any(|(known, _)| known == *at)) {
         match unheard.next() {
             Some(bytes) => own.push(large(&(*at, bytes.clone()))),
-            None => wrong.push(format!("the log has a large batch at {at} that nobody wrote")),
+            None => wrong.push(format!("the log has a large batch at {at} that no writer sent")),
         }
     }
     own.sort_by_key(|step| step.first);
@@ -388,18 +388,18 @@ fn model_of(history: &History, jobs: &BTreeMap<JobId, Job>) -> Model {
     model
 }
 
-/// What judging came to.
+/// The result of the checks.
 #[derive(Default)]
 pub(super) struct Judged {
     /// The jobs that are part of the history.
     pub(super) adopted: Vec<JobId>,
-    /// Rows that consumers were told.
+    /// Number of rows that consumers received.
     pub(super) told: u64,
     pub(super) wrong: Vec<String>,
 }
 
-/// Holds everything against the history, by every object of the log and every manifest that ever
-/// was.
+/// Compares everything with the history, by every object of the log and every manifest that ever
+/// existed.
 pub(super) fn judge(books: &Books, store: &Bucket, readers: &[(Seq, Moment, Rows)]) -> Judged {
     let mut wrong = books.wrong.clone();
     let logged = logged(&store.log(), &mut wrong);
@@ -432,8 +432,8 @@ pub(super) fn judge(books: &Books, store: &Bucket, readers: &[(Seq, Moment, Rows
     Judged { adopted, told, wrong }
 }
 
-/// Each job is in the history once where it was said to be; of what a restore undid nothing is, and
-/// nothing of it comes again.
+/// Each job is in the history once, at its reported position. Jobs that a restore undid are not,
+/// and none of them comes back.
 fn judge_jobs(
     jobs: &BTreeMap<JobId, Job>,
     history: &History,
@@ -452,8 +452,8 @@ fn judge_jobs(
         let fits = match (known.adopted, known.ended) {
             (Some(seq), _) if lacks(seq) => at.is_empty(),
             (Some(seq), false) => at == [seq],
-            // It may have been given up while a restore had undone it, and be part of the history
-            // again since one of a state before that.
+            // It may have been aborted while a restore had undone it, and be part of the history
+            // again since a restore to a state before that.
             (known_at, true) if known.ended_amid_restores && at.len() == 1 => {
                 known_at.is_none_or(|seq| at == [seq])
             }

@@ -1,5 +1,5 @@
-//! Checkpoints beside ingest jobs, and clones of what they hold: read later, when compactors and
-//! collectors have passed, they show the state of one moment of the history that won.
+//! Checkpoints beside ingest jobs, and clones of them: read later, after compactors and collectors
+//! have run, they show the state of one moment of the final history.
 
 use super::{Action, LIFETIME, LIMIT, Loads};
 use crate::oracle::Rows;
@@ -52,12 +52,12 @@ async fn keep(loads: &Arc<Loads>, process: ProcessId, env: &Env, rng: &mut Rng) 
     let bucket = loads.places.bucket(&world.sim, &place, FaultPlan::none());
     let there = Env { store: bucket.store(process), ..env.clone() };
     let cloned = clone(loads, process, (env, &there), &name, (seq, rows), rng).await;
-    // Whatever came of it: a clone that stays keeps what it names.
+    // For any result: a remaining clone keeps the objects that it references.
     let ended = again(loads, process, || end(&there)).await;
     cloned.and(ended)
 }
 
-/// A clone of the checkpoint shows what that shows.
+/// A clone of the checkpoint shows the same rows as the checkpoint.
 async fn clone(
     loads: &Arc<Loads>,
     process: ProcessId,
@@ -77,7 +77,7 @@ async fn clone(
         admin::clone(there, &[parent(env)], &world.options).await
     });
     made.await?;
-    // The clone's own pin holds what it reads.
+    // The clone's own pin retains the tables that it reads.
     again(loads, process, || delete(env, name)).await?;
     world.sim.sleep(Duration::from_millis(rng.below(3000))).await;
     let (_, shown) = again(loads, process, || read(there, &world.options, None)).await?;
@@ -88,7 +88,7 @@ async fn clone(
     Ok(())
 }
 
-/// Once more where the store is to blame; until all stop, and then once.
+/// Repeats after failures of the store, until all processes stop, and then once.
 async fn again<T, W: Future<Output = Result<T>>>(
     loads: &Loads,
     process: ProcessId,
@@ -104,7 +104,7 @@ async fn again<T, W: Future<Output = Result<T>>>(
     }
 }
 
-/// Ends a clone, or what was begun of one: its pin goes with it.
+/// Ends a clone, or a started one: its pin is removed too.
 async fn end(there: &Env) -> Result<()> {
     match siltstone::destroy(there, false, LIMIT).await {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -112,7 +112,7 @@ async fn end(there: &Env) -> Result<()> {
     }
 }
 
-/// Deletes it; gone is gone.
+/// Deletes a checkpoint; it may be missing.
 async fn delete(env: &Env, name: &CheckpointName) -> Result<()> {
     match admin::delete_checkpoint(env, name, LIMIT).await {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired) => Ok(()),
@@ -120,7 +120,7 @@ async fn delete(env: &Env, name: &CheckpointName) -> Result<()> {
     }
 }
 
-/// Everything at a checkpoint, or of the newest state.
+/// All rows at a checkpoint, or of the newest state.
 async fn read(env: &Env, options: &Options, at: Option<&CheckpointName>) -> Result<(Seq, Rows)> {
     let at = at.map(|name| ReadAt::Checkpoint(name.clone()));
     let options = Options { reader_lease: false, ..options.clone() };

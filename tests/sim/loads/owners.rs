@@ -1,4 +1,4 @@
-//! Writers: they write, flush, compact, look, and take in what they are handed.
+//! Writers: they write, flush, compact, read, and adopt the jobs that they receive.
 
 use super::{Action, Loads};
 use crate::world::{World, is_over, opening, rows_of};
@@ -7,10 +7,10 @@ use siltstone_tests::sim::{ProcessId, Rng};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From so many bytes on a batch skips the memtable: more than those of others have.
+/// The size from which on a batch skips the memtable: larger than those of others.
 pub(super) const LARGE_BYTES: usize = 400;
 
-/// Opens and works, again and again, until told to stop or fenced.
+/// Opens and works, repeatedly, until stopped or fenced.
 pub(super) async fn owner(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
     let world = &loads.world;
     let env = world.sim.env(process, world.bucket.store(process));
@@ -35,7 +35,7 @@ pub(super) async fn owner(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -
     Ok(())
 }
 
-/// Until it is told to stop, or closes on its own.
+/// Works until it is stopped, or closes by itself.
 async fn work(
     loads: &Arc<Loads>,
     process: ProcessId,
@@ -54,7 +54,7 @@ async fn work(
             41..45 => write_large(loads, process, db, rng).await?,
             45..55 => flush(loads, process, db, rng.chance(500)).await?,
             55..60 => {
-                // Whatever it ends with: another compactor may be in charge.
+                // For any result: another compactor may be in charge.
                 drop(db.compact().await);
             }
             60..70 => look(loads, process, epoch, &db.snapshot()?).await?,
@@ -85,14 +85,14 @@ async fn write(loads: &Loads, env: &Env, db: &Database, rng: &mut Rng) -> Result
             loads.books.lock().accepted(db.stats().epoch, first, batch.as_bytes());
         }
         Accept::Pressure(relief) => {
-            // It is not written then.
+            // The write is not performed then.
             drop(relief.await);
         }
     }
     Ok(())
 }
 
-/// A batch of rows alone, large enough.
+/// A sufficiently large batch of rows alone.
 async fn write_large(
     loads: &Loads,
     process: ProcessId,
@@ -139,7 +139,7 @@ async fn flush(loads: &Loads, process: ProcessId, db: &Database, memtable: bool)
     Ok(())
 }
 
-/// Reads all of a snapshot, through whatever the store does.
+/// Reads all of a snapshot, through all faults of the store.
 async fn look(loads: &Loads, process: ProcessId, epoch: u64, snapshot: &Snapshot) -> Result<()> {
     for _ in 0..50 {
         match rows_of(snapshot.scan(ScanRange::all())).await {
@@ -155,7 +155,7 @@ async fn look(loads: &Loads, process: ProcessId, epoch: u64, snapshot: &Snapshot
     Ok(())
 }
 
-/// Takes in what it is handed: it shows when that ends, and is durable once its commit is.
+/// Adopts a received job: it is visible at the end of the call, and durable once its commit is.
 async fn take_in(loads: &Loads, process: ProcessId, db: &Database, rng: &mut Rng) -> Result<()> {
     let Some(request) = loads.handed.lock().pop() else { return Ok(()) };
     if !loads.acts(Action::HandOver, rng, 900) {
@@ -164,7 +164,7 @@ async fn take_in(loads: &Loads, process: ProcessId, db: &Database, rng: &mut Rng
     let (job, epoch) = (request.job.id, db.stats().epoch);
     let commit = match db.ingest(&request).await {
         Ok(commit) => commit,
-        // Given up, too late, or asked for when the handle ended.
+        // Aborted, too late, or requested when the handle ended.
         Err(error) if error.kind() == ErrorKind::Expired => return Ok(()),
         Err(error) => return loads.world.tolerate(process, Err(error)).map(drop),
     };

@@ -1,5 +1,5 @@
-//! Somebody makes checkpoints and goes back to them, in any order: what a restore has undone may
-//! be restored itself.
+//! A process creates checkpoints and restores them, in any order: a state that a restore has undone
+//! may be restored itself.
 
 use super::{Action, LIFETIME, LIMIT, Loads, owners};
 use crate::world::start;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Checkpoints that it has at once.
+/// Number of checkpoints that it has at once.
 const KEPT: usize = 3;
 
-/// Now a checkpoint, now a restore.
+/// Alternates between checkpoints and restores.
 pub(super) async fn restorer(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
     let world = &loads.world;
     let env = world.sim.env(process, world.bucket.store(process));
@@ -27,7 +27,7 @@ pub(super) async fn restorer(loads: Arc<Loads>, process: ProcessId, mut rng: Rng
         };
         match ended {
             Ok(()) => {}
-            // There is no database yet; what was kept is gone.
+            // There is no database yet; the checkpoint is gone.
             Err(error) if passes(error.kind()) || world.excuses(process, &error) => {}
             Err(error) => return Err(error),
         }
@@ -64,7 +64,7 @@ async fn go_back(
     world.restoring.store(true, Ordering::Relaxed);
     let options = Options { deadline: LIMIT, ..world.options.clone() };
     let went = admin::restore(env, &(*to).into(), &options).await;
-    // The writer has ended, whatever came of it.
+    // The writer has ended, with any result.
     let process = world.sim.process("writer", rng.below(20_000) as i64 - 10_000);
     let owner = owners::owner(Arc::clone(loads), process, rng.split());
     start(world, process, "writer", owner);

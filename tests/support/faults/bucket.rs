@@ -1,4 +1,4 @@
-//! The shared objects, the dice, and the books.
+//! The shared objects, the random decisions, and the bookkeeping.
 
 use super::link::Traffic;
 use super::places::Place;
@@ -16,20 +16,21 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after a flipped read an object's reads are right: longer than a read and its retries.
+/// How long an object's reads are correct after a flipped read: longer than a read and its retries.
 const FLIP_PAUSE: Duration = Duration::from_secs(60);
-/// Tells the dice of [`Fault::EDGES`] from the others': who switches one on shifts no other draw.
+/// Separates the random stream of [`Fault::EDGES`] from the others: enabling one of them changes no
+/// other draw.
 const EDGES: u64 = 0x6564_6765_0000_0001;
 
-/// At which point of a store operation the process dies.
+/// The point of a store operation at which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Before the request leaves.
     Before,
-    /// The store has done it; the answer never arrives.
+    /// The store has applied it; the answer never arrives.
     AnswerLost,
-    /// The answer has arrived. What the poll that takes it makes of it in memory still happens;
-    /// no further request leaves.
+    /// The answer has arrived. The poll that receives it still completes in memory; no further
+    /// request is sent.
     After,
 }
 
@@ -41,12 +42,12 @@ struct Object {
 }
 
 struct State {
-    /// Whether its stores say that the place may be emptied under a handle.
+    /// Whether its stores report that the place may be deleted under a handle.
     may_be_emptied: bool,
     objects: BTreeMap<ObjectName, Object>,
-    /// Every object of the log that was ever created, in that order.
+    /// Every object of the log that was ever created, in order of creation.
     log: Vec<(WalId, Bytes)>,
-    /// Likewise the manifests.
+    /// Every manifest that was ever created, in order of creation.
     manifests: Vec<(ManifestId, Bytes)>,
     rng: Rng,
     /// For [`Fault::EDGES`].
@@ -55,8 +56,8 @@ struct State {
     counts: BTreeMap<Fault, u64>,
     operations: BTreeMap<ProcessId, u64>,
     crash: Option<(ProcessId, u64, CrashPoint)>,
-    /// Objects of which a read was flipped, and until when their reads are right: also where many
-    /// read one object at once, a re-read is.
+    /// Objects with a flipped read, and until when their reads are correct, so that a repeated read
+    /// is correct even if many callers read one object at once.
     flipped: BTreeMap<ObjectName, Duration>,
     down_until: Duration,
     /// When the store refused creates or everything, as from and until.
@@ -66,35 +67,35 @@ struct State {
     traffic: Traffic,
     refusals: Refusals,
     quota: Quota,
-    /// When a create of the WAL of each process was last refused for good.
+    /// When a create of the WAL of each process was last refused permanently.
     refused_wal: BTreeMap<ProcessId, Duration>,
 }
 
 /// The object store of a simulated world.
 pub struct Bucket {
     sim: SimHandle,
-    /// Where others find it; `None`: nobody does.
+    /// The location by which others find it; `None`: it cannot be found.
     place: Option<Place>,
     state: Mutex<State>,
 }
 
-/// How one request fares.
+/// The fate of one request.
 pub(super) struct Passage {
-    /// On the way there, and back.
+    /// The time to the store, and back.
     pub(super) there: Duration,
     pub(super) back: Duration,
-    /// Refused whatever it is.
+    /// The error of a request that is refused in any case.
     pub(super) error: Option<Error>,
-    /// When the client gives up, counted from the beginning, where that is before the answer.
+    /// When the client gives up, counted from the beginning, if that is before the answer.
     pub(super) cut: Option<Duration>,
-    /// Refused by a store that has seen the request: it is certain that nothing was done.
+    /// Whether the store has seen the request and refused it: then certainly nothing was applied.
     pub(super) is_certain: bool,
-    /// When the process is to die in it.
+    /// When the process is to die in this request.
     pub(super) crash: Option<CrashPoint>,
 }
 
 impl Bucket {
-    /// An empty store under `plan`, its dice drawn from the simulation's seed.
+    /// An empty store under `plan`, with random decisions from the simulation's seed.
     #[must_use]
     pub fn new(sim: &SimHandle, plan: FaultPlan) -> Arc<Bucket> {
         Bucket::at(sim, plan, None)
@@ -125,7 +126,7 @@ impl Bucket {
         Arc::new(Bucket { sim: sim.clone(), place, state: Mutex::new(state) })
     }
 
-    /// The store as `process` sees it.
+    /// The view of `process` on the store.
     #[must_use]
     pub fn store(self: &Arc<Self>, process: ProcessId) -> Arc<dyn Store> {
         Arc::new(FaultStore::new(Arc::clone(self), process))
@@ -139,8 +140,8 @@ impl Bucket {
         &self.sim
     }
 
-    /// Ends all faults: those that have struck stay, what is under way still lands. The link is
-    /// what it was.
+    /// Ends all faults: existing effects stay, and requests in flight still land. The link stays
+    /// the same.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         let link = state.plan.link;
@@ -152,13 +153,13 @@ impl Bucket {
         state.denied = false;
     }
 
-    /// Other faults from now on.
+    /// Sets other faults from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.state.lock().plan = plan;
     }
 
-    /// From now on its stores say that nobody empties the place, as a folder does: databases that
-    /// are made here count from 1.
+    /// From now on its stores report that the place is never deleted, as a folder does: databases
+    /// created here count from 1.
     pub fn stays(&self) {
         self.state.lock().may_be_emptied = false;
     }
@@ -167,12 +168,12 @@ impl Bucket {
         self.state.lock().may_be_emptied
     }
 
-    /// Refuses every request for want of permission, or stops doing so.
+    /// Refuses every request for lack of permission, or stops doing so.
     pub fn set_denied(&self, denied: bool) {
         self.state.lock().denied = denied;
     }
 
-    /// Lets everything fail for `duration`.
+    /// Lets every request fail for `duration`.
     pub fn break_for(&self, duration: Duration) {
         self.state.lock().down_until = self.sim.elapsed() + duration;
     }
@@ -182,14 +183,14 @@ impl Bucket {
         self.state.lock().crash = Some((process, operation, point));
     }
 
-    /// Store operations that `process` has begun: reads, creates, listings, deletes; an upload's
-    /// beginning, each of its chunks, and its end.
+    /// Number of store operations that `process` has begun: reads, creates, listings, deletes; the
+    /// beginning of an upload, each of its chunks, and its end.
     #[must_use]
     pub fn operations(&self, process: ProcessId) -> u64 {
         self.state.lock().operations.get(&process).copied().unwrap_or(0)
     }
 
-    /// How often each fault has struck.
+    /// How often each fault has occurred.
     #[must_use]
     pub fn injected(&self) -> BTreeMap<Fault, u64> {
         self.state.lock().counts.clone()
@@ -212,38 +213,38 @@ impl Bucket {
         self.state.lock().under_way
     }
 
-    /// Every object, as it really is.
+    /// Every object as stored.
     #[must_use]
     pub fn objects(&self) -> Vec<(ObjectName, Bytes)> {
         let state = self.state.lock();
         state.objects.iter().map(|(name, object)| (*name, object.bytes.clone())).collect()
     }
 
-    /// Every object of the log that was ever created, collected since or not.
+    /// Every object of the log that was ever created, including collected ones.
     #[must_use]
     pub fn log(&self) -> Vec<(WalId, Bytes)> {
         self.state.lock().log.clone()
     }
 
-    /// Every manifest that was ever created, collected since or not, in that order.
+    /// Every manifest that was ever created, including collected ones, in order of creation.
     #[must_use]
     pub fn manifests(&self) -> Vec<(ManifestId, Bytes)> {
         self.state.lock().manifests.clone()
     }
 
-    /// Puts an object there from outside, over what was.
+    /// Stores an object from outside, replacing any existing one.
     pub fn insert(&self, name: ObjectName, bytes: Bytes) {
         let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
         self.state.lock().objects.insert(name, Object { bytes, created, modified });
     }
 
-    /// Takes an object away from outside. Whether it was there.
+    /// Removes an object from outside. Returns whether it existed.
     pub fn remove(&self, name: ObjectName) -> bool {
         self.state.lock().objects.remove(&name).is_some()
     }
 
-    /// Opens the books for one request of `process` that sends so many bytes: its number, its way,
-    /// whether it dies.
+    /// Records one request of `process` with this many bytes: its number, its duration, and whether
+    /// the process dies.
     pub(super) fn begin(&self, process: ProcessId, verb: Verb, bytes: u64) -> Passage {
         let now = self.sim.elapsed();
         let mut state = self.state.lock();
@@ -280,12 +281,12 @@ impl Bucket {
         Passage { there, back, error, crash, cut, is_certain }
     }
 
-    /// Whether `fault` strikes now; books it.
+    /// Whether `fault` occurs now; records it.
     pub(super) fn strikes(&self, fault: Fault) -> bool {
         self.state.lock().strikes(fault)
     }
 
-    /// Books a fault that has struck.
+    /// Records a fault that has occurred.
     pub fn book(&self, fault: Fault) {
         self.state.lock().book(fault);
     }
@@ -295,27 +296,27 @@ impl Bucket {
         self.state.lock().strikes_at_the_edge(fault)
     }
 
-    /// How long `bytes` of an answer take to `process` after so long a way, and whether the client
-    /// has given up by then.
+    /// How long `bytes` of an answer take to `process` after this time, and whether the client has
+    /// given up by then.
     pub(super) fn answer(&self, process: ProcessId, passage: &mut Passage, bytes: u64) {
         let mut state = self.state.lock();
         passage.back += state.body(process, (self.sim.elapsed(), bytes));
         passage.cut = state.cut(passage.there + passage.back, bytes);
     }
 
-    /// Even or odd.
+    /// A random bit.
     pub(super) fn coin(&self) -> bool {
         self.state.lock().edges.chance(500)
     }
 
-    /// Whether the next listing is made of pages: it counts as struck when there is a second one.
+    /// Whether the next listing is made of pages: the fault counts only if there is a second page.
     pub(super) fn lists_in_pages(&self) -> bool {
         let mut state = self.state.lock();
         let rate = state.plan.rate(Fault::ListInPages);
         state.edges.chance(rate)
     }
 
-    /// Names in a page of a listing, and how long the next one takes.
+    /// Number of names in a page of a listing, and the time until the next page.
     pub(super) fn page(&self) -> (usize, Duration) {
         let mut state = self.state.lock();
         let (low, high) = state.plan.latency;
@@ -330,26 +331,26 @@ impl Bucket {
         self.state.lock().quota.unstage(bytes);
     }
 
-    /// A create of a WAL object of `process` was answered with this refusal.
+    /// Records that a create of a WAL object of `process` was answered with this refusal.
     pub(super) fn refused_wal(&self, process: ProcessId, error: &Error) {
         if is_for_good(error) {
             self.state.lock().refused_wal.insert(process, self.sim.elapsed());
         }
     }
 
-    /// When a create of a WAL object of `process` was last refused for good.
+    /// When a create of a WAL object of `process` was last refused permanently.
     #[must_use]
     pub fn wal_refused_at(&self, process: ProcessId) -> Option<Duration> {
         self.state.lock().refused_wal.get(&process).copied()
     }
 
-    /// The first of `faults` that strikes.
+    /// The first of `faults` that occurs.
     pub(super) fn first_to_strike(&self, faults: &[Fault]) -> Option<Fault> {
         let mut state = self.state.lock();
         faults.iter().copied().find(|fault| state.strikes(*fault))
     }
 
-    /// A delay for what lands late; it counts as under way until [`Bucket::landed`].
+    /// A delay for a late request; it counts as in flight until [`Bucket::landed`].
     pub(super) fn sends_late(&self) -> Duration {
         let mut state = self.state.lock();
         state.under_way += 1;
@@ -357,7 +358,7 @@ impl Bucket {
         state.rng.between(low, high)
     }
 
-    /// Counts as under way until [`Bucket::landed`], though its client waits no more.
+    /// Counts as in flight until [`Bucket::landed`], although its client no longer waits.
     pub(super) fn sets_out(&self) {
         self.state.lock().under_way += 1;
     }
@@ -387,7 +388,7 @@ impl Bucket {
         self.state.lock().objects.get(&name).map(|object| object.bytes.clone())
     }
 
-    /// The bytes, perhaps with a bit flipped: never twice for one object within [`FLIP_PAUSE`].
+    /// The bytes, perhaps with a flipped bit: never twice for one object within [`FLIP_PAUSE`].
     pub(super) fn perhaps_flipped(&self, name: ObjectName, bytes: Bytes) -> Bytes {
         let mut state = self.state.lock();
         let now = self.sim.elapsed();
@@ -448,7 +449,7 @@ impl State {
         *self.counts.entry(fault).or_default() += 1;
     }
 
-    /// Why the store refuses a request that has reached it.
+    /// The reason why the store refuses a request that has reached it.
     fn refusal(&mut self, verb: Verb, bytes: u64, now: Duration) -> Option<Error> {
         let (low, high) = self.plan.refusal;
         if self.refusals.of(verb, now).is_none() {
@@ -496,7 +497,7 @@ impl State {
         takes
     }
 
-    /// When the client gives up, where that is before the whole way has passed.
+    /// When the client gives up, if that is before the end of the request.
     fn cut(&mut self, way: Duration, bytes: u64) -> Option<Duration> {
         let limit = self.plan.link?.limit_of(bytes);
         if way <= limit {

@@ -1,25 +1,25 @@
-//! Bandwidth, and a client that cuts off what takes too long.
+//! Bandwidth, and a client that aborts slow requests.
 //!
 //! ```text
 //! request:  there ──── body ────┐                 ┌──── answer ──── back
-//! limit:    └──────────────────── of the whole way ────────────────┘
+//! limit:    └──────────────────── of the whole time ───────────────┘
 //! ```
-//! Bodies of one process go one after the other over its link, each at the full speed: what is in
-//! flight beside them makes them late, as a shared link does. A link is no fault that ends: the
-//! world is like that, and so it stays when the faults are healed.
+//! Bodies of one process are transferred one after the other over its link, each at the full speed:
+//! other transfers delay them, as on a shared link. A link is not a fault that ends: it stays the
+//! same when the faults are healed.
 
 use crate::sim::ProcessId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The way between a process and the store.
+/// The connection between a process and the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// What goes over it in a second, one direction.
+    /// Bytes per second, in one direction.
     pub bytes_per_second: u64,
     /// How long the client waits for a request without a body.
     pub limit: Duration,
-    /// How much longer it waits: a second for so many bytes; `None`: however long, no longer.
+    /// How much longer it waits: one second per this many bytes; `None`: no longer for any body.
     pub limit_bytes_per_second: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Link {
         Duration::from_micros(bytes.saturating_mul(1_000_000) / per_second.max(1))
     }
 
-    /// How long the client waits for a request with so long a body.
+    /// How long the client waits for a request with a body of this length.
     #[must_use]
     pub fn limit_of(&self, bytes: u64) -> Duration {
         let growth = self.limit_bytes_per_second.map(|rate| Link::seconds(bytes, rate));
@@ -36,15 +36,14 @@ impl Link {
     }
 }
 
-/// Until when each process's link is taken.
+/// Until when each process's link is in use.
 #[derive(Default)]
 pub(super) struct Traffic {
     taken_until: BTreeMap<ProcessId, Duration>,
 }
 
 impl Traffic {
-    /// How long a body takes that sets out at `now`. One that is given up at its limit frees the
-    /// link then.
+    /// The duration of a body that starts at `now`. An aborted one frees the link at its limit.
     pub(super) fn take(
         &mut self,
         link: Link,

@@ -1,8 +1,8 @@
-//! A store for the simulation that fails as real ones do, by a seed.
+//! A store for the simulation that fails as real ones do, determined by a seed.
 //!
-//! A [`Bucket`] is the object store: one for all processes, and outside of them. Each process
-//! reaches it through a [`FaultStore`] of its own. What a process has sent travels in the network,
-//! which outlives it: a create of a process that was killed meanwhile may still land.
+//! A [`Bucket`] is the object store: one for all processes, and outside of them. Each process uses
+//! it through its own [`FaultStore`]. Requests of a process travel in the network, which outlives
+//! the process: a create of a process that was killed meanwhile may still land.
 
 mod bucket;
 mod link;

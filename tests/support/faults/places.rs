@@ -1,4 +1,4 @@
-//! Buckets that know of each other, as prefixes of one bucket do: a clone follows its parents.
+//! Buckets that can reach each other, as prefixes of one bucket can: a clone follows its parents.
 
 use super::bucket::Bucket;
 use super::plan::FaultPlan;
@@ -7,21 +7,21 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// What URLs of such buckets begin with.
+/// The scheme of URLs of such buckets.
 const SCHEME: &str = "sim://";
 
-/// The buckets of one world by name. They live as long as this does.
+/// The buckets of one world by name. They live as long as this value.
 #[derive(Default)]
 pub struct Places(Mutex<BTreeMap<String, Arc<Bucket>>>);
 
-/// Where a bucket is, and who is beside it.
+/// The location of a bucket, and its neighbours.
 pub(super) struct Place {
     name: String,
     others: Weak<Places>,
 }
 
 impl Places {
-    /// The bucket of that name; an empty one under `plan` where there was none.
+    /// The bucket with that name; an empty one under `plan` if there was none.
     #[must_use]
     pub fn bucket(self: &Arc<Self>, sim: &SimHandle, name: &str, plan: FaultPlan) -> Arc<Bucket> {
         if let Some(known) = self.0.lock().get(name) {
@@ -50,7 +50,7 @@ impl Place {
         format!("{SCHEME}{}", self.name)
     }
 
-    /// The bucket at `location`, where there is one.
+    /// The bucket at `location`, if it exists.
     pub(super) fn neighbour(&self, location: &str) -> Option<Arc<Bucket>> {
         let name = location.strip_prefix(SCHEME)?;
         self.others.upgrade()?.0.lock().get(name).cloned()

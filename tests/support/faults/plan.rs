@@ -1,4 +1,4 @@
-//! Which faults there are, and how often each strikes.
+//! The kinds of faults, and their frequencies.
 
 use super::link::Link;
 use crate::sim::Rng;
@@ -13,7 +13,8 @@ pub enum Fault {
     PutLostOnTheWay,
     /// A create is applied and its answer is lost.
     PutAnswerLost,
-    /// A create is answered with an error and lands seconds or minutes later, whoever is dead then.
+    /// A create is answered with an error and lands seconds or minutes later, even if its process
+    /// died.
     PutLandsLate,
     /// A create is answered "exists" with nothing stored (a bare 409).
     PutFalseExists,
@@ -23,12 +24,12 @@ pub enum Fault {
     GetError,
     /// A read ends early; the seam turns that into an error.
     GetShort,
-    /// A read comes with one bit flipped; further reads of the object are right for a while.
+    /// A read returns one flipped bit; further reads of the object are correct for a while.
     GetFlippedBit,
     /// A listing fails.
     ListError,
-    /// A listing lacks the newest objects. Breaks the contract of the seam: only for tests that say
-    /// so ([`FaultPlan::with_stale_lists`]).
+    /// A listing lacks the newest objects. This violates the contract of the seam: only for tests
+    /// that request it ([`FaultPlan::with_stale_lists`]).
     ListStale,
     /// A delete fails and does nothing.
     DeleteLost,
@@ -36,9 +37,9 @@ pub enum Fault {
     DeleteAnswerLost,
     /// A delete is answered with an error and lands later.
     DeleteLate,
-    /// Handing over a chunk of an upload fails.
+    /// Sending a chunk of an upload fails.
     UploadPartError,
-    /// Completing an upload fails, and it did nothing.
+    /// Completing an upload fails without effect.
     UploadLost,
     /// Completing an upload succeeds and its answer is lost.
     UploadAnswerLost,
@@ -46,22 +47,22 @@ pub enum Fault {
     UploadLate,
     /// Everything fails for a while.
     BrownOut,
-    /// A body waits for the link longer than a request's longest way ([`FaultPlan::link`]).
+    /// A body waits for the link longer than the longest time of a request ([`FaultPlan::link`]).
     SlowLink,
-    /// The client gives a request up at its limit: what had arrived by then is done, of the rest
-    /// nobody knows.
+    /// The client gives a request up at its limit: bytes that had arrived by then are applied, the
+    /// fate of the rest is unknown.
     CutOff,
-    /// Creates and uploads are denied for a while; all else works.
+    /// Creates and uploads are denied for a while; other requests work.
     PutDenied,
-    /// Listings are denied for a while; all else works.
+    /// Listings are denied for a while; other requests work.
     ListDenied,
-    /// Deletes are denied for a while; all else works.
+    /// Deletes are denied for a while; other requests work.
     DeleteDenied,
-    /// A kind of request is answered, for a while, as by a store that will never do it.
+    /// For a while the store answers a kind of request with a permanent refusal.
     RefusedForGood,
-    /// What does not fit is refused, until somebody makes room.
+    /// Objects that do not fit are refused, until space is freed.
     DiskFull,
-    /// A listing is made of pages, each read at a moment of its own.
+    /// A listing is made of pages, each read at a different time.
     ListInPages,
     /// A store operation in a background task of the engine panics.
     TaskPanic,
@@ -69,16 +70,16 @@ pub enum Fault {
     ClockStep,
     /// A caller drops the future of a call.
     DroppedFuture,
-    /// What is written ends during the run.
+    /// Written values expire during the run.
     ExpiryDue,
-    /// An outside hand deletes an object of the WAL that is needed.
+    /// An outsider deletes a WAL object that is needed.
     Hole,
-    /// An outside hand deletes the database under live handles, and another is made there.
+    /// An outsider deletes the database under live handles, and another is created there.
     Remade,
 }
 
 impl Fault {
-    /// What may befall any single request: of these every random plan has some.
+    /// Faults that may affect any single request: every random plan has some of them.
     pub const REQUESTS: [Fault; 19] = [
         Fault::Stall,
         Fault::PutLostOnTheWay,
@@ -101,7 +102,7 @@ impl Fault {
         Fault::BrownOut,
     ];
 
-    /// The edges of the world: a seed has few of them, or none.
+    /// Faults of the environment: a seed has few of them, or none.
     pub const EDGES: [Fault; 14] = [
         Fault::SlowLink,
         Fault::CutOff,
@@ -119,23 +120,24 @@ impl Fault {
         Fault::Remade,
     ];
 
-    /// How many kinds there are.
+    /// Number of kinds.
     const KINDS: usize = Fault::REQUESTS.len() + Fault::EDGES.len();
 
-    /// Whether a store that keeps the contract can do this, and nobody else lays hands on it.
+    /// Whether the fault is possible with a store that keeps the contract, without an outsider.
     #[must_use]
     pub fn keeps_the_contract(self) -> bool {
         !matches!(self, Fault::ListStale | Fault::Hole | Fault::Remade)
     }
 }
 
-/// How often each fault strikes, in a thousand requests it can strike, and how slow the store is.
+/// How often each fault occurs, per thousand requests that it can affect, and the latency of the
+/// store.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     rates: [u32; Fault::KINDS],
-    /// Shortest and longest way of a request, one direction.
+    /// Shortest and longest time of a request, in one direction.
     pub latency: (Duration, Duration),
-    /// Shortest and longest delay of what lands late.
+    /// Shortest and longest delay of late requests.
     pub lateness: (Duration, Duration),
     /// Shortest and longest brown-out.
     pub brown_out: (Duration, Duration),
@@ -143,11 +145,11 @@ pub struct FaultPlan {
     pub staleness: Duration,
     /// Bandwidth and limits of requests; `None`: there are none. Stays when the faults end.
     pub link: Option<Link>,
-    /// Shortest and longest time that a verb is refused, or a disk full.
+    /// Shortest and longest time for which a verb is refused, or a disk is full.
     pub refusal: (Duration, Duration),
-    /// Whether a refusal for good may be that there is no such bucket.
+    /// Whether a permanent refusal may be that there is no such bucket.
     pub refuses_as_missing: bool,
-    /// Most bytes that are left when a disk is about to be full.
+    /// Maximum number of free bytes when a disk is about to be full.
     pub spare_bytes: u64,
     /// Names in a page of a listing.
     pub page_names: usize,
@@ -172,14 +174,14 @@ impl FaultPlan {
     }
 
     /// A plan for one seed: each fault of [`Fault::REQUESTS`] that the contract allows is off in
-    /// half of the plans, and otherwise strikes 1 to 60 times in a thousand; the store is fast or
+    /// half of the plans, and otherwise occurs 1 to 60 times in a thousand; the store is fast or
     /// slow.
     #[must_use]
     pub fn random(rng: &mut Rng) -> FaultPlan {
         let mut plan = FaultPlan::none();
         for fault in Fault::REQUESTS {
             let (on, rate) = (rng.chance(500), 1 + rng.below(60) as u32);
-            // A brown-out hits many requests at once.
+            // A brown-out affects many requests at once.
             let rate = if fault == Fault::BrownOut { rate.div_ceil(10) } else { rate };
             if on && fault.keeps_the_contract() {
                 plan = plan.with(fault, rate);
@@ -191,7 +193,7 @@ impl FaultPlan {
         plan
     }
 
-    /// The same, with `fault` striking `per_mille` times in a thousand.
+    /// The same, with `fault` occurring `per_mille` times in a thousand.
     #[must_use]
     pub fn with(mut self, fault: Fault, per_mille: u32) -> FaultPlan {
         if let Some(rate) = self.rates.get_mut(fault as usize) {
@@ -200,13 +202,13 @@ impl FaultPlan {
         self
     }
 
-    /// The same, with listings that lack what is newer than [`FaultPlan::staleness`], at times.
+    /// The same, with listings that sometimes lack objects newer than [`FaultPlan::staleness`].
     #[must_use]
     pub fn with_stale_lists(self, per_mille: u32) -> FaultPlan {
         self.with(Fault::ListStale, per_mille)
     }
 
-    /// How often `fault` strikes, in a thousand.
+    /// How often `fault` occurs, in a thousand.
     #[must_use]
     pub fn rate(&self, fault: Fault) -> u32 {
         self.rates.get(fault as usize).copied().unwrap_or(0)

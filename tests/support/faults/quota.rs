@@ -1,14 +1,14 @@
-//! Full disks: a bound on the bytes of all objects, for a while.
+//! Full disks: a limit on the bytes of all objects, for a while.
 
 use siltstone_base::Error;
 use std::time::Duration;
 
-/// The bound, and what counts besides objects.
+/// The limit, and bytes besides objects.
 #[derive(Default)]
 pub(super) struct Quota {
-    /// So many bytes, until then: somebody makes room in the end.
+    /// The limit, and until when it applies: then space is freed.
     bound: Option<(u64, Duration)>,
-    /// Parts of uploads that are not finished.
+    /// Parts of unfinished uploads.
     staged: u64,
 }
 
@@ -17,7 +17,7 @@ impl Quota {
         self.bound.is_some_and(|(_, until)| now < until)
     }
 
-    /// Leaves room for `spare` bytes more, until then.
+    /// Leaves room for `spare` more bytes, until the given time.
     pub(super) fn set(&mut self, stored: u64, spare: u64, until: Duration) {
         self.bound = Some((stored + self.staged + spare, until));
     }
@@ -26,10 +26,10 @@ impl Quota {
         self.bound = None;
     }
 
-    /// Whether `bytes` more still fit.
+    /// Checks that `bytes` more still fit.
     ///
     /// # Errors
-    /// Unavailable when they do not.
+    /// Unavailable if they do not.
     pub(super) fn check(&self, stored: u64, bytes: u64, now: Duration) -> Result<(), Error> {
         match self.bound {
             Some((bound, until)) if now < until && stored + self.staged + bytes > bound => {

@@ -1,20 +1,20 @@
-//! Stores that refuse: one verb of them for want of permission, for a while; or for good.
+//! Stores that refuse: one verb for lack of permission, for a while; or permanently.
 
 use super::plan::Fault;
 use siltstone_base::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a refusal for good says, so that a test knows it wherever it comes out.
+/// The text of a permanent refusal, so that a test recognises it anywhere.
 const FOR_GOOD: &str = "this store will never do that";
 
-/// Whether an error is, or was caused by, a refusal for good.
+/// Whether an error is, or was caused by, a permanent refusal.
 #[must_use]
 pub fn is_for_good(error: &Error) -> bool {
     error.to_string().contains(FOR_GOOD)
 }
 
-/// What a permission is given for.
+/// The operations for which permissions exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     Get,
@@ -34,13 +34,13 @@ impl Verb {
         }
     }
 
-    /// Whether it is refused for good at times.
+    /// Whether it is sometimes refused permanently.
     pub(super) fn is_refused(self) -> bool {
         matches!(self, Verb::Put | Verb::List)
     }
 }
 
-/// What is refused just now, and until when.
+/// The current refusals, and until when they apply.
 #[derive(Default)]
 pub(super) struct Refusals {
     under_way: BTreeMap<Verb, (Duration, Error)>,

@@ -1,10 +1,10 @@
-//! The way of each request from a process to the bucket and back.
+//! The path of each request from a process to the bucket and back.
 //!
 //! ```text
 //! process:  begin ──── there ────┐                     ┌──── back ──── end
 //! network:                       └─ applied, or later ─┘
 //! ```
-//! Where the client has a limit, it may give up anywhere on this way.
+//! If the client has a limit, it may give up at any point of this path.
 
 use super::bucket::{Bucket, CrashPoint, Passage};
 use super::places::Place;
@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the way of a write does to it.
+/// The effect of the network on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Fine,
@@ -57,7 +57,7 @@ impl FaultStore {
         FaultStore { bucket, process }
     }
 
-    /// A request leaves, with so many bytes, unless the process dies first, or its task panics.
+    /// A request with this many bytes is sent, unless the process dies first, or its task panics.
     pub(super) async fn begin(&self, what: &'static str, verb: Verb, bytes: u64) -> Passage {
         if !self.bucket.sim().is_alive(self.process) {
             // The rest of the poll in which the process was killed.
@@ -92,8 +92,7 @@ impl FaultStore {
         futures::future::pending::<()>().await;
     }
 
-    /// Applies `change` in the network, where it does not depend on who sent it; `None` when no
-    /// answer comes.
+    /// Applies `change` in the network, independent of its sender; `None` if no answer arrives.
     pub(super) async fn apply<T: Send + 'static>(
         &self,
         passage: &mut Passage,
@@ -102,7 +101,7 @@ impl FaultStore {
     ) -> Option<T> {
         let sim = self.bucket.sim();
         if let Some(limit) = passage.cut {
-            // What has not arrived in whole may still be passed on by whoever stands between.
+            // A proxy may still pass on a request that has not arrived completely.
             if passage.there <= limit || self.bucket.coin() {
                 self.bucket.sets_out();
                 let (network, bucket, there) =
@@ -138,7 +137,7 @@ impl FaultStore {
         if fate == Fate::AnswerLost { None } else { answer }
     }
 
-    /// The client waits until its limit, `so_far` of it being over, and no longer.
+    /// The client waits until its limit, of which `so_far` is over, and no longer.
     async fn gives_up(&self, passage: &mut Passage, so_far: Duration) -> Error {
         let limit = passage.cut.unwrap_or_default();
         passage.back = Duration::ZERO;
@@ -168,7 +167,7 @@ impl FaultStore {
         }
     }
 
-    /// The bucket that a clone here names as its ancestor's.
+    /// The bucket of an ancestor, for a clone in this one.
     fn followed(&self, location: &str) -> Result<Arc<Bucket>> {
         let found = self.bucket.place().and_then(|place| place.neighbour(location));
         let lost = || Error::unsupported("not followed: no such bucket").with("ancestor", location);
@@ -209,8 +208,8 @@ impl FaultStore {
         Ok(Some(self.bucket.perhaps_flipped(name, bytes)))
     }
 
-    /// A listing in pages: each is what is there when it is read, after the last name of the page
-    /// before.
+    /// A listing in pages: each contains the objects at the time of its read, after the last name
+    /// of the previous page.
     async fn in_pages(&self, prefix: &'static str, after: Option<ObjectName>) -> Vec<Listed> {
         let (mut all, mut after) = (Vec::new(), after);
         loop {

@@ -1,4 +1,4 @@
-//! Uploads in parts, by the way of all requests.
+//! Uploads in parts, by the path of all requests.
 
 use super::plan::Fault;
 use super::refusal::Verb;
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use siltstone::store::Upload;
 use siltstone_base::{ObjectName, Result};
 
-/// An upload of one process. What it has sent takes room until it is finished or dropped.
+/// An upload of one process. Its sent parts take space until it is finished or dropped.
 pub(super) struct FaultUpload {
     store: FaultStore,
     name: ObjectName,

@@ -21,7 +21,7 @@ pub(crate) fn effects(sim: &SimHandle, process: ProcessId, random: Rng) -> Effec
     }
 }
 
-/// The wall clock of a machine that is `skew_millis` off.
+/// The wall clock of a machine with an error of `skew_millis`.
 pub(crate) fn wall_clock(elapsed: Duration, skew_millis: i64) -> UnixMillis {
     let exact = START_MILLIS.saturating_add(elapsed.as_millis() as u64);
     UnixMillis(exact.saturating_add_signed(skew_millis))

@@ -1,4 +1,4 @@
-//! The executor: who runs next, what time it is, and what has happened.
+//! The executor: the next task, the time, and the history.
 
 use super::env;
 use super::limits::{Limits, Stopped};
@@ -27,7 +27,7 @@ use std::time::Duration;
 pub struct ProcessId(u32);
 
 impl ProcessId {
-    /// The network and what lies behind it: what was sent goes on here when its sender is dead.
+    /// The network and the store behind it: sent requests continue here after their sender is dead.
     /// Never killed, never paused.
     pub const NETWORK: ProcessId = ProcessId(0);
 }
@@ -47,10 +47,10 @@ struct Process {
 struct Task {
     process: ProcessId,
     name: &'static str,
-    /// Whether the engine spawned it; the others are the test's own.
+    /// Whether the engine spawned it; other tasks belong to the test.
     background: bool,
     spawned: Duration,
-    /// Taken out while it is polled.
+    /// Removed while it is polled.
     future: Option<BoxFuture<'static, ()>>,
     waker: Waker,
     queued: bool,
@@ -64,16 +64,16 @@ struct State {
     processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
     ready: Vec<TaskId>,
-    /// The task whose poll is under way.
+    /// The task that is being polled.
     running: Option<TaskId>,
     timers: BTreeMap<(Duration, u64), Waker>,
     /// Numbers tasks, timers and processes.
     next_number: u64,
-    /// Processes that die when the poll under way has ended.
+    /// Processes that die after the current poll.
     dying: Vec<ProcessId>,
     /// Whether a panic of a task is part of the test.
     panics_expected: bool,
-    /// The latest wall time that any process was shown.
+    /// The latest wall time that any process has read.
     latest_shown: UnixMillis,
     steps: u64,
     trace: Trace,
@@ -123,7 +123,7 @@ impl State {
         self.trace.note(Event { at: self.now, process: process.0, what, detail });
     }
 
-    /// Takes one of the tasks that can run, by the seed.
+    /// Takes one of the runnable tasks, by the seed.
     fn pick(&mut self) -> Option<(TaskId, BoxFuture<'static, ()>, Waker)> {
         loop {
             let candidates: Vec<usize> = (0..self.ready.len())
@@ -142,7 +142,8 @@ impl State {
         }
     }
 
-    /// Jumps to the next timer, but not past `horizon`. The wakers of all that is due then.
+    /// Jumps to the next timer, but not past `horizon`. Returns the wakers of all timers that are
+    /// then due.
     fn advance(&mut self, horizon: Duration) -> Vec<Waker> {
         let Some(((due, _), _)) = self.timers.first_key_value() else { return vec![] };
         let due = *due;
@@ -166,8 +167,8 @@ impl Wake for TaskWaker {
     }
 }
 
-/// The owner of a simulation: dropping it ends every process. Everything else is done through the
-/// handle it dereferences to.
+/// The owner of a simulation: dropping it ends every process. It dereferences to the handle for
+/// everything else.
 pub struct Sim(SimHandle);
 
 /// Access to a simulation. Cheap to clone.
@@ -241,7 +242,7 @@ impl SimHandle {
         self.0.lock().seed
     }
 
-    /// A stream of randomness of its own, for a workload or a store.
+    /// A separate stream of randomness, for a workload or a store.
     #[must_use]
     pub fn split_rng(&self) -> Rng {
         self.0.lock().rng.split()
@@ -257,7 +258,7 @@ impl SimHandle {
         self.0.lock().panics_expected = true;
     }
 
-    /// A new process, whose wall clock is `skew_millis` off the world's.
+    /// A new process, whose wall clock differs from the world's by `skew_millis`.
     #[must_use]
     pub fn process(&self, name: &'static str, skew_millis: i64) -> ProcessId {
         let mut state = self.0.lock();
@@ -266,7 +267,7 @@ impl SimHandle {
         id
     }
 
-    /// Every process that is alive, the network among them: its clock is the store's.
+    /// Every process that is alive, including the network, whose clock is the store's.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessId> {
         let state = self.0.lock();
@@ -291,14 +292,14 @@ impl SimHandle {
         self.0.lock().now
     }
 
-    /// The network's wall clock: what a store stamps objects with.
+    /// The network's wall clock, with which a store stamps objects.
     #[must_use]
     pub fn wall_clock(&self) -> UnixMillis {
         env::wall_clock(self.elapsed(), self.skew_millis(ProcessId::NETWORK))
     }
 
-    /// The latest wall time that any process was shown: nothing that ends later can have been
-    /// dropped by anybody.
+    /// The latest wall time that any process has read: no process can have dropped an entry that
+    /// expires later.
     #[must_use]
     pub fn latest_shown(&self) -> UnixMillis {
         self.0.lock().latest_shown
@@ -318,14 +319,14 @@ impl SimHandle {
         self.0.lock().processes.get(&process).map_or(0, |process| process.skew_millis)
     }
 
-    /// Sets a process's clock off, as an administrator or a bad battery does.
+    /// Changes a process's clock, as an administrator or a bad battery does.
     pub fn set_skew_millis(&self, process: ProcessId, skew_millis: i64) {
         if let Some(process) = self.0.lock().processes.get_mut(&process) {
             process.skew_millis = skew_millis;
         }
     }
 
-    /// Adds a task. In a dead process nothing runs: the task is dropped.
+    /// Adds a task. In a dead process the task is dropped.
     pub fn spawn(
         &self,
         process: ProcessId,
@@ -335,7 +336,7 @@ impl SimHandle {
         self.add_task(process, name, false, Box::pin(task));
     }
 
-    /// As [`SimHandle::spawn`], for what the engine spawns itself.
+    /// As [`SimHandle::spawn`], for tasks that the engine spawns itself.
     pub(crate) fn spawn_background(
         &self,
         process: ProcessId,
@@ -365,14 +366,14 @@ impl SimHandle {
         state.wake(id);
     }
 
-    /// Whether the poll that is under way is of a task that the engine spawned itself.
+    /// Whether the current poll is of a task that the engine spawned itself.
     #[must_use]
     pub fn is_in_background(&self) -> bool {
         let state = self.0.lock();
         state.running.and_then(|id| state.tasks.get(&id)).is_some_and(|task| task.background)
     }
 
-    /// Panics in the task that is polled: whoever may catch it, it is in the books.
+    /// Panics in the polled task; the panic is recorded even if it is caught.
     pub fn panic_as_planned(&self) -> ! {
         let mut state = self.0.lock();
         if let Some(id) = state.running {
@@ -389,14 +390,14 @@ impl SimHandle {
         state.processes.get(&process).map(|process| process.panics.clone()).unwrap_or_default()
     }
 
-    /// Whether the process has not been killed, nor is about to be when this step ends.
+    /// Whether the process has not been killed, and will not be at the end of this step.
     #[must_use]
     pub fn is_alive(&self, process: ProcessId) -> bool {
         let state = self.0.lock();
         state.is_alive(process) && !state.dying.contains(&process)
     }
 
-    /// Kills a process: its tasks are dropped, nothing of it runs again.
+    /// Kills a process: its tasks are dropped and never run again.
     pub fn kill(&self, process: ProcessId) {
         if process != ProcessId::NETWORK {
             self.end_process(process);
@@ -414,22 +415,22 @@ impl SimHandle {
             state.tasks.iter().filter(|(_, t)| t.process == process).map(|(id, _)| *id).collect();
         state.ready.retain(|task| !ids.contains(task));
         let tasks: Vec<Task> = ids.iter().filter_map(|id| state.tasks.remove(id)).collect();
-        // Outside the lock: what is dropped may wake, spawn, or cancel a timer.
+        // Outside of the lock: dropped values may wake, spawn, or cancel a timer.
         drop(state);
         drop(tasks);
     }
 
-    /// Kills a process once the poll that is under way has ended.
+    /// Kills a process after the current poll.
     pub fn kill_after_this_step(&self, process: ProcessId) {
         self.0.lock().dying.push(process);
     }
 
-    /// Stops a process without ending it (SIGSTOP): its timers pass, its requests go on.
+    /// Stops a process without ending it (SIGSTOP): its timers expire, its requests continue.
     pub fn pause(&self, process: ProcessId) {
         self.set_paused(process, true);
     }
 
-    /// Lets a paused process go on (SIGCONT).
+    /// Continues a paused process (SIGCONT).
     pub fn resume(&self, process: ProcessId) {
         self.set_paused(process, false);
     }
@@ -483,8 +484,8 @@ impl SimHandle {
         text
     }
 
-    /// Runs one task that can run, else jumps to the next timer up to `horizon`. False when
-    /// neither is there.
+    /// Runs one runnable task, or else jumps to the next timer up to `horizon`. False if there is
+    /// neither.
     fn step(&self, horizon: Duration) -> bool {
         let picked = self.0.lock().pick();
         let Some((id, mut future, waker)) = picked else {
@@ -504,7 +505,7 @@ impl SimHandle {
         state.running = None;
         let polled = match polled {
             Ok(polled) => polled,
-            // As a runtime does: the task is gone, the others go on.
+            // As in a runtime: the task is gone, the others continue.
             Err(payload) if is_planned(&*payload) => Poll::Ready(()),
             Err(payload) => {
                 drop(state);
@@ -514,7 +515,7 @@ impl SimHandle {
         let mut ended = Some(future);
         match polled {
             Poll::Ready(()) => drop(state.tasks.remove(&id)),
-            // Its entry is gone when its process was killed meanwhile.
+            // Its entry is gone if its process was killed meanwhile.
             Poll::Pending => {
                 if let Some(task) = state.tasks.get_mut(&id) {
                     task.future = ended.take();
@@ -533,7 +534,7 @@ impl SimHandle {
     /// Runs the world until `future`, a task of `process`, is done.
     ///
     /// # Errors
-    /// How it stopped without a result.
+    /// The reason why it stopped without a result.
     pub fn block_on<T: Send + 'static>(
         &self,
         process: ProcessId,
@@ -570,7 +571,7 @@ impl SimHandle {
     /// Runs the world for `duration` of virtual time.
     ///
     /// # Errors
-    /// [`Stopped::TooManySteps`] when it does not get that far.
+    /// [`Stopped::TooManySteps`] if it does not get that far.
     pub fn run_for(&self, duration: Duration) -> Result<(), Stopped> {
         let (until, limit) = {
             let state = self.0.lock();

@@ -1,8 +1,8 @@
-//! When a run counts as hanging, and why it stopped.
+//! The limits of a run, and the reason why it stopped.
 
 use std::time::Duration;
 
-/// When a run counts as hanging.
+/// The limits above which a run counts as hanging.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Polls of tasks in one [`SimHandle::block_on`].
@@ -17,21 +17,21 @@ impl Default for Limits {
     }
 }
 
-/// Why a run ended without its result.
+/// The reason why a run ended without its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Its process was killed.
     Killed,
-    /// Nothing can run and no timer is set: somebody waits for what nobody will do.
+    /// No task can run and no timer is set: a task waits for an event that never happens.
     Deadlock,
-    /// [`Limits::steps`] was reached: tasks run without getting anywhere.
+    /// [`Limits::steps`] was reached: tasks run without progress.
     TooManySteps,
     /// [`Limits::time`] was reached: retries without an end.
     TooLong,
 }
 
 impl Stopped {
-    /// Whether the program hangs; being killed is not its fault.
+    /// Whether the program hangs; a kill is not its fault.
     #[must_use]
     pub fn is_hang(self) -> bool {
         self != Stopped::Killed

@@ -1,11 +1,11 @@
 //! A deterministic simulation: many processes on one thread, virtual time, every choice drawn from
 //! one seed.
 //!
-//! Tasks belong to a *process*. Of the tasks that can run, the seed picks the next; when none can,
-//! the clock jumps to the next timer. Killing a process drops its tasks and lets nothing of it run
-//! again; pausing one is what SIGSTOP is to a real process. A task that panics as planned is gone,
-//! as it would be in a runtime; any other panic ends the test. Every step is folded into a hash:
-//! equal seeds must give equal hashes, or something undetermined has slipped in.
+//! Tasks belong to a *process*. The seed picks the next of the runnable tasks; if there is none,
+//! the clock jumps to the next timer. Killing a process drops its tasks, which never run again;
+//! pausing one has the effect of SIGSTOP. A task that panics as planned is gone, as in a runtime;
+//! any other panic ends the test. Every step is added to a hash: equal seeds must give equal
+//! hashes, otherwise the run is not deterministic.
 
 mod env;
 mod executor;

@@ -1,5 +1,5 @@
-//! Panics of tasks. The engine catches them (RFC 0003), so that a simulation would not notice: it
-//! counts them where they begin.
+//! Panics of tasks. The engine catches them (RFC 0003), so a simulation would not notice them: they
+//! are counted where they begin.
 
 use std::cell::Cell;
 use std::sync::Once;
@@ -8,7 +8,7 @@ thread_local! {
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Has panics counted from here on.
+/// Counts panics from now on.
 pub(crate) fn count() {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {

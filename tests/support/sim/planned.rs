@@ -1,5 +1,5 @@
-//! Panics that a test plans: the executor takes them as a runtime takes any panic. No other panic
-//! passes it.
+//! Planned panics of a test: the executor handles them as a runtime handles any panic. All other
+//! panics fail the test.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -10,16 +10,16 @@ use std::time::Duration;
 pub struct PlannedPanic {
     /// Its name.
     pub task: &'static str,
-    /// When it was spawned: tells those of one handle from those of the one before.
+    /// When it was spawned: distinguishes tasks of one handle from those of an earlier one.
     pub spawned: Duration,
     /// When it panicked.
     pub at: Duration,
 }
 
-/// What such a panic carries.
+/// The payload of such a panic.
 struct Planned;
 
-/// Panics, without a word on the terminal.
+/// Panics without a message on the terminal.
 pub(crate) fn panic_as_planned() -> ! {
     resume_unwind(Box::new(Planned))
 }

@@ -25,16 +25,16 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 when `bound` is 0. (The high half of a product: Lemire, "Fast
-    /// random integer generation in an interval", 2019, without the correction, whose absence
-    /// shifts no probability by more than `bound` / 2^64.)
+    /// A number below `bound`; 0 if `bound` is 0. (The high half of a product: Lemire, "Fast random
+    /// integer generation in an interval", 2019, without the correction; this changes no
+    /// probability by more than `bound` / 2^64.)
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True `per_mille` times in a thousand.
     pub fn chance(&mut self, per_mille: u32) -> bool {
-        // Drawn always, so that a fault that is switched off shifts no later draw.
+        // Always drawn, so that a disabled fault changes no later draw.
         self.below(1000) < u64::from(per_mille)
     }
 
@@ -44,7 +44,7 @@ impl Rng {
         low + Duration::from_micros(self.below(span + 1))
     }
 
-    /// A generator with a stream of its own.
+    /// A generator with its own stream.
     pub fn split(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(crate) struct Sleep {
     sim: SimHandle,
     until: Duration,
-    /// The timer's key in the executor's queue, while it stands there.
+    /// The timer's key in the executor's queue, while it is there.
     registered: Option<(Duration, u64)>,
-    /// A sleep of no length still lets others run once.
+    /// A sleep of length zero still lets other tasks run once.
     yielded: bool,
 }
 

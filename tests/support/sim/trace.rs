@@ -1,4 +1,4 @@
-//! What has happened: its hash, and the latest of it.
+//! The history: its hash, and the latest events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 /// Events kept for the report of a failure.
 const RECENT_EVENTS: usize = 60;
 
-/// One thing that has happened.
+/// One event.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) at: Duration,
-    /// In which process, by its number.
+    /// The number of its process.
     pub(crate) process: u32,
     pub(crate) what: &'static str,
     pub(crate) detail: u64,
 }
 
-/// Everything so far.
+/// The whole history.
 pub(crate) struct Trace {
     hash: u64,
     recent: VecDeque<Event>,

@@ -6,7 +6,9 @@
 mod start;
 
 pub use siltstone_manifest::Hold;
-pub use start::{ChangesOptions, Consumer, Since, changes, consumers, forget_consumer, newest};
+pub use start::{
+    ChangesFrom, ChangesOptions, Consumer, changes, consumers, forget_consumer, newest,
+};
 
 use crate::feed::originals::{Originals, OriginalsLimit};
 use crate::feed::rows::ChangeRows;
@@ -75,7 +77,7 @@ impl Changes {
     }
 
     /// The checkpoint after which the feed begins; `None` unless it began with
-    /// [`Since::Snapshot`].
+    /// [`ChangesFrom::Snapshot`].
     #[must_use]
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.checkpoint.as_ref()

@@ -258,6 +258,8 @@ stats! {
         counter failed_requests: u64, "requests", "Requests that failed.";
         counter transient_failures: u64, "requests",
             "Failed requests of a kind that is tried again.";
+        counter hedged_requests: u64, "requests",
+            "Requests that were sent a second time because their answer was late.";
         counter bytes_read: u64, "bytes", "Bytes read from the store.";
         counter bytes_written: u64, "bytes", "Bytes sent to the store, including failed requests.";
         counter request_price: f64, "price",
@@ -452,6 +454,7 @@ impl Stats {
             delete_requests: requests.deletes,
             failed_requests: requests.failed,
             transient_failures: requests.transient,
+            hedged_requests: requests.hedged,
             bytes_read: requests.bytes_read,
             bytes_written: requests.bytes_written,
             ..self

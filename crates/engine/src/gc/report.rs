@@ -65,7 +65,10 @@ impl GcClass {
             | ObjectName::ProbeScratch(_)
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
-            | ObjectName::DamagedTable(..) => GcClass::Others,
+            | ObjectName::DamagedTable(..)
+            | ObjectName::EncryptionKey(_)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..) => GcClass::Others,
         }
     }
 }

@@ -108,6 +108,8 @@ async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Man
 
 /// Creates the first manifest of a database, or returns the one of another process that came first.
 pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
+    let features = initial.features.clone().committed_by(objects.env.store.records());
+    let initial = Manifest { features, ..initial };
     let mut machine = Commit::found(initial, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
     loop {

@@ -27,6 +27,7 @@ pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     if !settings.filter.is_empty() && settings.filter != FILTER {
         return Err(missing("a filter of tables").with("filter", &settings.filter));
     }
+    check_records(manifest.features.records(), store.records())?;
     if let Some(store) = &manifest.wal_store {
         let error = missing("a log in a store of its own").with("store", store.id);
         let location = store.location.as_deref();
@@ -38,6 +39,23 @@ pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
         named.iter().try_for_each(|entry| store.follows(&entry.location))?;
     }
     Ok(())
+}
+
+/// Whether the database is opened as it was created: creates of both kinds must not be mixed.
+fn check_records(recorded: Option<&str>, given: Option<&'static str>) -> Result<()> {
+    match (recorded, given) {
+        (Some(kind), None) => Err(Error::unsupported(
+            "creates of this database are committed in a transactional store: give its URL as the \
+             store option `transactional_store`",
+        )
+        .with("transactional store", kind)),
+        (None, Some(kind)) => Err(Error::unsupported(
+            "creates of this database are conditional: open it without the store option \
+             `transactional_store`",
+        )
+        .with("transactional store", kind)),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a clone that has ancestors stands where it was made (rule K8). A copy shares its pins

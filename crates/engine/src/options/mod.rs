@@ -473,10 +473,13 @@ impl Options {
 
     /// The environment of a handle with these options, whose requests are counted already: with
     /// the disk cache.
-    pub(crate) fn caching(&self, env: Env) -> Env {
+    ///
+    /// # Errors
+    /// Unsupported for a database that the disk cache must not store.
+    pub(crate) fn caching(&self, env: Env) -> Result<Env> {
         match self.disk_cache.folder() {
             Some((folder, bytes)) => cached(env, folder, bytes),
-            None => env,
+            None => Ok(env),
         }
     }
 

@@ -20,13 +20,14 @@ pub(crate) mod settings;
 mod size;
 pub(crate) mod tree;
 pub(crate) mod value;
+mod warm;
 
 pub(crate) use batch_get::get_many;
 pub(crate) use get::{get, get_entry};
 pub use keys::Keys;
 pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};
-pub use scan::{Fill, Scan, ScanRange};
+pub use scan::{FillOutcome, Scan, ScanRange};
 pub use size::Size;
 pub(crate) use size::approximate_size;
 

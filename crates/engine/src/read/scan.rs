@@ -59,7 +59,7 @@ impl ScanRange {
 
 /// What filling a batch of rows ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
+pub enum FillOutcome {
     /// The batch is as large as was asked for.
     Full,
     /// Blocks must be fetched first: await [`Scan::fetch`], then go on.
@@ -133,11 +133,16 @@ impl Scan {
     ///
     /// # Errors
     /// Corruption; what the merge operator raised. The scan is over then.
-    pub fn fill(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+    pub fn fill(
+        &mut self,
+        rows: &mut Rows,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<FillOutcome> {
         let full =
             |rows: &Rows| rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty());
         if self.left > 0 && full(rows) {
-            return Ok(Fill::Full);
+            return Ok(FillOutcome::Full);
         }
         self.each(|key, value| {
             if !rows.push(key, value) {
@@ -150,13 +155,13 @@ impl Scan {
     }
 
     /// Hands one row after another, key and value, to `take` until it answers that it wants no
-    /// more ([`Fill::Full`]), as far as memory has them. Spares the copy into [`Rows`].
+    /// more ([`FillOutcome::Full`]), as far as memory has them. Spares the copy into [`Rows`].
     ///
     /// # Errors
     /// As [`Scan::fill`]; what `take` answers. The scan is over then.
-    pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
+    pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<FillOutcome> {
         if matches!(self.state, ScanState::Opening) && !self.open_in_memory()? {
-            return Ok(Fill::NeedsBlocks);
+            return Ok(FillOutcome::NeedsBlocks);
         }
         let filled = match self.noted.clone() {
             None => self.each_running(take),
@@ -172,7 +177,7 @@ impl Scan {
         &mut self,
         noted: &Mutex<ReadRange>,
         mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<Fill> {
+    ) -> Result<FillOutcome> {
         let filled = self.each_running(|key, value| {
             // For the length of a row, and not of a call: a merge operator, and the consumer of
             // rows, may wait for a thread that commits the transaction, and so for this lock.
@@ -180,14 +185,19 @@ impl Scan {
             take(key, value)
         })?;
         // A limit leaves the rest unread.
-        if filled == Fill::End && self.left > 0 {
+        if filled == FillOutcome::End && self.left > 0 {
             noted.lock().all();
         }
         Ok(filled)
     }
 
-    fn each_running(&mut self, mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
-        let ScanState::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
+    fn each_running(
+        &mut self,
+        mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<FillOutcome> {
+        let ScanState::Running(visible, lacking) = &mut self.state else {
+            return Ok(FillOutcome::End);
+        };
         let left = &mut self.left;
         if *left > 0 {
             let step = visible.each(|key, value| {
@@ -195,16 +205,16 @@ impl Scan {
                 Ok(take(key, value)? && *left > 0)
             })?;
             match step {
-                Step::Ready if *left > 0 => return Ok(Fill::Full),
+                Step::Ready if *left > 0 => return Ok(FillOutcome::Full),
                 Step::Ready | Step::End => {}
                 Step::NeedBlock(addr) => {
                     *lacking = Some(addr);
-                    return Ok(Fill::NeedsBlocks);
+                    return Ok(FillOutcome::NeedsBlocks);
                 }
             }
         }
         self.state = ScanState::Ended;
-        Ok(Fill::End)
+        Ok(FillOutcome::End)
     }
 
     /// Brings what the last [`Scan::fill`] lacked.

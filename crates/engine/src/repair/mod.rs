@@ -58,43 +58,44 @@ pub fn repair<'a>(
     options: &'a Options,
 ) -> BoxFuture<'a, Result<RepairReport>> {
     async move {
-    let objects = Objects { env: env.clone(), limit: options.deadline };
-    let (chain, log) = inspect(&objects).await?;
-    let mut report = report::of(&chain, &log);
-    if how.dry_run {
-        return Ok(report);
-    }
-    if !report.needed {
-        return Err(Error::new(
-            ErrorKind::Conflict,
-            "nothing prevents opening this database: there is nothing to repair (`siltstone verify` \
-             reads every byte of it)",
-        ));
-    }
-    // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-    let _presence = env.store.occupy(chain.base.database, how.take_over).await?;
-    let repair = JobId(env.new_ulid());
-    report.aside = aside::copy(&objects, repair, &chain, &log).await?;
-    let newest = match &chain.remedy {
-        Remedy::None => chain.base.clone(),
-        Remedy::Boundary(boundary) => {
-            void::boundary(&objects, chain.base.database, *boundary).await?;
-            newest(&objects).await?
+        let objects = Objects { env: env.clone(), limit: options.deadline };
+        let (chain, log) = inspect(&objects).await?;
+        let mut report = report::of(&chain, &log);
+        if how.dry_run {
+            return Ok(report);
         }
-        Remedy::Void(last) => {
-            let (state, gone) = void::go_on(&objects, &chain, &log, *last).await?;
-            (report.manifest_id, report.checkpoints_dropped) = (state.id, gone);
-            report.tables_stay = true;
-            state
+        if !report.needed {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "nothing prevents opening this database: there is nothing to repair (`siltstone \
+             verify` reads every byte of it)",
+            ));
         }
-    };
-    if let Some(cut) = &log.cut {
-        let done = cutting::cut(&objects, newest, cut.at, &log, options).await?;
-        done.into_report(&mut report);
+        // This call excludes no writer that the protocol admits. It only asks whether one is alive.
+        let _presence = env.store.occupy(chain.base.database, how.take_over).await?;
+        let repair = JobId(env.new_ulid());
+        report.aside = aside::copy(&objects, repair, &chain, &log).await?;
+        let newest = match &chain.remedy {
+            Remedy::None => chain.base.clone(),
+            Remedy::Boundary(boundary) => {
+                void::boundary(&objects, chain.base.database, *boundary).await?;
+                newest(&objects).await?
+            }
+            Remedy::Void(last) => {
+                let (state, gone) = void::go_on(&objects, &chain, &log, *last).await?;
+                (report.manifest_id, report.checkpoints_dropped) = (state.id, gone);
+                report.tables_stay = true;
+                state
+            }
+        };
+        if let Some(cut) = &log.cut {
+            let done = cutting::cut(&objects, newest, cut.at, &log, options).await?;
+            done.into_report(&mut report);
+        }
+        report.done = true;
+        Ok(report)
     }
-    report.done = true;
-    Ok(report)
-}.boxed()
+    .boxed()
 }
 
 /// Finds the damage that prevents opening, if any.

@@ -3,7 +3,7 @@
 
 use super::table::TableFile;
 use super::view::View;
-use crate::read::{Fill, Rows, ScanRange};
+use crate::read::{FillOutcome, Rows, ScanRange};
 use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use futures::future::BoxFuture;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Kind, Result, Seq, Step, UnixMillis};
@@ -234,7 +234,12 @@ impl Merged {
     ///
     /// # Errors
     /// Corruption; Unsupported for merge operands. The merge is over then.
-    pub fn fill(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+    pub fn fill(
+        &mut self,
+        rows: &mut Rows,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<FillOutcome> {
         let filled = self.fill_running(rows, max_rows, max_bytes);
         if filled.is_err() {
             self.state = MergeState::Ended;
@@ -242,25 +247,30 @@ impl Merged {
         filled
     }
 
-    fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+    fn fill_running(
+        &mut self,
+        rows: &mut Rows,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<FillOutcome> {
         while self.left > 0 && self.state != MergeState::Ended {
             if rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty()) {
-                return Ok(Fill::Full);
+                return Ok(FillOutcome::Full);
             }
             if self.state != MergeState::Standing {
                 match self.advance()? {
                     Step::Ready => self.state = MergeState::Standing,
                     Step::End => break,
-                    Step::NeedBlock(_) => return Ok(Fill::NeedsBlocks),
+                    Step::NeedBlock(_) => return Ok(FillOutcome::NeedsBlocks),
                 }
             }
             if !self.take(rows)? {
                 // The offsets of the batch are full; the entry stays current.
-                return Ok(Fill::Full);
+                return Ok(FillOutcome::Full);
             }
         }
         self.state = MergeState::Ended;
-        Ok(Fill::End)
+        Ok(FillOutcome::End)
     }
 
     /// Maximum number of further rows.

@@ -40,7 +40,7 @@ pub(crate) struct WalReadahead {
     end: WalId,
     /// Requests under way. Never locked: behind a lock, what can be sent to another thread can be
     /// shared too.
-    under_way: Mutex<FuturesUnordered<BoxFuture<'static, Arrival>>>,
+    under_way: Mutex<FuturesUnordered<BoxFuture<'static, ReadaheadAnswer>>>,
     /// What was asked for and not taken: its length, as listed or guessed, and, once it has
     /// arrived, what it is.
     asked: BTreeMap<WalId, (u64, Option<EarlyRead>)>,
@@ -60,7 +60,7 @@ pub(crate) struct WalReadahead {
 type EarlyRead = Option<WalObject>;
 
 /// The answer to a request.
-enum Arrival {
+enum ReadaheadAnswer {
     Object(WalId, EarlyRead),
     Listing(Vec<Listed>),
 }
@@ -131,12 +131,12 @@ impl WalReadahead {
     fn poll_early(&mut self, id: WalId, context: &mut Context<'_>) -> Poll<EarlyRead> {
         while let Poll::Ready(Some(arrival)) = self.under_way.get_mut().poll_next_unpin(context) {
             match arrival {
-                Arrival::Object(id, object) => {
+                ReadaheadAnswer::Object(id, object) => {
                     if let Some((_, arrived)) = self.asked.get_mut(&id) {
                         *arrived = Some(object);
                     }
                 }
-                Arrival::Listing(listed) => self.take_listing(listed),
+                ReadaheadAnswer::Listing(listed) => self.take_listing(listed),
             }
         }
         match self.asked.get(&id) {
@@ -183,7 +183,7 @@ impl WalReadahead {
             return;
         }
         let objects = self.objects.clone();
-        let read = async move { Arrival::Object(id, objects.wal(id).await.ok().flatten()) };
+        let read = async move { ReadaheadAnswer::Object(id, objects.wal(id).await.ok().flatten()) };
         self.under_way.get_mut().push(read.boxed());
         self.asked.insert(id, (bytes, None));
     }
@@ -192,7 +192,7 @@ impl WalReadahead {
         let objects = self.objects.clone();
         // Where it fails the next one may succeed.
         let list = async move {
-            Arrival::Listing(objects.list_wal_lengths(after).await.unwrap_or_default())
+            ReadaheadAnswer::Listing(objects.list_wal_lengths(after).await.unwrap_or_default())
         };
         self.under_way.get_mut().push(list.boxed());
         self.is_listing = true;

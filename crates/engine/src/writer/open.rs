@@ -10,7 +10,7 @@ use super::large::LargeBatches;
 use super::observer::WriterObserver;
 use super::stalls;
 use super::stalls::pressure::Pressure;
-use super::state::{Start, Writer};
+use super::state::{OpenedState, Writer};
 use super::wal_task::WalTask;
 use super::{checkpoint, collector, compactor, ingest};
 use crate::cache::fetch::{ReadContext, brought};
@@ -66,7 +66,7 @@ pub struct OpenOptions {
     /// - `Some(false)`: as `None`, and also Conflict, with its epoch, if it did not close cleanly.
     pub take_over: Option<bool>,
     /// Set if the database is opened only for a moment, to adopt ingest jobs.
-    pub transient: Option<Transient>,
+    pub transient: Option<TransientOpen>,
     /// All other options.
     pub options: Options,
     /// The merge operator. The first writer that passes one records its name. A recorded built-in
@@ -74,7 +74,7 @@ pub struct OpenOptions {
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
     /// The columns of a table. A new database gets this schema; an existing one must have it.
     /// `None` opens any database, as bytes.
-    pub schema: Option<OwnSchema>,
+    pub schema: Option<OpenSchema>,
     /// Create the database such that ingest jobs may come behind existing rows (RFC 0043). An
     /// existing database must have been created so.
     pub allow_ingest_behind: bool,
@@ -83,7 +83,7 @@ pub struct OpenOptions {
 /// Opens the database for a moment, to adopt ingest jobs. If the process dies, the next opener may
 /// end this writer, even in a store that does not show which writers are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transient {
+pub struct TransientOpen {
     /// Whether this opener ends another transient writer that did not close. That writer may still
     /// be at work and is fenced then, so a caller that has time waits for its turn first.
     pub ends_others: bool,
@@ -92,7 +92,7 @@ pub struct Transient {
 /// The schema that an opener passes (RFC 0040). The database stores its text; the opener decides
 /// whether two texts agree.
 #[derive(Clone, Debug)]
-pub struct OwnSchema {
+pub struct OpenSchema {
     /// First line of the text: the columns of the key.
     pub keys: String,
     /// The whole text.
@@ -102,7 +102,7 @@ pub struct OwnSchema {
     pub agrees: fn(&[u8], &[u8]) -> Result<()>,
 }
 
-impl OwnSchema {
+impl OpenSchema {
     /// # Errors
     /// Invalid if `newest` has other columns, or none.
     fn check(&self, newest: &Manifest) -> Result<()> {
@@ -148,7 +148,7 @@ pub(crate) async fn writer(
     how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
-    let env = how.options.caching(env);
+    let env = how.options.caching(env)?;
     let (clock, counted, limit) = (env.clone(), Arc::clone(&requests), how.options.deadline);
     counted.within(&clock, limit, "open", opened(env, requests, how, occupancy)).await
 }
@@ -549,7 +549,7 @@ async fn start(
         ingests: Arc::clone(&ingest_nudge),
     };
     let observer = observer.begins(&recovered.manifest);
-    let writer = Writer::new(Start {
+    let writer = Writer::new(OpenedState {
         env,
         occupancy,
         epoch: recovered.epoch,

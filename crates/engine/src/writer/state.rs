@@ -85,7 +85,7 @@ pub(crate) struct Writer {
 }
 
 /// What opening has found, from which the writer starts.
-pub(crate) struct Start {
+pub(crate) struct OpenedState {
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) occupancy: Occupancy,
@@ -116,7 +116,7 @@ pub(crate) struct Start {
 }
 
 impl Writer {
-    pub(crate) fn new(start: Start) -> Arc<Writer> {
+    pub(crate) fn new(start: OpenedState) -> Arc<Writer> {
         let (levels, queue) = IngestQueue::over(start.queued, &start.levels);
         let tree = Tree {
             active: Arc::clone(&start.active),

@@ -13,7 +13,7 @@ fn entry(number: u32, database: u128, pin: u128) -> Ancestor {
     Ancestor { number, database: DatabaseId(database), location, checkpoint: CheckpointId(pin) }
 }
 
-/// A parent, one of whose tables lies in its own ancestor 3.
+/// A parent with one table in its own ancestor 3.
 fn parent() -> Manifest {
     let mut parent = manifest();
     parent.runs[1].tables[0].location = SstLocation::Ancestor(3);
@@ -65,7 +65,7 @@ fn ids(pins: &[u128]) -> Vec<CheckpointId> {
     pins.iter().copied().map(CheckpointId).collect()
 }
 
-/// K2: numbers, layers and places are the parent's; rows of its log are the newest layers.
+/// K2: numbers, layers and locations are the parent's; rows of its log are the newest layers.
 #[test]
 fn one_whole_source_stays_what_it_is_but_for_where_it_lies() {
     let parent = parent();
@@ -82,7 +82,7 @@ fn one_whole_source_stays_what_it_is_but_for_where_it_lies() {
     assert_eq!(kept, [6, 0]);
 }
 
-/// Of `parent`, as entry `number`, what `keys` hold.
+/// The part of `parent`, as entry `number`, within `keys`.
 fn part<'a>(
     parent: &'a Manifest,
     number: u32,
@@ -93,7 +93,8 @@ fn part<'a>(
     CloneSource { name, state: parent, number, log: &[], last_seq: Seq(60), commit_time, keys }
 }
 
-/// K7: what lies inside is whole, what lies across is cut, what lies outside is not named.
+/// K7: a table inside the range stays whole, one across a bound is cut, one outside is not
+/// referenced.
 #[test]
 fn a_range_of_a_parent_is_what_shows_of_it() {
     let parent = parent();
@@ -106,8 +107,8 @@ fn a_range_of_a_parent_is_what_shows_of_it() {
     assert_eq!(compose(&[]).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// K6: the halves of one parent, each through pins of its own, are all of it again; and one object
-/// that both name lies in one place.
+/// K6: the halves of one parent, each with its own pins, combine to the whole. An object that both
+/// reference has one location.
 #[test]
 fn halves_of_one_parent_are_all_of_it() {
     let parent = parent();
@@ -129,8 +130,8 @@ fn halves_of_one_parent_are_all_of_it() {
     assert!(told.contains("memory://left") && told.contains("memory://right"), "{told}");
 }
 
-/// What the first manifest is refused for is what its tables would be refused for later: nothing
-/// is begun that cannot be filled.
+/// The first manifest is refused for every reason for which its tables would be refused later, so
+/// that no clone is begun that cannot be filled.
 #[test]
 fn parents_that_meet_are_told_before_anything_is_begun() {
     let parent = parent();
@@ -148,14 +149,14 @@ fn parents_that_meet_are_told_before_anything_is_begun() {
         CloneRows { name: "one", state: &parent, keys, log }
     };
     check_sources(&[rows(right, &[]), rows(left, &[])]).unwrap();
-    // Rows of the log out of sight meet nothing.
+    // Hidden log rows overlap nothing.
     check_sources(&[rows(right, &[("a", "b")]), rows(left, &[("x", "z")])]).unwrap();
     assert!(check_sources(&[rows(right, &[]), rows(all, &[])]).is_err());
     let empty = Manifest::new_database(DatabaseId(9), parent.settings.clone());
     let other = |first, last| CloneRows { state: &empty, ..rows(all, &[(first, last)]) };
     check_sources(&[rows(left, &[]), other("h", "k")]).unwrap();
     assert!(check_sources(&[rows(left, &[]), other("g", "k")]).is_err());
-    // A restored backup has copies of the tables, under their names.
+    // A restored backup has copies of the tables under their names.
     let restored = Manifest { database: DatabaseId(9), ..parent.clone() };
     let copies = CloneRows { state: &restored, name: "other", ..rows(right, &[]) };
     let error = check_sources(&[rows(left, &[]), copies]).unwrap_err();
@@ -163,7 +164,7 @@ fn parents_that_meet_are_told_before_anything_is_begun() {
     assert!(error.to_string().contains("other"), "{error}");
 }
 
-/// A clone says where it stands, whatever its parent said of itself.
+/// A clone records its own location, independent of that of its parent.
 #[test]
 fn a_clone_has_a_place_of_its_own() {
     let entries = vec![entry(1, 77, 31)];
@@ -178,7 +179,7 @@ fn a_clone_has_a_place_of_its_own() {
     assert_eq!(at(&grandchild, None).0, None);
 }
 
-/// Rule D2: a destroyed ancestor is pinned for a clone of a clone by what keeps it anyway.
+/// Rule D2: a destroyed ancestor is pinned for a clone of a clone by the pin that keeps it anyway.
 #[test]
 fn a_pin_is_repeated_in_a_destroyed_ancestor() {
     let (mine, theirs, user) = (CheckpointId(31), CheckpointId(32), CheckpointId(33));
@@ -204,8 +205,8 @@ fn a_pin_is_repeated_in_a_destroyed_ancestor() {
     assert_eq!(Edit::AddCheckpoint(own).apply(&held), gone);
 }
 
-/// One database may be a parent, and an ancestor of another one: what was recorded last is told by
-/// the numbers alone.
+/// One database may be a parent and an ancestor of another parent: only the numbers identify the
+/// newest set of entries.
 #[test]
 fn a_set_of_entries_is_told_by_its_numbers() {
     let first = vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33)];
@@ -222,11 +223,11 @@ fn a_set_of_entries_is_told_by_its_numbers() {
     }
 }
 
-/// K7: an ancestor whose tables lie outside is none of the clone's.
+/// K7: an ancestor with tables only outside the range is not an ancestor of the clone.
 #[test]
 fn of_a_range_only_what_is_named_there_is_pinned() {
     let mut parent = parent();
-    // Its table 9 lies in its ancestor 3, and has the keys up to y.
+    // Its table 9 is in its ancestor 3, and has the keys up to y.
     parent.runs[1].tables[0].last_key = Bytes::from_static(b"f");
     let from = |start: &'static str| VisibleRange {
         start: Some(Bytes::from_static(start.as_bytes())),
@@ -239,7 +240,7 @@ fn of_a_range_only_what_is_named_there_is_pinned() {
     assert!(placed.eq([SstLocation::Ancestor(1)]));
 }
 
-/// K1: begin, fill, finish; what the next maker does is what the state shows.
+/// K1: begin, fill, finish; the state decides the next step of any creator.
 #[test]
 fn the_steps_in_their_order() {
     let started = started();
@@ -261,7 +262,7 @@ fn the_steps_in_their_order() {
     assert_eq!(late, Err(Conflict::CloneInUse { database: CLONE }.into()));
 }
 
-/// Nothing but its making is committed to a database that is being made.
+/// A database that is being created accepts only the steps of its creation.
 #[test]
 fn nobody_uses_what_is_being_made() {
     let new = NewCheckpoint { id: CheckpointId(9), ..NewCheckpoint::default() };
@@ -285,7 +286,7 @@ fn another_request_is_told_what_stands_there() {
     assert_eq!(next_step(&gone, REQUEST), Err(Conflict::Destroyed.into()));
 }
 
-/// Pins that ran out: others in their place, and what was read under the old ones is void.
+/// Expired pins: others replace them, and data read under the old ones is void.
 #[test]
 fn pinned_anew_it_is_filled_anew() {
     let filled = apply(&filling(&[31, 32], 1), &started()).unwrap();
@@ -306,8 +307,8 @@ fn pinned_anew_it_is_filled_anew() {
     assert_eq!(tables[2].location, SstLocation::Ancestor(5));
 }
 
-/// K4: nobody but the clone ends its pin or moves its expiry; as long as it has one, the collector
-/// may revoke it.
+/// K4: only the clone ends its pin or changes its expiry; while it has an expiry, the collector may
+/// revoke it.
 #[test]
 fn a_pin_is_the_clones() {
     let (pin, owner) = (CheckpointId(31), CheckpointOwner::Clone(CLONE));
@@ -350,7 +351,7 @@ fn a_pin_is_the_clones() {
     assert!(release.apply(&destroyed).is_ok());
 }
 
-/// K5: an ancestor goes once no table lies in it.
+/// K5: an ancestor is removed once no table is in it.
 #[test]
 fn an_ancestor_that_is_named_stays() {
     let (mut named, number) = (parent(), 3);

@@ -191,12 +191,12 @@ pub(crate) fn table(table: &fb::SstDescriptor<'_>) -> Result<SstDescriptor> {
     let range_deletes = match (table.range_deletes_offset(), table.range_deletes_bytes()) {
         (Some(offset), Some(bytes)) => Some((offset, bytes)),
         (None, None) => None,
-        _ => return Err(Error::corruption("half a place of range deletes")),
+        _ => return Err(Error::corruption("the position of range deletes is incomplete")),
     };
     let sum = match (table.sum(), table.sum_kind()) {
         (Some(sum), Some(kind)) if kind > 0 => Some(EntrySum { kind, bits: bits(sum) }),
         (None, None) => None,
-        _ => return Err(Error::corruption("half a sum of a table")),
+        _ => return Err(Error::corruption("the sum over a table's entries is incomplete")),
     };
     Ok(SstDescriptor {
         id: SstId(bits(table.id())),
@@ -240,7 +240,7 @@ fn checkpoint(checkpoint: &fb::Checkpoint<'_>) -> Result<Checkpoint> {
 }
 
 fn owner(checkpoint: &fb::Checkpoint<'_>) -> Result<CheckpointOwner> {
-    let half = || Error::corruption("a checkpoint's owner is not said in full");
+    let half = || Error::corruption("the owner of a checkpoint is incomplete");
     match checkpoint.owner() {
         fb::CheckpointOwner::User => Ok(CheckpointOwner::User),
         fb::CheckpointOwner::Writer => {

@@ -102,7 +102,7 @@ pub struct Plan {
     /// Whether a table that could be moved is read if this may free any space: because of the first
     /// tombstone, expired entry or range delete, not only if there are many.
     pub thorough: bool,
-    /// A table ends where the first so many bytes of the key change; 0: no such limit.
+    /// A table ends where this many first bytes of the key change; 0: no such limit.
     pub cut_prefix_bytes: u16,
 }
 

@@ -47,7 +47,7 @@ pub fn split_points(anchors: &[Anchor], parts: usize, least_bytes: u64) -> Vec<B
     let mut points = Vec::new();
     let (mut part, mut left) = (0u64, total);
     for anchor in anchors {
-        // What is left must make a part as well.
+        // The rest must also be large enough for a part.
         if part >= wanted && left >= least_bytes && points.len() + 1 < parts {
             points.push(anchor.key.clone());
             part = 0;

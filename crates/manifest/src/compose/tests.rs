@@ -20,12 +20,12 @@ fn part(name: &str, tables: Composition) -> Part {
     Part { name: name.to_owned(), tables }
 }
 
-/// Everything lies in one database, of which both parts are clones.
+/// Every table is in one database, and both parts are clones of it.
 fn one_parent(_: SstLocation) -> Option<DatabaseId> {
     Some(DatabaseId(78))
 }
 
-/// `state` cut in two, and joined again: the right half through another pin.
+/// `state` cut in two, and combined again: the right half through another pin.
 fn split_and_joined(state: &Manifest, at: &str) -> Composition {
     let left = project(state, &range(None, Some(at))).located(|_| Some(3)).unwrap();
     let right = project(state, &range(Some(at), None)).located(|_| Some(4)).unwrap();
@@ -114,7 +114,7 @@ fn the_newest_layers_and_the_last_runs_share_one() {
     assert_eq!(united.last_l0_order, 2);
 }
 
-/// The invariant wants one place for one object; each parent has a pin of its own there.
+/// The invariant demands one location per object; each parent has its own pin there.
 #[test]
 fn one_object_has_one_place() {
     let united = split_and_joined(&manifest(), "g");
@@ -138,7 +138,7 @@ fn other_settings_are_refused() {
     other.settings.filter = "another".to_owned();
     let error = check_alike([("one", &one), ("other", &other)]).unwrap_err().to_string();
     assert!(error.contains("filter") && error.contains("other"), "{error}");
-    // Nobody may differ from the first operator that there is, whoever has it.
+    // All must agree with the first operator that exists, regardless of its database.
     let operator = |name: &str| {
         let mut state = manifest();
         state.settings.merge_operator = Some(name.to_owned());
@@ -154,7 +154,7 @@ fn other_settings_are_refused() {
     assert!(check_alike([("one", &one), ("typed", &typed)]).is_err());
 }
 
-/// A united database whose tables 9 and 14 stand twice, with a compactor.
+/// A combined database that contains tables 9 and 14 twice, with a compactor.
 fn cousins() -> Manifest {
     let mut state = database_of(split_and_joined(&manifest(), "h"));
     state.compactor_epoch = Epoch(1);
@@ -162,7 +162,7 @@ fn cousins() -> Manifest {
     state
 }
 
-/// K6: cousins share t, and "remove t" would take both halves.
+/// K6: cousins share t, and "remove t" would remove both halves.
 #[test]
 fn a_part_goes_alone() {
     let state = cousins();
@@ -179,7 +179,7 @@ fn a_part_goes_alone() {
     let next = Edit::FinishCompaction(finish.clone()).apply(&state).unwrap();
     let last: Vec<_> = next.runs.last().unwrap().tables.iter().map(seen).collect();
     assert_eq!(last, [(70, None, None), (9, Some(key("h")), None)]);
-    // By a name that no part has, nothing goes.
+    // A name that no part has removes nothing.
     let other = TablePart { visible_start: Some(key("i")), ..left.part() };
     let finish = FinishCompaction { remove: vec![other], ..finish };
     assert!(Edit::FinishCompaction(finish).apply(&state).is_err());
@@ -195,8 +195,8 @@ fn job_of(state: &Manifest, work: &Work) -> Job {
     Job::of(work, named, state, JobFacts::default(), work.ranges(&[], 1, u64::MAX))
 }
 
-/// A record names (layer, id), which means all parts in that layer; and none of them is dropped or
-/// moved, since those lists have no layers.
+/// A record names (layer, id), which means all parts in that layer. None of them is dropped or
+/// moved, because those lists have no layers.
 #[test]
 fn parts_of_one_table_are_merged_and_named_by_their_layer() {
     let state = cousins();
@@ -215,7 +215,7 @@ fn parts_of_one_table_are_merged_and_named_by_their_layer() {
     assert_eq!(next.tables().count(), 0);
 }
 
-/// A job over one part keeps others off all parts: none may come to its layer meanwhile.
+/// A job over one part excludes other jobs from all parts: none may move to its layer meanwhile.
 #[test]
 fn whoever_takes_a_part_keeps_others_off_its_cousins() {
     let mut state = cousins();
@@ -233,7 +233,7 @@ fn whoever_takes_a_part_keeps_others_off_its_cousins() {
     assert_eq!(refused, PlanRefusal::Busy { table: SstId(9), job: JobId(5) });
 }
 
-/// What is out of sight is freed by whoever asks for all of it.
+/// A major compaction frees hidden parts.
 #[test]
 fn a_thorough_plan_rewrites_what_is_cut() {
     let mut state = empty();

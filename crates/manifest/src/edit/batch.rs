@@ -66,7 +66,7 @@ impl InstallBatch {
     /// Places its tables and removes their names from the reserved ones.
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let Some(seq) = self.seq() else {
-            return Err(Refusal::Invalid("a batch that is installed has tables, with a number"));
+            return Err(Refusal::Invalid("an installed batch needs tables with a number"));
         };
         // Since a repair continued from an older manifest, unreferenced tables are not collected
         // (rule Y3).

@@ -63,7 +63,7 @@ impl CloneEdit {
             }
             CloneEdit::Repin { recorded: seen, .. } if *seen != recorded => moved,
             CloneEdit::Repin { entries, .. } if !is_next_set(next, entries) => {
-                Err(Refusal::Invalid("entries that are no set of their own"))
+                Err(Refusal::Invalid("the entries do not form a new set"))
             }
             CloneEdit::Repin { entries, .. } => {
                 repin(next, entries);
@@ -164,7 +164,7 @@ impl PinEdit {
         let owner = CheckpointOwner::Clone(clone);
         match (self, found) {
             (_, Some(found)) if found.owner != owner => {
-                Err(Refusal::Invalid("the checkpoint is no pin of this clone"))
+                Err(Refusal::Invalid("the checkpoint is not a pin of this clone"))
             }
             (PinEdit::Hold { .. }, None) => Err(Refusal::Expired { checkpoint: pin }),
             (PinEdit::Hold { .. }, Some(found)) => {

@@ -23,7 +23,7 @@ use std::collections::HashSet;
 const SINCE: &str = "0.1.0";
 
 /// The end of a compaction job (rule R2). With nothing to remove and nothing to add the job is
-/// given up: its names are void, and the tables that it uploaded are garbage.
+/// aborted: its names are void, and the tables that it uploaded are garbage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishCompaction {
     /// The compactor's epoch.
@@ -122,7 +122,7 @@ impl FinishCompaction {
         let hull = Span::hull(spans);
         let within = |table| hull.as_ref().is_some_and(|hull| hull.contains(&Span::of(table)));
         if !add.iter().all(within) {
-            return Err(Refusal::Invalid("a table that comes reaches beyond those that go"));
+            return Err(Refusal::Invalid("an added table spans keys outside the removed ones"));
         }
         let added = Spans::of(add);
         let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! L0      [ k@50        ]              [ k@50        ]     stays
-//! run 6   [ a … lost … z ]     ─►      [ deletes @49  ]     what it held, nobody knows
-//! run 0   [ a@7   k@9  z@3]            [ hidden       ]     nor which of these it deleted
+//! run 6   [ a … lost … z ]     ─►      [ deletes @49  ]     its rows are unknown,
+//! run 0   [ a@7   k@9  z@3]            [ hidden       ]     and which keys it deleted
 //! ```
 
 use super::writer::{check_epoch, check_names, close};
@@ -144,7 +144,7 @@ impl GiveUpTable {
                 if Span::of(&part.table).contains(&Span::of(cover)) {
                     Ok(())
                 } else {
-                    Err(Refusal::Invalid("a cover reaches beyond what it covers"))
+                    Err(Refusal::Invalid("a cover spans keys outside its table"))
                 }
             }
             _ => Err(moved()),

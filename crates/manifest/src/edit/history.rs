@@ -1,5 +1,5 @@
-//! The begin of a new history, shared by a restore and a cut of the log. Undone data is in no log
-//! that is replayed, and no consumer holds it; sequence numbers continue after the assigned ones.
+//! The begin of a new history, shared by a restore and a cut of the log. No replayed log contains
+//! undone data, and no consumer holds it; sequence numbers continue after the assigned ones.
 
 use super::hold::end_undone;
 use super::writer::{check_names, end_writer, go_past, keep_fences, push_layers};
@@ -33,7 +33,7 @@ impl NewHistory<'_> {
     /// Ends the previous writer and the previous history.
     pub(super) fn begin(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         if self.log.last_brought() > Some(self.cut) {
-            return Err(Refusal::Invalid("what the log brings lies above the last number kept"));
+            return Err(Refusal::Invalid("the log has a number above the last one kept"));
         }
         check_names(next, self.log.names(), rules)?;
         match rules.has(Rule::TakeIngestsOver) {

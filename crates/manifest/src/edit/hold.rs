@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! log     … 4   5   6   7   8   9 …          hold "a": from 6, seen up to 41
-//!               └ replay point at 9            keeps 6, 7 and 8, and what ingests of 42 on brought
+//!               └ replay point at 9            keeps 6, 7 and 8, and tables of ingests from 42 on
 //! ```
 //! A hold begins at a position after which everything is certainly present, and only moves forward.
 
@@ -31,7 +31,7 @@ pub enum HoldEdit {
         /// Its name.
         name: String,
     },
-    /// Removes holds that retain more of the log than they may, if they have not moved since.
+    /// Removes holds that retain more of the log than their limit, if they have not moved since.
     Revoke(Vec<HoldExcess>),
 }
 
@@ -90,41 +90,41 @@ pub struct AdvanceHold {
     pub expires_at: Option<UnixMillis>,
 }
 
-/// A hold that keeps more than it may, as it was when that was found.
+/// A hold that retains more than its limit, as it was when that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldExcess {
     /// Its name.
     pub name: String,
     /// Its generation.
     pub generation: u64,
-    /// Where it stood.
+    /// Its position.
     pub wal_from: WalId,
 }
 
-/// Why an edit of a hold does not fit.
+/// The reason why an edit of a hold does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldConflict {
-    /// Nobody of that name holds anything, or not any more.
+    /// There is no hold with that name.
     Gone,
-    /// A newer consumer of that name has begun.
+    /// A newer consumer with that name has begun.
     Overtaken,
-    /// A restore has undone what lies before the place.
+    /// A restore has undone data before the position.
     Undone(HistoryUndone),
-    /// What lies behind the place may be gone.
+    /// Data after the position may be gone.
     Passed {
-        /// The first place that is certain.
+        /// The first position that is certain.
         oldest: LogPlace,
     },
 }
 
 impl Hold {
-    /// Where it stands.
+    /// The position of the hold.
     #[must_use]
     pub fn place(&self) -> LogPlace {
         LogPlace { seq: self.seq, wal: self.wal_from }
     }
 
-    /// Whether it may be revoked at `now`.
+    /// Whether it has expired at `now` and may be revoked.
     #[must_use]
     pub fn expired_at(&self, now: UnixMillis) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
@@ -132,13 +132,13 @@ impl Hold {
 }
 
 impl Manifest {
-    /// The hold of that name.
+    /// The hold with that name.
     #[must_use]
     pub fn hold(&self, name: &str) -> Option<&Hold> {
         self.holds.iter().find(|one| one.name == name)
     }
 
-    /// The first place of the log from which on everything is kept.
+    /// The first position in the log after which everything is kept.
     #[must_use]
     pub fn oldest_certain(&self) -> LogPlace {
         let own = LogPlace { seq: self.flushed_seq, wal: self.replay_from };
@@ -149,7 +149,7 @@ impl Manifest {
     }
 }
 
-/// Whether everything behind `place` lies behind `other` too.
+/// Whether everything after `place` is also after `other`.
 fn is_behind(place: LogPlace, other: LogPlace) -> bool {
     other.wal <= place.wal && other.seq <= place.seq
 }
@@ -232,7 +232,8 @@ impl TakeHold {
         Ok(())
     }
 
-    /// Where it begins: all behind that is kept by the very state that this is committed on.
+    /// The position at which the hold begins: the state on which this is committed keeps everything
+    /// after it.
     fn place(
         &self,
         state: &Manifest,
@@ -293,19 +294,19 @@ impl AdvanceHold {
     }
 }
 
-/// An ingest that is installed while somebody holds the log keeps its originals until all have
-/// passed it (rule W4).
+/// If an ingest is installed while a consumer holds the log, its original tables stay until all
+/// holds have passed it (rule W4).
 pub(super) fn keep_ingest(next: &mut Manifest, job: JobId, seq: Seq, rules: Rules) {
     keep(next, [FedIngest { seq, source: FedSource::Job(job) }], rules);
 }
 
-/// Likewise the tables of a large batch.
+/// The same for the tables of a large batch.
 pub(super) fn keep_tables(next: &mut Manifest, names: &[SstId], seq: Seq, rules: Rules) {
     let kept = names.iter().map(|name| FedIngest { seq, source: FedSource::Table(*name) });
     keep(next, kept, rules);
 }
 
-/// What a restore brings back may be kept already.
+/// A restored ingest may be kept already.
 fn keep(next: &mut Manifest, kept: impl IntoIterator<Item = FedIngest>, rules: Rules) {
     for one in kept {
         let behind = next.holds.iter().any(|hold| hold.seq < one.seq);
@@ -315,7 +316,8 @@ fn keep(next: &mut Manifest, kept: impl IntoIterator<Item = FedIngest>, rules: R
     }
 }
 
-/// Drops the holds that have expired by `now`: a refresh that landed first wins (rule G3).
+/// Drops the holds that have expired at `now`: a refresh that was committed first takes precedence
+/// (rule G3).
 pub(super) fn revoke(next: &mut Manifest, now: UnixMillis, rules: Rules) {
     let before = next.holds.len();
     next.holds.retain(|hold| !hold.expired_at(now));
@@ -324,8 +326,9 @@ pub(super) fn revoke(next: &mut Manifest, now: UnixMillis, rules: Rules) {
     }
 }
 
-/// Consumers that have seen more than a restore leaves, of the history `left`, end with it (rule
-/// W6): what they have passed on is undone, and a number alone does not say so once others have it.
+/// If a consumer has seen more of the history `left` than a restore keeps, its hold ends (rule W6):
+/// data that it has passed on is undone, and once the numbers are used again, a number alone does
+/// not show this.
 pub(super) fn end_undone(next: &mut Manifest, left: &[Timeline], cut: Seq, rules: Rules) {
     let by_history = rules.has(Rule::HoldInHistory);
     let Manifest { holds, timelines, .. } = next;
@@ -336,7 +339,7 @@ pub(super) fn end_undone(next: &mut Manifest, left: &[Timeline], cut: Seq, rules
     let_go(next, None, rules);
 }
 
-/// Whether all up to `seq` of that history is so in `state`.
+/// Checks that everything up to `seq` of that history is part of `state`.
 fn check_history(
     state: &Manifest,
     timeline: Option<TimelineId>,
@@ -349,8 +352,8 @@ fn check_history(
     }
 }
 
-/// Lets go of the ingests that every hold has passed. Without the rule: that the one which moved
-/// has passed.
+/// Releases the ingests that every hold has passed. Without the rule: those that the moved hold has
+/// passed.
 fn let_go(next: &mut Manifest, moved: Option<Seq>, rules: Rules) {
     let lowest = next.holds.iter().map(|hold| hold.seq).min();
     let passed = match moved {

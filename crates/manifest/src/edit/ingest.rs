@@ -184,8 +184,8 @@ impl IngestEdit {
                 state.writer_epoch == *epoch && pending(state, *job).is_none()
             }
             IngestEdit::Horizon { to } => state.ingest_horizon >= *to,
-            // That there is no record says nothing where the next life has begun, or the first one
-            // waits.
+            // A missing record proves nothing once a later record of the application exists, or
+            // while its first job is pending.
             IngestEdit::ForgetApp { app, count } => {
                 let unknown = state.ingest_apps.iter().all(|one| one.app != *app);
                 state.forgotten_apps.has(app, *count) || unknown && !waits(state, app)
@@ -225,8 +225,8 @@ impl RequestIngest {
             return Err(IngestConflict::Full.into());
         }
         next.features.name(INGEST, SINCE);
-        // Whoever meets its INGEST in the log reads it by a version that shows it (rule Q5): a
-        // lease of the version before is none.
+        // A process that finds its INGEST in the log reads it by a version that shows the job (rule
+        // Q5); a lease on the previous version does not.
         next.tables_since = next.id;
         next.pending_ingests.push(PendingIngest {
             job: self.job,
@@ -243,7 +243,7 @@ impl RequestIngest {
 /// and only by a job that began after the application was last forgotten (rule N11).
 fn check_app(state: &Manifest, job: &JobApp, rules: Rules) -> Result<(), Refusal> {
     let JobApp { name: app, version, forgotten } = job;
-    // First: the same version of another life is another one.
+    // Checked first: the same version of an earlier record of the application is a different one.
     if *forgotten < state.forgotten_apps.begins(app) && rules.has(Rule::RefuseForgotten) {
         return Err(IngestConflict::AppForgotten.into());
     }
@@ -356,10 +356,10 @@ impl InstallIngest {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
         let Some(last) = self.last_seq() else {
-            return Err(Refusal::Invalid("a job that is installed has tables, with numbers"));
+            return Err(Refusal::Invalid("an installed job needs tables with numbers"));
         };
         let Some(asked) = asked else {
-            return Err(Refusal::Invalid("a job that is installed is pending"));
+            return Err(Refusal::Invalid("an installed job must be pending"));
         };
         self.layers.iter().for_each(|tables| place(next, tables, rules));
         keep_ingest(next, self.job, last, rules);
@@ -373,12 +373,12 @@ impl InstallBehind {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
         let Some(asked) = asked.filter(|_| !self.layers.is_empty()) else {
-            return Err(Refusal::Invalid("a job that is installed is pending, and has tables"));
+            return Err(Refusal::Invalid("an installed job must be pending and have tables"));
         };
         let mut last = None;
         for tables in self.layers.iter().rev() {
             let (Some(given), Some(taken)) = (next.next_behind(), next.behind) else {
-                return Err(Refusal::Invalid("the database was not made for jobs behind it"));
+                return Err(Refusal::Invalid("the database does not accept jobs behind all data"));
             };
             let seq = if rules.has(Rule::BehindCountsDown) { given } else { Seq::NONE };
             place_behind(next, tables, seq, rules)?;
@@ -516,50 +516,50 @@ impl fmt::Display for IngestConflict {
         match self {
             IngestConflict::OtherDatabase { here } => write!(
                 f,
-                "the job was staged for another database than {here}, which stands here; stage it \
-                 anew"
+                "the job was staged for another database than {here}, which is at this \
+                 place; stage it again"
             ),
             IngestConflict::OtherTimeline => f.write_str(
                 "the job was staged before the database was restored to a checkpoint; stage it \
-                 anew",
+                 again",
             ),
             IngestConflict::OtherContent => {
-                f.write_str("the job is asked for with another content; make another job")
+                f.write_str("the job is pending with other content; create another job")
             }
             IngestConflict::Forgotten { horizon } => write!(
                 f,
-                "the job's deadline is over, and whatever became of it is forgotten (all before \
-                 {} ms of Unix time is); stage it anew, unless the data shows it",
+                "the job's deadline has passed, and its outcome is forgotten (as all before \
+                 {} ms of Unix time); stage it again unless its rows are in the database",
                 horizon.0
             ),
             IngestConflict::Ended => {
-                f.write_str("the job was refused, or taken back; make another job")
+                f.write_str("the job was refused or withdrawn; create another job")
             }
             IngestConflict::Requested => {
-                f.write_str("the job is asked for, or part of the database, and stays")
+                f.write_str("the job is pending or installed, and cannot be withdrawn")
             }
             IngestConflict::AppHas { job } => {
-                write!(f, "that version of the application was brought by job {job}")
+                write!(f, "that version of the application was installed by job {job}")
             }
             IngestConflict::AppIsAhead { version } => write!(
                 f,
-                "the application has brought version {version} already, or it waits; a lower one \
-                 is never taken in: if that is meant, forget the application first"
+                "version {version} of the application is installed or pending; a lower one \
+                 is refused: to install it, forget the application first"
             ),
             IngestConflict::AppForgotten => f.write_str(
-                "the job began before its application was forgotten; stage it anew, unless the \
-                 data shows it",
+                "the job began before its application was forgotten; stage it again unless its \
+                 rows are in the database",
             ),
             IngestConflict::Passed => f.write_str(
-                "a later version of the job's application was taken in, or that was forgotten: it \
-                 may be part of the database, and nobody can ask for it any more",
+                "a later version of the job's application was installed, or the application was \
+                 forgotten: the job may be installed, and can no longer be requested",
             ),
             IngestConflict::AppPending => {
-                f.write_str("a job of the application waits for the writer; forget it afterwards")
+                f.write_str("a job of the application is pending; forget the application later")
             }
             IngestConflict::Full => f.write_str(
-                "as many ingest jobs wait as may; ask again later (a writer takes them in), and \
-                 make larger jobs",
+                "the maximum number of ingest jobs is pending; ask again later, when a writer has \
+                 installed some, and create larger jobs",
             ),
         }
     }

@@ -6,28 +6,28 @@
 //! "cover the newest and v9 until 8:30", in the commit that makes v15
 //! after       v7              v12              v9 v15
 //! ```
-//! Nobody's time is cut: a version moves to a later record, or stays.
+//! No lease is shortened: a version moves to a later record, or stays.
 
 use super::Refusal;
 use crate::rules::{Rule, Rules};
 use crate::state::{Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Manifest};
 use siltstone_base::{AttemptId, UnixMillis};
 
-/// Covers versions until a moment, for whoever reads them.
+/// Covers versions until a point in time, for all readers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CoverVersions {
-    /// Until when a since-lease covers the version that this commit makes, and every later one
-    /// (RFC 0048); `None`: by no such lease.
+    /// The expiry of a since-lease on the version that this commit makes and all later ones (RFC
+    /// 0048); `None`: no since-lease.
     pub since: Option<UnixMillis>,
-    /// Whether the tables of the state that it is committed on are covered by a point lease: on a
-    /// version that has them and is leased already, or on the one that this commit makes.
+    /// Whether the tables of the base state of the commit are covered by a point lease: on a leased
+    /// version with the same tables, or on the version that this commit makes.
     pub newest: bool,
-    /// Versions that are covered and still read, for point leases. One that no lease covers any
-    /// more is passed over.
+    /// Covered versions that are still read, for point leases. A version that no lease covers any
+    /// more is ignored.
     pub versions: Vec<LeasedVersion>,
-    /// It is in effect where everything is covered until here, whoever saw to it.
+    /// The edit is in effect if everything is covered until this time, by any process.
     pub enough: UnixMillis,
-    /// Until when point leases cover.
+    /// The expiry of the point leases.
     pub until: UnixMillis,
 }
 
@@ -93,7 +93,7 @@ impl CoverVersions {
     }
 }
 
-/// Moves `moving` into the record that ends at `until`, or one that ends later.
+/// Moves the versions `moving` into the record that ends at `until`, or one that ends later.
 fn cover(leases: &mut Vec<Lease>, mut moving: Vec<LeasedVersion>, until: UnixMillis) {
     if moving.is_empty() {
         return;
@@ -108,7 +108,7 @@ fn cover(leases: &mut Vec<Lease>, mut moving: Vec<LeasedVersion>, until: UnixMil
     if !exact && leases.len() < MOST_LEASES {
         leases.insert(first, Lease { expires_at: until, versions: Vec::new() });
     }
-    // Where there is no room: the next later one, else the last one, prolonged.
+    // If there is no room: the next later record, otherwise the last one, extended.
     let place = first.min(leases.len().saturating_sub(1));
     if let Some(lease) = leases.get_mut(place) {
         lease.expires_at = lease.expires_at.max(until);
@@ -118,8 +118,8 @@ fn cover(leases: &mut Vec<Lease>, mut moving: Vec<LeasedVersion>, until: UnixMil
     }
 }
 
-/// Drops the leases that have run out by `now` (rule G3): a renewal that landed first has moved
-/// what it covers to a later record.
+/// Drops the leases that have expired at `now` (rule G3): a renewal that was committed first has
+/// moved its versions to a later record.
 pub(super) fn revoke(next: &mut Manifest, now: UnixMillis) {
     next.leases.retain(|lease| !lease.expired_at(now));
     next.since_leases.retain(|lease| !lease.expired_at(now));

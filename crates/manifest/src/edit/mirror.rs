@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! begin (manifest 1) ─► claim ─► head ─► claim ─► head … ─► promote
-//!        └── or claim, claim: each newer exporter goes on with the folder of the one before
+//!        └── or claim, claim: a newer exporter continues with the folder of the previous one
 //! ```
 
 use super::{Conflict, Refusal};

@@ -10,14 +10,14 @@
 //! | flush | its epoch, how far it reached, its names no longer reserved |
 //! | finished compaction | its job among the finished ones |
 //! | reserved names, kept fences, checkpoints | present |
-//! | leases | what they are to cover is covered for long enough |
-//! | a step of a clone's making | its timeline, its entries, that it is made |
-//! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
+//! | leases | the versions are covered for long enough |
+//! | a step of the creation of a clone | its timeline, its entries, that it is initialised |
+//! | claim, head, promotion of a mirror | its claim, the head's claim, no longer a mirror |
 //! | restore, kept part of a log | its history among the timelines |
-//! | a table given up | its epoch, closed, and the table gone |
+//! | a table given up | its epoch closed, and the table gone |
 //! | evolution of a table's columns | the schema that it sets |
-//! | of an ingest job | the job pending, recorded or remembered |
-//! | of a hold | its generation, and how far it is |
+//! | an edit of an ingest job | the job pending, recorded or remembered |
+//! | an edit of a hold | its generation and its position |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod batch;

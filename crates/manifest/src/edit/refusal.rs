@@ -158,7 +158,9 @@ impl From<Conflict> for Refusal {
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Conflict::EpochMoved { now } => write!(f, "another claim came first: epoch {now}"),
+            Conflict::EpochMoved { now } => {
+                write!(f, "another claim was committed first: epoch {now}")
+            }
             Conflict::NotClosed { epoch } => write!(
                 f,
                 "the writer of epoch {epoch} did not close and may be alive; \
@@ -169,34 +171,33 @@ impl fmt::Display for Conflict {
             }
             Conflict::OfTheWriter { epoch } => write!(
                 f,
-                "the checkpoint is that of the writer of epoch {epoch}; it goes when the writer \
-                 closes or another one takes over"
+                "the checkpoint belongs to the writer of epoch {epoch}; it is removed when it \
+                 closes or another writer takes over"
             ),
             Conflict::OfAClone { clone } => write!(
                 f,
                 "the checkpoint is the pin of the clone {clone}, which reads tables of this \
-                 database through it; it goes once the clone needs none of them any more, or is \
-                 destroyed; release_clone releases it where the clone is gone"
+                 database through it; it is removed once the clone needs none of them, or is \
+                 destroyed; if the clone is gone, release_clone removes it"
             ),
             Conflict::PlaceTaken { database, being_made: false } => {
-                write!(f, "the database {database} stands there already; choose another place")
+                write!(f, "the database {database} stands there; choose another place")
             }
             Conflict::PlaceTaken { database, being_made: true } => write!(
                 f,
-                "the clone {database} is being made there by another request; repeat that one, or \
-                 destroy what stands there"
+                "the clone {database} is being made there by another request; repeat that request, \
+                 or destroy that clone"
             ),
-            Conflict::CloneInUse { database } => write!(
-                f,
-                "this clone, {database}, was made already and has been written to since; open it"
-            ),
-            Conflict::PinsMoved => f.write_str("another maker of the same clone has gone on"),
-            Conflict::StillNamed { table } => {
-                write!(f, "table {table} lies in the ancestor that is to be forgotten")
+            Conflict::CloneInUse { database } => {
+                write!(f, "this clone, {database}, exists and has been written to since; open it")
             }
-            Conflict::TableGone { table } => write!(f, "table {table} is not there any more"),
+            Conflict::PinsMoved => f.write_str("another process creates the same clone"),
+            Conflict::StillNamed { table } => {
+                write!(f, "table {table} is in the ancestor to be detached")
+            }
+            Conflict::TableGone { table } => write!(f, "table {table} no longer exists"),
             Conflict::Overlap { table } => {
-                write!(f, "table {table} lies between the inputs and shares keys with them")
+                write!(f, "table {table} is between the inputs and shares keys with them")
             }
             Conflict::RestoredSince { at } => {
                 write!(f, "the job was planned before the restore of manifest {at}, and is void")
@@ -212,16 +213,16 @@ impl fmt::Display for Conflict {
             Conflict::Ingest(_) | Conflict::Hold(_) => self.fmt_of_jobs(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
-                "checkpoint {checkpoint} and {more} more need what the database holds: delete \
+                "checkpoint {checkpoint} and {more} more pin data of this database: delete \
                  them, destroy the clones first, or destroy it softly, which waits for them"
             ),
             Conflict::NotInitialized => f.write_str(
-                "the database is still being made, or who made it died; make the same clone, \
-                 export or import again to finish it, or destroy it",
+                "the database is still being made, or its creation was interrupted; repeat the \
+                 same clone, export or import to finish it, or destroy the database",
             ),
             Conflict::OtherDatabase => f.write_str(
-                "the database is gone: it was deleted, and perhaps another one made in its place; \
-                 nothing more is written or acknowledged; open it again",
+                "the database is gone: it was deleted, and another may have been created there; \
+                 this handle writes and acknowledges nothing more; open it again",
             ),
         }
     }
@@ -248,38 +249,38 @@ impl Conflict {
             ),
             Conflict::Mirror { database } => write!(
                 f,
-                "the database {database} is a mirror, and the next export replaces what it holds: \
+                "the database {database} is a mirror, and the next export replaces its data: \
                  promote it first to write to it, or read it"
             ),
             Conflict::NoMirror { database } => write!(
                 f,
                 "the database {database} stands there and is no mirror, or was promoted to a \
-                 database of its own, which an export would erase; choose another place"
+                 normal database, which an export would erase; choose another place"
             ),
             Conflict::OtherSource { database, source } => write!(
                 f,
-                "the mirror {database} stands there, of another database, {source}; choose another \
+                "the mirror {database} of another database, {source}, stands there; choose another \
                  place"
             ),
             Conflict::OtherPurpose { database, is_import: false } => write!(
                 f,
-                "the mirror {database} stands there, which exports keep: promote it in place of \
-                 importing, or choose another place"
+                "the mirror {database} stands there, which exports keep up to date: promote it \
+                 instead of importing, or choose another place"
             ),
             Conflict::OtherPurpose { database, is_import: true } => write!(
                 f,
-                "an import makes the database {database} there; repeat it to finish it, or choose \
+                "an import is creating the database {database} there; repeat it, or choose \
                  another place"
             ),
             Conflict::ExportOvertaken => {
-                f.write_str("a newer export to the same place has taken over, and goes on")
+                f.write_str("a newer export to the same place has taken over")
             }
-            Conflict::SchemaMoved => f.write_str(
-                "somebody else changed the table's columns meanwhile; look at them anew",
-            ),
+            Conflict::SchemaMoved => {
+                f.write_str("the table's columns were changed meanwhile; read them again")
+            }
             Conflict::Destroyed => f.write_str(
-                "the database was destroyed, and what is left of it waits for a collector; to use \
-                 the place again at once, destroy it without soft",
+                "the database was destroyed, and its objects wait for a collector; to use \
+                 the place again immediately, destroy it without soft",
             ),
             _ => Ok(()),
         }
@@ -322,7 +323,7 @@ impl From<Refusal> for Error {
             Refusal::Expired { checkpoint } => gone(checkpoint),
             Refusal::TooManyCheckpoints => Error::invalid(
                 "the database has 1,024 checkpoints that have not expired; delete some that are \
-                 not needed any more, or give them a lifetime",
+                 no longer needed, or give them a lifetime",
             ),
             Refusal::Invalid(why) => Error::invalid(why),
             Refusal::Broken(invariant) => {

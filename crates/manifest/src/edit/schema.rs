@@ -19,10 +19,10 @@ impl Evolve {
         let keys = next.settings.key_schema.as_deref().map(str::as_bytes);
         let first_line = self.to.split(|byte| *byte == b'\n').next();
         if next.schema.is_none() || keys.is_none() {
-            return Err(Refusal::Invalid("the database has no schema, and never gets one"));
+            return Err(Refusal::Invalid("the database has no schema, and none can be added"));
         }
         if keys != first_line {
-            return Err(Refusal::Invalid("the key of a table is for good"));
+            return Err(Refusal::Invalid("the key schema of a table cannot change"));
         }
         if next.schema.as_ref() != Some(&self.from) {
             return Err(Conflict::SchemaMoved.into());

@@ -26,7 +26,7 @@ fn claim(expected: u64, identity: u128) -> ClaimWriter {
     }
 }
 
-/// The writer of `manifest()` flushes its first reserved name.
+/// The writer of `manifest()` flushes a table under its first reserved name.
 fn flush(base: &Manifest) -> FlushL0 {
     FlushL0 {
         layers: vec![vec![table(SstId(50), b"a", b"m", 61, 70)]],
@@ -40,7 +40,7 @@ fn flush(base: &Manifest) -> FlushL0 {
 }
 
 fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
-    // Table 13 reaches from b to y; every other input of these tests reaches further.
+    // Table 13 reaches from b to y; every other input of these tests is wider.
     let [first, last] = if remove == [13] { [b"b", b"y"] } else { [b"a", b"z"] };
     FinishCompaction {
         epoch: Epoch(1),
@@ -109,12 +109,12 @@ fn a_compactor_gives_up_its_own_epoch_alone() {
     let next = claim.apply(&released).unwrap();
     assert!(!next.compactor_is_released() && !release.in_effect(&next));
     assert_eq!(release.apply(&next), Err(Refusal::CompactorFenced { by: epoch.next() }));
-    // What stands for "released" is nobody's identity.
+    // The value that means "released" is not the identity of any claim.
     let claim = Edit::ClaimCompactor { writer: None, expected: epoch, claim: RELEASED };
     assert!(claim.apply(&state).is_err());
 }
 
-/// RFC 0024: a feature is named before the first object that needs it.
+/// RFC 0024: a feature is recorded before the first object that needs it.
 #[test]
 fn units_are_named_by_the_newest_compactor() {
     let state = manifest();
@@ -128,7 +128,7 @@ fn units_are_named_by_the_newest_compactor() {
     assert_eq!(begin(epoch.next()).apply(&state), Err(fenced));
 }
 
-/// One that was opened for a moment is ended by whoever comes next, unless that is to wait.
+/// A writer that was opened briefly is ended by the next opener, unless that opener is to wait.
 #[test]
 fn a_claim_for_a_moment_is_ended_without_take_over() {
     let polite = |ends_transient| {
@@ -165,7 +165,7 @@ fn the_window_recorded_is_the_widest_ever_even_when_records_go() {
     assert_eq!(state.widest_window, 7);
 }
 
-/// L1: what a lease of an older version still covers is told by this number.
+/// L1: this number shows up to which version leases on older versions still cover the tables.
 #[test]
 fn the_commit_that_changes_tables_is_recorded() {
     let base = manifest();
@@ -180,7 +180,7 @@ fn the_commit_that_changes_tables_is_recorded() {
     assert_eq!(given_up.tables_since, base.tables_since);
 }
 
-/// W2: whatever a writer's clock says.
+/// W2: independent of a writer's clock.
 #[test]
 fn the_commit_time_never_falls() {
     let base = Manifest { commit_time: UnixMillis(50), ..manifest() };
@@ -190,7 +190,8 @@ fn the_commit_time_never_falls() {
     }
 }
 
-/// What pins a manifest says which attempt wrote it; of the one that is planned nobody knows yet.
+/// A pin names the attempt that wrote its manifest; for a planned manifest the attempt is not known
+/// yet.
 #[test]
 fn a_checkpoint_says_which_attempt_wrote_what_it_pins() {
     let new = |id, source| {
@@ -209,7 +210,7 @@ fn a_checkpoint_says_which_attempt_wrote_what_it_pins() {
     assert_eq!((attempt(&copied, 8), attempt(&copied, 9)), (AttemptId(77), AttemptId(77)));
 }
 
-/// What a newer version keeps is left alone, but for its expiry.
+/// Checkpoints of a newer version are preserved, except for their expiry.
 #[test]
 fn a_checkpoint_of_an_unknown_kind_is_kept() {
     let mut base = manifest();
@@ -248,7 +249,7 @@ fn a_table_whose_name_is_not_reserved_is_refused() {
     assert!(!Edit::FlushL0(unreserved).in_effect(&base));
 }
 
-/// R1, R2: what the rules add, seen by dropping each.
+/// R1, R2: the effect of each rule, shown by dropping it.
 #[test]
 fn reservations_are_checked_and_end_by_takeover() {
     let base = manifest();
@@ -263,7 +264,7 @@ fn reservations_are_checked_and_end_by_takeover() {
     assert!(next.apply_with(&base, piling).unwrap().reserved.contains(&SstId(50)));
 }
 
-/// M2 (model): compaction took the table away; "is it there?" would add it again.
+/// M2 (model): compaction removed the table; a check for its presence would add it again.
 #[test]
 fn a_flush_is_recognised_after_compaction_took_its_table() {
     let base = manifest();
@@ -318,7 +319,7 @@ fn compaction_takes_the_oldest_of_l0_and_no_newer_alone() {
     assert_eq!(below, Err(Conflict::Overlap { table: SstId(10) }.into()));
 }
 
-/// N3: a table slotted into the destination meanwhile survives, and stays in order.
+/// N3: a table that was placed into the destination meanwhile survives, in key order.
 #[test]
 fn compaction_leaves_a_table_that_came_meanwhile() {
     let mut base = manifest();
@@ -332,7 +333,7 @@ fn compaction_leaves_a_table_that_came_meanwhile() {
     assert_eq!(names, vec![70, 80]);
 }
 
-/// P3: an output that reaches over a table which came meanwhile is seen on both sides of it.
+/// P3: an output that spans a table which was added meanwhile is visible on both sides of it.
 #[test]
 fn what_comes_is_cut_around_a_table_that_came_meanwhile() {
     let mut base = manifest();
@@ -358,7 +359,7 @@ fn what_comes_is_cut_around_a_table_that_came_meanwhile() {
     assert_eq!(refused, Err(Conflict::Overlap { table: SstId(80) }.into()));
 }
 
-/// A row must not rise above one that stays, nor come from nowhere.
+/// A row must not rise above one that stays, and must come from an input.
 #[test]
 fn compaction_lets_rows_sink_and_adds_none() {
     let rises = Edit::FinishCompaction(finish(&[9], 3)).apply(&manifest());
@@ -369,7 +370,7 @@ fn compaction_lets_rows_sink_and_adds_none() {
     assert!(matches!(wider, Err(Refusal::Invalid(_))), "{wider:?}");
 }
 
-/// Sources that are not neighbours: what lies between shares no keys with them.
+/// Sources that are not neighbours: the layers in between share no keys with them.
 #[test]
 fn compaction_passes_what_it_shares_no_keys_with() {
     let mut base = manifest();
@@ -385,7 +386,7 @@ fn compaction_passes_what_it_shares_no_keys_with() {
     assert_eq!(refused, Err(Conflict::Overlap { table: SstId(10) }.into()));
 }
 
-/// A job that is given up changes nothing but is known as finished.
+/// A job that is aborted changes nothing, but is recorded as finished.
 #[test]
 fn a_job_can_be_given_up() {
     let base = manifest();
@@ -402,7 +403,7 @@ fn a_table_that_is_gone_ends_the_job() {
     assert_eq!(gone, Err(Conflict::TableGone { table: SstId(99) }.into()));
 }
 
-/// G3: the refresh landed first.
+/// G3: the refresh was committed first.
 #[test]
 fn revoking_spares_what_was_refreshed() {
     let base = Manifest { leases: vec![], ..manifest() };
@@ -452,7 +453,7 @@ fn a_destroyed_database_takes_only_clean_up() {
     assert!(Edit::RemoveCheckpoint { id: CheckpointId(1) }.apply(&base).is_ok());
 }
 
-/// One edit of every kind, over small ids so that they meet each other's effects.
+/// One edit of every kind, over small ids so that their effects overlap.
 fn any_edit() -> impl Strategy<Value = Edit> {
     let small = 0..4u64;
     prop_oneof![
@@ -524,7 +525,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Names of large batches are reserved, one is installed, or the writer ends.
+/// Names of large batches are reserved, one batch is installed, or the writer ends.
 fn any_of_batches() -> impl Strategy<Value = Edit> {
     prop_oneof![
         (0..4u64).prop_map(|epoch| Edit::CloseClean { epoch: Epoch(epoch) }),
@@ -545,7 +546,7 @@ fn any_of_batches() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A reader covers what it reads.
+/// A reader covers the versions that it reads.
 fn any_covering() -> impl Strategy<Value = Edit> {
     let versions = prop::collection::vec(1..=5u64, 0..3);
     let kinds = (any::<bool>(), prop::option::of(1..2000u64));
@@ -561,7 +562,7 @@ fn any_covering() -> impl Strategy<Value = Edit> {
     })
 }
 
-/// A reader swaps, refreshes, or lets go.
+/// A reader swaps, refreshes, or releases checkpoints.
 fn any_update() -> impl Strategy<Value = Edit> {
     let ids = || prop::collection::vec(1..5u128, 0..3);
     let add = prop::option::of(5..9u128);
@@ -588,8 +589,8 @@ fn any_update() -> impl Strategy<Value = Edit> {
 }
 
 proptest! {
-    /// Whatever the history: an edit that applied is in effect, its result keeps every invariant,
-    /// the id is the next one, and the same edit over again is refused or changes nothing more.
+    /// For every history: an edit that applied is in effect, its result keeps every invariant, its
+    /// id is the next one, and the same edit applied again is refused or changes nothing more.
     #[test]
     fn edits_are_recognisable_and_idempotent(edits in prop::collection::vec(any_edit(), 1..12)) {
         let mut state = manifest();

@@ -50,7 +50,7 @@ impl ClaimWriter {
         }
         match (&self.merge_operator, &next.settings.merge_operator) {
             (Some(brought), Some(recorded)) if brought != recorded => {
-                return Err(Refusal::Invalid("the database has another merge operator by now"));
+                return Err(Refusal::Invalid("the database has another merge operator now"));
             }
             (Some(brought), None) => next.settings.merge_operator = Some(brought.clone()),
             _ => {}
@@ -173,7 +173,7 @@ impl FlushL0 {
         let jobs = self.ingests.iter().map(|one| one.last_seq());
         let mut lasts = jobs.chain(self.batches.iter().map(|one| one.seq()));
         if lasts.any(|last| last > Some(self.flushed_seq)) {
-            return Err(Refusal::Invalid("what the log brings is installed with all below it"));
+            return Err(Refusal::Invalid("a job or batch is above flushed_seq"));
         }
         check_names(next, self.names(), rules)?;
         if adds {

@@ -1,5 +1,5 @@
-//! What becomes of each object, and why: the one rule behind every delete, and what a dry run
-//! tells.
+//! The decision for each object, and its reason: the only rule for deletes, and the output of a dry
+//! run.
 
 use super::{
     Evidence, ListedObject, PinnedName, manifest_boundary_now, pinned::left, record_boundary_now,
@@ -11,24 +11,24 @@ use crate::state::{Checkpoint, FedSource, Hold, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// What becomes of an object.
+/// The decision for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CollectDecision {
-    /// Somebody needs it.
+    /// A process needs it.
     Alive(Alive),
-    /// Nobody needs it, but who reads without a checkpoint may still ask for it: the grace period
-    /// is not over, and there is not too much of it.
+    /// No process needs it, but a reader without a checkpoint may still request it: the grace
+    /// period is not over, and the garbage is within its limit.
     Young,
-    /// It goes.
+    /// It is deleted.
     Dead(DeadReason),
 }
 
 /// Why an object stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alive {
-    /// The newest of its kind, or later.
+    /// The newest of its kind, or a later one.
     Newest,
-    /// The manifest before the newest: what a repair goes on from, where that is damaged.
+    /// The manifest before the newest: a repair continues from it if the newest is damaged.
     Spare,
     /// The newest manifest names it.
     Tree,
@@ -38,23 +38,25 @@ pub enum Alive {
     Lease,
     /// The writer reserved its name.
     Reserved,
-    /// A compaction, or an export, that has not ended reserved its name.
+    /// A compaction or an export that has not ended reserved its name.
     Job,
     /// A WAL object that a replay would read.
     Log,
     /// A consumer of the change feed holds it.
     Held,
-    /// A fence that stays for ever (rule F5).
+    /// A fence that is kept permanently (rule F5).
     Fence,
-    /// Nobody names it since a repair, which may have lost who did (rule Y3).
+    /// It is unreferenced since a repair, which may have lost the manifests that reference it (rule
+    /// Y3).
     SinceRepair,
-    /// Staged by an ingest job that is asked for.
+    /// Staged by a pending ingest job.
     Ingest,
-    /// Staged by an ingest job that may still be asked for.
+    /// Staged by an ingest job that may still be requested.
     Staged,
-    /// It says whose version the tables beside it are, of which some stay.
+    /// It records the application and version of the job whose tables are beside it; some of them
+    /// stay.
     Origin,
-    /// Not the collector's to judge.
+    /// Unknown to the collector.
     Foreign,
 }
 
@@ -63,15 +65,15 @@ pub enum Alive {
 pub enum DeadReason {
     /// Superseded longer ago than the grace period.
     Superseded,
-    /// Behind the boundary already: an earlier round left it, or it landed late in a freed slot.
+    /// Already behind the boundary: an earlier round left it, or it landed late in a freed slot.
     Behind,
     /// Its rows are flushed to SSTs.
     Flushed,
-    /// A boundary object under a higher one.
+    /// A boundary object below a higher one.
     Passed,
-    /// No manifest above the boundary, checkpoint, reservation or job names it.
+    /// No manifest above the boundary, checkpoint, reservation or job references it.
     Unnamed,
-    /// Scratch of a process that died.
+    /// Scratch of a process that ended.
     Scratch,
 }
 
@@ -91,12 +93,12 @@ impl CollectDecision {
             CollectDecision::Alive(Alive::Held) => "a consumer of the change feed holds it",
             CollectDecision::Alive(Alive::Fence) => "a fence that is kept permanently",
             CollectDecision::Alive(Alive::SinceRepair) => {
-                "kept since a repair, until it is told to go"
+                "unreferenced since a repair; kept until released"
             }
             CollectDecision::Alive(Alive::Ingest) => "a pending ingest job has it",
             CollectDecision::Alive(Alive::Staged) => "an ingest job may still bring it",
             CollectDecision::Alive(Alive::Origin) => {
-                "it says whose version the tables beside it are"
+                "it records the origin of tables that are kept"
             }
             CollectDecision::Alive(Alive::Foreign) => "unknown to the collector",
             CollectDecision::Young => "within the grace period",
@@ -122,35 +124,35 @@ pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, CollectDe
     listed.iter().map(|object| (*object, judge.fate(*object))).collect()
 }
 
-/// The boundaries after the round, and what keeps tables alive.
+/// The boundaries after the round, and the references that keep tables alive.
 struct ObjectJudge<'a> {
     evidence: &'a Evidence,
     newest: &'a Manifest,
     rules: Rules,
-    /// Manifests: the boundary there is, and where it moves.
+    /// Manifests: the current boundary, and the new one.
     manifests: (ManifestId, ManifestId),
-    /// Records of jobs: likewise.
+    /// Records of jobs: the same.
     records: (u64, u64),
     newest_record: u64,
     /// The first manifest behind the boundary that was superseded within the grace period.
     first_young_manifest: ManifestId,
-    /// The first WAL object that nobody needs and that is too young; those above wait for it.
+    /// The first WAL object that is unneeded but too young; later ones wait for it.
     first_young_wal: WalId,
-    /// The WAL: the boundary there is, and where it moves.
+    /// The WAL: the current boundary, and the new one.
     wal: (WalId, WalId),
     pinned: HashSet<ObjectName>,
     leased: HashSet<ObjectName>,
     reserved: HashSet<ObjectName>,
     jobs: HashSet<ObjectName>,
     tree: HashSet<ObjectName>,
-    /// Ingest jobs that are pending, in the newest manifest or in one that is pinned, and those
-    /// whose originals a change feed still reads.
+    /// Ingest jobs that are pending in the newest or a pinned manifest, and jobs whose original
+    /// tables a change feed still reads.
     ingests: HashSet<JobId>,
     /// Tables of large batches that a change feed still reads.
     fed: HashSet<ObjectName>,
     /// Folders of the units of compaction jobs that have not ended (rule U1).
     units: HashSet<JobId>,
-    /// Jobs of which a table stays.
+    /// Jobs with a table that stays.
     staying: HashSet<JobId>,
 }
 
@@ -224,7 +226,7 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// The objects among what pinned versions need; their pending jobs are noted.
+    /// The objects among the names that pinned versions need; records their pending jobs.
     fn read_names(&mut self, names: impl Iterator<Item = PinnedName>) -> HashSet<ObjectName> {
         let pending = self.rules.has(Rule::HonourPending);
         let mut objects = HashSet::new();
@@ -238,7 +240,7 @@ impl<'a> ObjectJudge<'a> {
         objects
     }
 
-    /// What consumers of the change feed have yet to read (rule W4).
+    /// Records the objects that consumers of the change feed have not read yet (rule W4).
     fn read_fed(&mut self) {
         for one in &self.newest.fed {
             match one.source {
@@ -248,20 +250,20 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// What a manifest shows as pending may stand in the log that goes with it.
+    /// The log of a manifest may name the jobs that the manifest shows as pending.
     fn read_ingests(&mut self, manifest: &Manifest) {
         if self.rules.has(Rule::HonourPending) {
             self.ingests.extend(manifest.pending_ingests.iter().map(|one| one.job));
         }
     }
 
-    /// What lies below the WAL's boundary is either needed or gone, so it moves up to the first
-    /// one that nobody needs and that is too young.
+    /// Every object below the WAL's boundary is either needed or deleted, so the boundary moves up
+    /// to the first object that is unneeded but too young.
     fn read_wal(&mut self) {
         let (present, cutoff) = (self.wal.0, self.evidence.readable_until());
         let unneeded = |(id, _): &(WalId, UnixMillis)| self.needed(*id).is_none();
         let unneeded: Vec<_> = wal_objects(self.evidence).filter(unneeded).collect();
-        // Nobody believes what is behind the boundary, however young.
+        // No process trusts an object behind the boundary, even if it is young.
         let young = |(id, at): &&(WalId, UnixMillis)| *id > present && *at > cutoff;
         let young = unneeded.iter().filter(young).map(|(id, _)| *id).min();
         self.first_young_wal = young.unwrap_or(WalId(u64::MAX));
@@ -277,14 +279,14 @@ impl<'a> ObjectJudge<'a> {
         present && self.rules.has(Rule::HonourCheckpoints)
     }
 
-    /// Whether a hold counts as present, likewise.
+    /// Whether a hold counts as present; as for checkpoints.
     fn holds(&self, hold: &Hold) -> bool {
         let trusted = self.rules.has(Rule::RevokeFirst);
         let present = trusted || !hold.expired_at(self.evidence.cutoff);
         present && self.rules.has(Rule::HonourHolds)
     }
 
-    /// Whether a lease that counts as present covers the version, likewise.
+    /// Whether a lease that counts as present covers the version; as for checkpoints.
     fn is_leased(&self, id: ManifestId) -> bool {
         let lease = self.newest.lease_of(id).filter(|_| self.rules.has(Rule::HonourLeases));
         let trusted = self.rules.has(Rule::RevokeFirst);
@@ -323,14 +325,17 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::ProbeRecord
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
-            | ObjectName::DamagedTable(..) => CollectDecision::Alive(Alive::Foreign),
+            | ObjectName::DamagedTable(..)
+            | ObjectName::EncryptionKey(_)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Foreign),
         }
     }
 
-    /// At or below the boundary, and pinned by no present checkpoint or lease: superseded longer
-    /// ago than the grace period, or landed late in a freed slot. One that a bound on bytes put
-    /// behind the boundary stays for its age: it is small, and a reader that probes for it finds
-    /// out.
+    /// A manifest is dead if it is at or below the boundary and no present checkpoint or lease pins
+    /// it. It was superseded longer ago than the grace period, or it landed late in a freed slot. A
+    /// manifest that a limit on bytes put behind the boundary stays until it is old: it is small,
+    /// and a reader that probes for it learns that it fell behind.
     fn manifest(&self, id: ManifestId) -> CollectDecision {
         if id >= self.newest.id {
             return CollectDecision::Alive(Alive::Newest);
@@ -362,7 +367,7 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// Who needs the WAL object `id`.
+    /// The reason why the WAL object `id` is needed.
     fn needed(&self, id: WalId) -> Option<Alive> {
         let newest = self.newest;
         if id >= newest.replay_from {
@@ -379,8 +384,8 @@ impl<'a> ObjectJudge<'a> {
         holds.any(|one| one.wal_from <= id).then_some(Alive::Held)
     }
 
-    /// No age: whoever may name it later has reserved it before it was listed, and reservations
-    /// and manifests were read after that.
+    /// Age does not matter: a process that may reference the table later has reserved it before it
+    /// was listed, and reservations and manifests were read after that.
     fn table(&self, name: ObjectName) -> CollectDecision {
         let above = || self.evidence.named.get(&name).is_some_and(|last| *last > self.manifests.1);
         match self.keeper(name) {
@@ -393,9 +398,10 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// A table in a job's folder: as any other once it is named. One that nobody names waits for
-    /// its job. The record of compaction jobs was read after the listing, and the manifests after
-    /// that: whoever took a table out of the folder had committed it, or its job had ended.
+    /// A table in a job's folder. Once a manifest references it, it is like any other table;
+    /// otherwise it waits for its job. The record of compaction jobs was read after the listing,
+    /// and the manifests after that: if a table was taken from the folder, it was committed before,
+    /// or its job had ended.
     fn staged(&self, job: JobId, name: ObjectName) -> CollectDecision {
         let exports = self.newest.mirror.as_ref().and_then(|mirror| mirror.job);
         let exports = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
@@ -410,9 +416,9 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// What an ingest job has staged and no manifest names. No age: a job that has ended as the
-    /// newest manifest has it, which was read after the listing, is brought in by nobody, whatever
-    /// lands late (rule N10).
+    /// An object that an ingest job has staged and no manifest references. Age does not matter: the
+    /// newest manifest was read after the listing, and a job that it shows as ended is never
+    /// installed, even if objects land late (rule N10).
     fn of_job(&self, job: JobId) -> CollectDecision {
         let by_clock = !self.rules.has(Rule::HorizonFirst) && self.old(deadline(job));
         match self.ingests.contains(&job) {
@@ -429,8 +435,8 @@ impl<'a> ObjectJudge<'a> {
         has_ended(self.newest, job, self.evidence.apps.get(&job))
     }
 
-    /// Whether the object that closed the job is all that tells, once a later version's record
-    /// takes the place of its own, that tables of it which stay now may go some day (rule N11).
+    /// Whether the closing object of the job will be needed to decide about tables that stay now: a
+    /// later version's record may replace the record of this job (rule N11).
     fn says_more(&self, job: JobId) -> bool {
         let stays = self.rules.has(Rule::OriginStays) && self.staying.contains(&job);
         stays && !stays_ended(self.newest, job)
@@ -448,7 +454,7 @@ impl<'a> ObjectJudge<'a> {
         stays.collect()
     }
 
-    /// Who needs the table, now or later.
+    /// The reason why the table is needed, now or later.
     fn keeper(&self, name: ObjectName) -> Option<Alive> {
         let keepers = [
             (&self.tree, Alive::Tree),
@@ -462,7 +468,7 @@ impl<'a> ObjectJudge<'a> {
     }
 }
 
-/// A boundary object: the highest counts, and says all that lower ones say.
+/// A boundary object: only the highest one matters.
 fn boundary(passed: bool) -> CollectDecision {
     if passed {
         CollectDecision::Dead(DeadReason::Passed)
@@ -472,7 +478,7 @@ fn boundary(passed: bool) -> CollectDecision {
 }
 
 /// The smallest manifest at or below `boundary` whose successor was stored within the grace period;
-/// the one after `boundary` when there is none.
+/// the one after `boundary` if there is none.
 fn first_superseded_after(evidence: &Evidence, boundary: ManifestId) -> ManifestId {
     let stored = manifests(&evidence.listed);
     let lately = stored.range(..=boundary).map(|(id, _)| *id).find(|id| {
@@ -482,7 +488,7 @@ fn first_superseded_after(evidence: &Evidence, boundary: ManifestId) -> Manifest
     lately.unwrap_or(boundary.next())
 }
 
-/// Manifests of a listing, and when each was stored.
+/// The manifests in a listing, and when each was stored.
 pub(super) fn manifests(listed: &[ListedObject]) -> BTreeMap<ManifestId, UnixMillis> {
     let manifests = listed.iter().filter_map(|object| match object.name {
         ObjectName::Manifest(id) => Some((id, object.modified)),
@@ -491,7 +497,7 @@ pub(super) fn manifests(listed: &[ListedObject]) -> BTreeMap<ManifestId, UnixMil
     manifests.collect()
 }
 
-/// WAL objects of the listing, and when each was stored.
+/// The WAL objects in the listing, and when each was stored.
 fn wal_objects(evidence: &Evidence) -> impl Iterator<Item = (WalId, UnixMillis)> {
     evidence.listed.iter().filter_map(|object| match object.name {
         ObjectName::Wal(id) => Some((id, object.modified)),
@@ -499,7 +505,7 @@ fn wal_objects(evidence: &Evidence) -> impl Iterator<Item = (WalId, UnixMillis)>
     })
 }
 
-/// The largest WAL boundary in a listing; none when there is none.
+/// The largest WAL boundary in a listing; none if the listing has none.
 pub(super) fn wal_boundary_now(listed: &[ListedObject]) -> WalId {
     let boundaries = listed.iter().filter_map(|object| match object.name {
         ObjectName::WalBoundary(id) => Some(id),

@@ -5,10 +5,10 @@
 //! t1                x      x              4 to 9
 //! t2                       x      x       9 to 17
 //! ```
-//! A version names everything whose span it lies in that it was noted with, so what a present pin
-//! needs is found. A name that left and came back, by a restore, is kept for a pin between: longer
-//! than it must be, and never shorter. What is here follows from manifests, which never change; it
-//! is derived, and never stored.
+//! A version references every name in whose span it lies, if the name was recorded with it. So
+//! every name that a present pin needs is found. A name that left and came back, by a restore, is
+//! also kept for a pin in between: longer than necessary, never shorter. The spans are derived from
+//! manifests, which never change, and are never stored.
 
 use crate::state::Manifest;
 use crate::state::clone::named_ancestors;

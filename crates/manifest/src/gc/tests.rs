@@ -77,8 +77,9 @@ fn a_present_checkpoint_keeps_its_manifest_behind_the_boundary() {
     assert_eq!((verdict.manifest_boundary, verdict.deletes), (Some(ManifestId(4)), gone));
 }
 
-/// The manifest before the newest stays behind the boundary, at any age and whatever else says: a
-/// repair goes on from it where the newest is damaged (RFC 0034). What only it names goes.
+/// The manifest before the newest stays behind the boundary, at any age and under every other rule:
+/// a repair continues from it if the newest is damaged (RFC 0034). Tables that only it references
+/// are deleted.
 #[test]
 fn the_manifest_before_the_newest_stays() {
     let mut found = evidence(numbered(1..=5), 9999);
@@ -95,7 +96,7 @@ fn the_manifest_before_the_newest_stays() {
         let dropped = dead(&found, Rules::ALL.without(Rule::KeepManifestBefore));
         assert!(dropped.deletes.contains(&ObjectName::Manifest(ManifestId(4))));
     }
-    // The first one, of a database that counts from elsewhere.
+    // The first manifest of a database that counts from another number.
     let counts_from = NUMBERS_A_MILLI * 7;
     let newest = Manifest {
         id: ManifestId(counts_from),
@@ -123,7 +124,7 @@ fn the_wal_is_freed_up_to_the_first_young_one() {
     assert_eq!(verdict.wal_boundary, Some(WalId(1)));
 }
 
-/// G3: expired but present is alive.
+/// G3: an expired checkpoint that is present is alive.
 #[test]
 fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
     let mut state = manifest();
@@ -135,15 +136,15 @@ fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
     assert_eq!(dead(&found, without).deletes, vec![ObjectName::Wal(WalId(4))]);
 }
 
-/// U1: the folder of a job's units lives as long as the job does, whatever the horizon is; what
-/// lands there later is dead, whenever it lands.
+/// U1: the folder of a job's units stays as long as the job does, independent of the horizon.
+/// Objects that land there later are dead.
 #[test]
 fn what_units_upload_lives_while_their_job_does() {
     let staged = |job, id| {
         let name = ObjectName::IngestSst(JobId::of_units(JobId(job)), SstId(id));
         ListedObject { name, modified: UnixMillis(0), bytes: 1 }
     };
-    // 300 is finished, 301 runs, 302 nobody knows.
+    // 300 is finished, 301 runs, 302 is unknown.
     let listed = vec![staged(300, 60), staged(301, 61), staged(301, 62), staged(302, 63)];
     let job = |job| JobReservation { job: JobId(job), outputs: vec![SstId(61)] };
     let mut found = evidence(listed, 10);
@@ -171,7 +172,7 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     let job = |job, output| JobReservation { job: JobId(job), outputs: vec![SstId(output)] };
     let mut found = Evidence {
         pinned: noted(&[pinned]),
-        // 300 is finished: what it did not commit is dead.
+        // 300 is finished: its uncommitted tables are dead.
         jobs: vec![job(300, 60), job(301, 61)],
         ..evidence(table_names(&[14, 9, 50, 30, 31, 60, 61, 99]), 10)
     };
@@ -192,7 +193,7 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     assert_eq!(why(99), CollectDecision::Dead(DeadReason::Unnamed));
 }
 
-/// G2, L1: what a present lease covers is alive, manifest and tables; no WAL.
+/// G2, L1: the manifests that a present lease covers, and their tables, are alive; WAL is not.
 #[test]
 fn a_present_lease_keeps_its_manifests_and_their_tables() {
     let leased = Manifest {
@@ -209,7 +210,7 @@ fn a_present_lease_keeps_its_manifests_and_their_tables() {
     listed.push(object(ObjectName::Wal(WalId(4)), 1));
     let found = Evidence { pinned: noted(&[leased]), ..evidence(listed, 9999) };
     let found = with_newest(found, state);
-    // Run out by any clock, and present: alive.
+    // Expired by any clock, but present: alive.
     let fates = fate::of_all(&found, Rules::ALL);
     let of = |name| fates.iter().find(|(object, _)| object.name == name).unwrap().1;
     assert_eq!(of(ObjectName::Manifest(ManifestId(2))), CollectDecision::Alive(Alive::Lease));
@@ -222,7 +223,7 @@ fn a_present_lease_keeps_its_manifests_and_their_tables() {
     }
 }
 
-/// Nobody can come to name it: whoever could had reserved it before it was listed.
+/// No process can reference it later: it would have reserved the name before the listing.
 #[test]
 fn what_nobody_can_name_goes_whatever_its_age() {
     let young = vec![object(ObjectName::Compacted(SstId(99)), 11)];
@@ -230,7 +231,7 @@ fn what_nobody_can_name_goes_whatever_its_age() {
     let gone = vec![ObjectName::Compacted(SstId(99))];
     assert_eq!(verdict, Verdict { deletes: gone, ..Verdict::default() });
 
-    // Nor does a boundary that stands need age, nor what is behind it: not even a cut-off.
+    // An existing boundary, and objects behind it, need no age, not even a cut-off.
     let mut listed = numbered(4..=5);
     listed.push(object(ObjectName::ManifestBoundary(ManifestId(2)), 11));
     listed.push(object(ObjectName::ManifestBoundary(ManifestId(1)), 11));
@@ -250,8 +251,8 @@ fn sized(name: ObjectName, modified: u64, bytes: u64) -> ListedObject {
     ListedObject { bytes, ..object(name, modified) }
 }
 
-/// Manifests 1 to 5, superseded at 20, 30, 40 and 50; 21, 22 and 23 are tables that 1, 2 and 4 were
-/// the last to name, of 100 bytes each; the newest names 9 and 14, of 100 bytes in all. Nothing is
+/// Manifests 1 to 5, superseded at 20, 30, 40 and 50. Tables 21, 22 and 23, of 100 bytes each, were
+/// last referenced by 1, 2 and 4. The newest references 9 and 14, of 100 bytes in all. Nothing is
 /// old.
 fn piled_up() -> Evidence {
     let mut listed = numbered(1..=5);
@@ -271,7 +272,8 @@ fn piled_up() -> Evidence {
     found
 }
 
-/// Bytes have a bound as well as age: the oldest goes first, and no more than must.
+/// Garbage is limited by bytes as well as by age: the oldest is deleted first, and no more than
+/// necessary.
 #[test]
 fn more_than_may_stay_goes_oldest_first() {
     let table = |id| ObjectName::Compacted(SstId(id));
@@ -288,14 +290,15 @@ fn more_than_may_stay_goes_oldest_first() {
     assert_eq!(tables(least(199)), (Some(ManifestId(2)), vec![table(21), table(22)]));
     let all = vec![table(21), table(22), table(23)];
     assert_eq!(tables(Allowance::NONE), (Some(ManifestId(4)), all));
-    // By what is alive: 100 bytes.
+    // Relative to the live bytes: 100.
     assert_eq!(tables(Allowance { least: 0, percent: 300 }), (None, vec![]));
     let (boundary, _) = tables(Allowance { least: 0, percent: 250 });
     assert_eq!(boundary, Some(ManifestId(1)));
 }
 
-/// A bound on bytes puts manifests behind the boundary, and leaves them there for their age: who
-/// probes for the next number finds it, and sees by the boundary that it fell behind.
+/// A limit on bytes puts manifests behind the boundary, and keeps them there until they are old: a
+/// reader that probes for the next number finds it, and learns from the boundary that it fell
+/// behind.
 #[test]
 fn manifests_that_a_bound_passed_stay_for_their_age() {
     let mut found = piled_up();
@@ -312,16 +315,16 @@ fn manifests_that_a_bound_passed_stay_for_their_age() {
     }
 }
 
-/// The WAL counts with the tables, and goes in the order of its ids though a later one was stored
-/// earlier.
+/// The WAL counts with the tables. It is deleted in the order of its ids, even if a later object
+/// was stored earlier.
 #[test]
 fn the_wal_counts_as_garbage_too() {
     let mut found = piled_up();
     for (id, at) in [(1, 31), (2, 33), (3, 32), (4, 60), (5, 61), (6, 62)] {
         found.listed.push(sized(ObjectName::Wal(WalId(id)), at, 100));
     }
-    // 2 is a kept fence and 6 is where a replay begins: 1, 3, 4 and 5 are garbage, 700 bytes of it
-    // with the tables.
+    // 2 is a kept fence and 6 is the replay point: 1, 3, 4 and 5 are garbage, 700 bytes with the
+    // tables.
     let wal = |least| {
         let mut found = found.clone();
         found.press(Allowance { least, percent: 0 }, Rules::ALL);
@@ -335,7 +338,7 @@ fn the_wal_counts_as_garbage_too() {
     assert_eq!(wal(0), (Some(ManifestId(4)), Some(WalId(5))));
 }
 
-/// The boundary passes a checkpoint's manifest, which stays, and so does what it names.
+/// The boundary passes a checkpoint's manifest, which stays, as do the objects that it references.
 #[test]
 fn a_bound_on_bytes_frees_nothing_that_is_pinned() {
     let mut found = piled_up();
@@ -380,7 +383,7 @@ fn passed_boundaries_go_and_the_highest_stays() {
     assert_eq!(verdict, Verdict { deletes: gone, ..Verdict::default() });
 }
 
-/// What lands late in a freed slot is nobody's, and goes.
+/// An object that lands late in a freed slot is unreferenced, and is deleted.
 #[test]
 fn a_zombie_below_the_boundary_is_dead_at_once() {
     let mut listed = numbered(5..=5);
@@ -399,7 +402,7 @@ fn reserved_names_live_by_the_rule_alone() {
     assert_eq!(dead(&found, without).deletes, vec![ObjectName::Compacted(SstId(50))]);
 }
 
-/// Records go behind a boundary of their own, as manifests do: the newest stays.
+/// Records have their own boundary, as manifests do: the newest stays.
 #[test]
 fn superseded_records_go_behind_their_boundary() {
     let listed = records(&[(3, 1), (1, 1), (2, 1), (4, 11)]);
@@ -413,8 +416,8 @@ fn superseded_records_go_behind_their_boundary() {
     assert_eq!(verdict.deletes, vec![ObjectName::Compactions(3)]);
 }
 
-/// What a killed collector left, and a record that lands late in a freed slot; the older boundary
-/// with them.
+/// Leftovers of a killed collector, and a record that lands late in a freed slot, are deleted, and
+/// the older boundary with them.
 #[test]
 fn records_behind_the_boundary_go_at_once() {
     let mut listed = records(&[(2, 9999), (3, 1), (5, 9999)]);
@@ -429,7 +432,7 @@ fn records_behind_the_boundary_go_at_once() {
     assert_eq!((verdict.record_boundary, verdict.deletes), (None, gone));
 }
 
-/// Scratch that measures the store's clock: a dead process's goes by age alone.
+/// Scratch for measuring the store's clock: that of a dead process is deleted by age alone.
 #[test]
 fn old_scratch_goes_and_strangers_stay() {
     let listed = vec![
@@ -453,7 +456,7 @@ fn what_a_job_staged_goes_once_it_has_ended_for_good() {
     let goes = |newest: Manifest, job: JobId, rules: Rules| {
         dead(&with_newest(evidence(staged(job), 9_999), newest), rules).deletes.len()
     };
-    // Asked for; or still to be asked for, however late it is by a clock.
+    // Requested; or still allowed to be requested, however late it is by a clock.
     assert_eq!(
         (goes(manifest(), JobId(400), Rules::ALL), goes(manifest(), open, Rules::ALL)),
         (0, 0)
@@ -465,22 +468,22 @@ fn what_a_job_staged_goes_once_it_has_ended_for_good() {
         (goes(horizon(9_000), open, Rules::ALL), goes(horizon(9_001), open, Rules::ALL)),
         (0, 2)
     );
-    // Pending is pending, whatever the horizon; only that keeps it.
+    // The job is pending at any horizon; only that keeps it.
     assert_eq!(goes(horizon(9_001), JobId(400), Rules::ALL), 0);
     assert_eq!(goes(horizon(9_001), JobId(400), Rules::ALL.without(Rule::HonourPending)), 2);
     let outcome = IngestOutcome::Adopted(Seq(60));
     let ended = RememberedIngest { job: open, outcome, reason: None };
     let adopted = || Manifest { remembered_ingests: vec![ended.clone()], ..manifest() };
     assert_eq!(goes(adopted(), open, Rules::ALL), 2);
-    // A table that the tree names stays, the object that closed the job goes.
+    // A table that the tree references stays; the closing object of the job is deleted.
     let mut named = adopted();
     let table = &mut named.l0[0].tables[0];
     (table.id, table.job) = (SstId(500), Some(open));
     assert_eq!(goes(named, open, Rules::ALL), 1);
 }
 
-/// N11: a later version ends a job whose record it took the place of, as does that it was
-/// forgotten; what closed the job says whose version it is, for as long as a table of it stays.
+/// N11: a job ends when a later version replaced its record, or its application was forgotten. Its
+/// closing object records its application and stays as long as a table of the job does.
 #[test]
 fn what_a_passed_version_staged_goes_like_that_of_any_job() {
     let open = JobId(ulid_bits(9_000, 1));
@@ -504,19 +507,20 @@ fn what_a_passed_version_staged_goes_like_that_of_any_job() {
     forgotten.forgotten_apps.add("stream");
     assert_eq!(goes(forgotten.clone(), Some(app(1, 0)), Rules::ALL), all);
     assert_eq!(goes(forgotten, Some(app(1, 1)), Rules::ALL), []);
-    // Its table is part of the tree: what closed it goes after that.
+    // Its table is part of the tree: the closing object is deleted after the table.
     let mut named = newest(2);
     let table = &mut named.l0[0].tables[0];
     (table.id, table.job) = (SstId(500), Some(open));
     assert_eq!(goes(named.clone(), Some(app(1, 0)), Rules::ALL), []);
     let dropped = Rules::ALL.without(Rule::OriginStays);
     assert_eq!(goes(named.clone(), Some(app(1, 0)), dropped), [ObjectName::IngestManifest(open)]);
-    // So it does where the record is the job's own still.
+    // The same if the record is still the job's own.
     named.ingest_apps = vec![brought(1, open)];
     assert_eq!(goes(named, Some(app(1, 0)), Rules::ALL), []);
 }
 
-/// N14: the log that a checkpoint pins may hold the INGEST of what its manifest shows as pending.
+/// N14: the log that a checkpoint pins may contain the INGEST of a job that its manifest shows as
+/// pending.
 #[test]
 fn a_pinned_manifest_keeps_what_it_shows_as_pending() {
     let newest =
@@ -544,7 +548,7 @@ fn only_what_was_superseded_long_ago_is_freed() {
     assert_eq!((present, freed(19)), (2, None));
     assert_eq!(freed(20), Some(3));
     assert_eq!(freed(50), Some(4));
-    // 6 is missing: whatever took its place is not known.
+    // 6 is missing: the time at which it was superseded is unknown.
     assert_eq!(freed(99), Some(4));
     assert_eq!(superseded(&[record(9, 1)], 0, UnixMillis(99)), None);
 }
@@ -573,7 +577,7 @@ fn held(from: u64, expires_at: Option<u64>) -> Manifest {
     Manifest { holds: vec![hold], ..manifest() }
 }
 
-/// G2, W3: the log from a present hold on; expired but present is alive (rule G3).
+/// G2, W3: the log from a present hold on; a hold that expired but is present is alive (rule G3).
 #[test]
 fn a_present_hold_keeps_the_log_from_it_on() {
     let log = || (1..=7).map(|id| object(ObjectName::Wal(WalId(id)), 1)).collect();
@@ -585,7 +589,8 @@ fn a_present_hold_keeps_the_log_from_it_on() {
     assert_eq!(goes(held(3, None), Rules::ALL.without(Rule::HonourHolds)), gone(&[1, 3]));
 }
 
-/// W4: what a feed still reads of an ingest, though no version has it any more.
+/// W4: original tables of an ingest that a feed still reads, although no version contains them any
+/// more.
 #[test]
 fn originals_that_a_feed_reads_stay() {
     let job = JobId(ulid_bits(9_000, 1));
@@ -598,7 +603,8 @@ fn originals_that_a_feed_reads_stay() {
     assert_eq!(goes(passed).len(), 2);
 }
 
-/// L7: neither age nor bytes nor a full store move the boundary onto what a since-lease covers.
+/// L7: neither age nor bytes nor a full store move the boundary onto a version that a since-lease
+/// covers.
 #[test]
 fn no_boundary_reaches_a_since_lease() {
     let listed = numbered(1..=9);
@@ -608,7 +614,8 @@ fn no_boundary_reaches_a_since_lease() {
     assert_eq!([boundary(None), boundary(Some(ManifestId(9)))], [Some(ManifestId(8)); 2]);
 }
 
-/// L8: what a covered version shows as pending or left stays, though the newest shows it no longer.
+/// L8: pending jobs and left names of a covered version stay, even if the newest version lacks
+/// them.
 #[test]
 fn what_a_since_lease_covers_keeps_pending_jobs_and_names() {
     let (name, job) = (SstId(95), JobId(77));
@@ -636,7 +643,8 @@ fn what_a_since_lease_covers_keeps_pending_jobs_and_names() {
     assert_eq!([goes(Some(5), Rules::ALL), goes(None, Rules::ALL)], [both.clone(), both]);
 }
 
-/// L10: spans of names stand for the manifests of pins, also where one went and another came.
+/// L10: spans of names replace the manifests of pins, also if one pin was removed and another
+/// added.
 #[test]
 fn names_of_pinned_versions_are_kept_without_their_manifests() {
     let of = |id: u64, table_id: u128| Manifest {
@@ -662,7 +670,7 @@ fn names_of_pinned_versions_are_kept_without_their_manifests() {
     assert_eq!([needed(&names, &[9]), needed(&names, &[17])], [0, 1]);
 }
 
-/// N14, N15: what the log may name, that of the newest state and that of a pinned one.
+/// N14, N15: names that the log may contain, of the newest state and of a pinned one.
 #[test]
 fn tables_of_large_batches_stay() {
     let name = ObjectName::Compacted(SstId(95));
@@ -672,13 +680,13 @@ fn tables_of_large_batches_stay() {
     let newest = || with_newest(evidence(listed(), 10), left(manifest()));
     assert_eq!(goes(newest(), Rules::ALL), []);
     assert_eq!(goes(newest(), Rules::ALL.without(Rule::HonourLeft)), [name]);
-    // A checkpoint of the state in which it was reserved, whose log may name it.
+    // A checkpoint of the state in which it was reserved; its log may contain the name.
     let pinned = manifest().checkpoints[0].manifest_id;
     let older = Manifest { id: pinned, ..left(manifest()) };
     let by = |pinned| Evidence { pinned, ..with_newest(evidence(listed(), 10), manifest()) };
     assert_eq!(goes(by(noted(&[older])), Rules::ALL), []);
     assert_eq!(goes(by(noted(&[])), Rules::ALL), [name]);
-    // A feed that has yet to read it.
+    // A feed that has not read it yet.
     let fed = vec![FedIngest { seq: Seq(60), source: FedSource::Table(SstId(95)) }];
     let found = with_newest(evidence(listed(), 10), Manifest { fed, ..manifest() });
     assert_eq!(goes(found, Rules::ALL), []);

@@ -74,7 +74,7 @@ fn disjoint_tables_make_one_layer_in_key_order() {
 }
 
 proptest! {
-    /// P1: tables of a layer are disjoint, and of two that meet the later one lies above.
+    /// P1: tables of a layer are disjoint; if two tables overlap, the later one is above.
     #[test]
     fn later_tables_lie_above_those_they_meet(
         bounds in proptest::collection::vec((0u8..20, 0u8..6), 1..12)
@@ -110,7 +110,7 @@ fn a_table_goes_as_deep_as_nothing_newer_lies_over_it() {
     let goes = |state: &Manifest, first: &[u8], last: &[u8]| {
         deepest_run(state, &staged(90, first, last), Rules::ALL)
     };
-    // Nothing is there: the last run is made.
+    // The tree is empty: the last run is created.
     assert_eq!(goes(&state, b"a", b"b"), Some(0));
     state.runs = vec![
         run(7, vec![table(SstId(1), b"c", b"d", 3, 3)]),
@@ -125,7 +125,7 @@ fn a_table_goes_as_deep_as_nothing_newer_lies_over_it() {
     let l0 = crate::state::L0Entry { order: 1, tables: vec![table(SstId(5), b"y", b"y", 9, 9)] };
     state.l0 = vec![l0];
     assert_eq!(goes(&state, b"x", b"z"), None);
-    // Its own run alone is not enough: what is newer would hide it.
+    // A check of its own run alone is not sufficient: newer data would hide the table.
     let without = Rules::ALL.without(Rule::PlaceBelowNothingNewer);
     assert_eq!(deepest_run(&state, &staged(90, b"x", b"z"), without), Some(2));
 }
@@ -139,7 +139,7 @@ fn a_job_stands_as_the_state_says() {
     assert_eq!(standing(&state, JOB), JobStatus::Open);
     state.ingest_horizon = UnixMillis(9_001);
     assert_eq!(standing(&state, JOB), JobStatus::Forgotten);
-    // Pending is pending, whatever the horizon.
+    // The job is pending at any horizon.
     assert_eq!(standing(&state, JobId(400)), JobStatus::Pending);
     assert!(has_ended(&state, JOB, None));
 }

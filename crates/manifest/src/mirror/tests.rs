@@ -1,4 +1,4 @@
-//! Exports into a mirror: what moves, what is shared, and what the mirror is afterwards.
+//! Exports into a mirror: tables that are copied, tables that are shared, and the resulting mirror.
 
 use super::*;
 use crate::edit::{Edit, MirrorEdit};
@@ -23,7 +23,7 @@ fn mirror(claim: u128, job: u128) -> Mirror {
     }
 }
 
-/// A place in which the first exporter has begun.
+/// A mirror in which the first exporter has begun.
 fn first() -> Manifest {
     begun(ManifestId(1), MIRROR, &source(), mirror(1, 1))
 }
@@ -50,7 +50,7 @@ fn head_of(source: &Manifest, target: &Manifest, log: LogWritten) -> NewHead {
     plan.head(source, log, TimelineId(u128::from(target.id.get()) + 900), UnixMillis(7))
 }
 
-/// A log that reaches to `last`, and has no ingest in it.
+/// A log that reaches to `last` and contains no ingest.
 fn rows_to(last: Seq) -> (Seq, std::iter::Empty<&'static SstDescriptor>) {
     (last, std::iter::empty())
 }
@@ -102,14 +102,14 @@ fn a_later_one_moves_what_is_new() {
     let jobs: Vec<_> = next.tables().map(|table| table.job).collect();
     let folder = |job| Some(JobId::of_an_export(job));
     assert_eq!(jobs[..2], [folder(2), folder(1)]);
-    assert_eq!(next.timelines.len(), 1, "it goes on");
+    assert_eq!(next.timelines.len(), 1, "the history continues");
     assert_eq!(next.tables_since, next.id);
     let same = exported(&source, &claimed(&next, 3, 3));
     assert_eq!(same.tables_since, next.id, "nothing moved");
     assert_eq!(broken(&next), None);
 }
 
-/// Parts of one object move once, each with its own keys in sight.
+/// Parts of one object are copied once, each with its own visible keys.
 #[test]
 fn what_is_in_sight_comes_with_each_part() {
     let part = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| SstDescriptor {
@@ -129,8 +129,8 @@ fn what_is_in_sight_comes_with_each_part() {
     assert_eq!(broken(&next), None);
 }
 
-/// Rows of the log that were exported stay where nothing was flushed since; then they are in the
-/// source's tables.
+/// Exported log rows stay as long as nothing is flushed; after a flush they are in the source's
+/// tables.
 #[test]
 fn rows_of_the_log_move_once() {
     let rows = |id, job, min, max| LogWritten {
@@ -166,9 +166,8 @@ fn rows_of_the_log_move_once() {
     }
 }
 
-/// N14: an ingest of the log goes into the mirror with its application, at its place among the
-/// rows;
-/// the next export writes what the log has anew.
+/// N14: an ingest of the log is exported with its application, at its position among the rows; the
+/// next export writes the log again.
 #[test]
 fn an_ingest_of_the_log_moves_with_its_application() {
     let staged = |id, first: &[u8], last: &[u8]| SstDescriptor {
@@ -206,13 +205,13 @@ fn an_ingest_of_the_log_moves_with_its_application() {
     let brought = ingest.layers.iter().flatten();
     let plan = ExportPlan::new(&source, (Seq(64), brought), &two).unwrap();
     assert_eq!((plan.moves.len(), plan.written, plan.log.len()), (0, Seq(60), 0));
-    // Installed meanwhile, and nothing came after it.
+    // Installed meanwhile, and no later data exists.
     let installed = Manifest { pending_ingests: Vec::new(), ..source };
     let plan = ExportPlan::new(&installed, rows_to(Seq(64)), &two).unwrap();
     assert_eq!((plan.written, plan.log.len()), (Seq(60), 0));
 }
 
-/// X3: numbers never fall, and whoever follows the mirror is told that it went back.
+/// X3: numbers never fall, and readers of the mirror learn that it went back.
 #[test]
 fn an_older_state_is_a_new_history() {
     let before = claimed(&exported(&source(), &first()), 2, 2);
@@ -229,7 +228,7 @@ fn an_older_state_is_a_new_history() {
 }
 
 /// X2: two exports pin the same source one after the other, and the one that pinned first reads the
-/// log last. Neither order of manifests nor order of rows may go back.
+/// log last. Neither the manifests nor the rows may go back.
 #[test]
 fn an_export_that_read_less_of_the_log_is_overtaken() {
     let source = source();
@@ -245,7 +244,7 @@ fn an_export_that_read_less_of_the_log_is_overtaken() {
     assert!(!is_overtaken(&later_pinned, Seq(70), head));
     let older = Manifest { id: ManifestId(source.id.0 - 1), ..source.clone() };
     assert!(is_overtaken(&older, Seq(71), head), "an older manifest");
-    // After a restore of the source its numbers begin lower, and that is newer.
+    // After a restore of the source its numbers begin lower; this state is newer nevertheless.
     let mut restored = later_pinned;
     restored.timelines.push(crate::state::Timeline {
         id: TimelineId(77),
@@ -257,14 +256,18 @@ fn an_export_that_read_less_of_the_log_is_overtaken() {
     assert!(!is_overtaken(&restored, Seq(65), head));
 }
 
-/// X2: an exporter that was overtaken commits nothing, also where the newer one goes on with its
-/// folder; and when that has ended.
+/// X2: an exporter that was overtaken commits nothing, neither while the newer one continues with
+/// its folder nor after that has ended.
 #[test]
 fn a_newer_claim_voids_the_older_one() {
     let begun = first();
     let sleeper = head_of(&source(), &begun, LogWritten::default());
     let taken = claimed(&begun, 2, 2);
-    assert_eq!(taken.mirror.as_ref().unwrap().job, Some(JobId::of_an_export(1)), "goes on");
+    assert_eq!(
+        taken.mirror.as_ref().unwrap().job,
+        Some(JobId::of_an_export(1)),
+        "the folder continues"
+    );
     let overtaken = Err(Refusal::Conflict(Conflict::ExportOvertaken));
     assert_eq!(committed(&taken, sleeper.clone()), overtaken);
     let ended = exported(&source(), &taken);
@@ -274,7 +277,7 @@ fn a_newer_claim_voids_the_older_one() {
     assert!(!edit.in_effect(&ended));
 }
 
-/// X2: a table that left the head is not named again where it lies.
+/// X2: a table that left the head is not referenced again at its old location.
 #[test]
 fn what_left_the_head_is_not_shared() {
     let one = claimed(&exported(&source(), &first()), 2, 2);
@@ -289,11 +292,11 @@ fn what_left_the_head_is_not_shared() {
     assert_eq!(edit.apply(&two), Err(gone.into()));
     assert!(edit.apply_with(&two, Rules::ALL.without(Rule::ExportSharesHead)).is_ok());
     let plan = ExportPlan::new(&source(), rows_to(Seq(60)), &two).unwrap();
-    assert_eq!(moved(&plan), vec![14, 13], "moved anew, into another folder");
+    assert_eq!(moved(&plan), vec![14, 13], "copied again, into another folder");
     assert!(plan.moves.iter().all(|(_, to)| to.job == Some(JobId::of_an_export(3))));
 }
 
-/// X3: a head that names another place is none.
+/// X3: a head that references another location is refused.
 #[test]
 fn a_head_names_its_own_place_alone() {
     let target = first();
@@ -302,7 +305,7 @@ fn a_head_names_its_own_place_alone() {
     assert!(committed(&target, head).is_err());
 }
 
-/// X4.
+/// X4: promotion.
 #[test]
 fn nobody_writes_to_a_mirror_until_it_is_promoted() {
     let mirror = exported(&source(), &first());
@@ -315,11 +318,11 @@ fn nobody_writes_to_a_mirror_until_it_is_promoted() {
     assert!(claim.apply(&promoted).is_ok());
     assert!(promote.in_effect(&promoted));
     let other = Edit::Mirror(MirrorEdit::Promote { request: RequestId(2) });
-    assert!(!other.in_effect(&promoted), "somebody else's");
+    assert!(!other.in_effect(&promoted), "of another source");
     assert!(is_promoted_by(&promoted, RequestId(1)));
     assert!(!is_promoted_by(&promoted, RequestId(2)));
     let in_use = Manifest { writer_epoch: Epoch(1), ..promoted.clone() };
-    assert!(!is_promoted_by(&in_use, RequestId(1)), "somebody has written to it");
+    assert!(!is_promoted_by(&in_use, RequestId(1)), "it was written to");
     assert!(promote.in_effect(&in_use), "an answer that comes late");
     let no_mirror = Conflict::NoMirror { database: MIRROR };
     assert_eq!(check_target(&promoted, SOURCE, false), Err(no_mirror.into()));

@@ -1,11 +1,11 @@
 //! One round of the garbage collector (rules G1 to G4, M5).
 //!
 //! ```text
-//! revoke what has expired (a commit) ─► list objects ─► look for the newest job record
+//! revoke expired entries (a commit) ─► list objects ─► look for the newest job record
 //!   ─► revoke holds of the feed that keep too much, move the horizon of ingest jobs, where that
 //!   frees some (commits)
 //!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
-//!   checkpoints ─► read whose versions ingest jobs are, where that decides ─► verify ─► create the
+//!   checkpoints ─► read the applications of ingest jobs, if needed ─► verify ─► create the
 //!   boundaries ─► delete, numbered names ascending
 //! ```
 //! The manifests are read last: a table committed after the listing is in them, or was not listed.

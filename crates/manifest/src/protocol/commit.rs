@@ -223,7 +223,7 @@ impl Commit {
             return;
         }
         self.phase = match (refusal, listing.newest) {
-            // The edit is in effect in a real state, whatever was committed later.
+            // The edit is in effect in a real state; later commits do not matter.
             (None, _) => CommitPhase::Done(base.clone()),
             (Some(refusal), None) => CommitPhase::Failed(refusal),
             // Only the newest state can refuse an edit.

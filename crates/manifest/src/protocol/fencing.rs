@@ -15,14 +15,14 @@
 //!                   look ◄──────────────────────────────────┘
 //!                     │  └──overtaken──► Fenced
 //!                     ▼
-//!                create fence ──Lost──► the same rules on what is there
+//!                create fence ──Lost──► the same rules for the object there
 //!                     │  └──NotApplied, Unknown──► look, and the same fence again
 //!                     ▼
 //!                  confirm (look) ──overtaken──► Fenced
 //!                     ▼
 //!                   Done
 //! ```
-//! A repair opens with a cut: the walk ends there, whatever object is at that id, and continues as
+//! A repair opens with a cut: the walk ends at that id without reading it, and continues as
 //! described in `cut.rs`.
 
 use super::commit::{Commit, CommitAction};

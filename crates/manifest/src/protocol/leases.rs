@@ -9,7 +9,7 @@
 //!                        │ no
 //!                        ├─ asked for ──────────────────► commit "cover the newest", read it
 //!                        ├─ rows are missing between ───► wait a little, look again; then commit
-//!                        └─ none is missing ────────────► wait long: the tables at hand will do
+//!                        └─ none is missing ────────────► wait long: the known tables suffice
 //! ```
 //! A commit covers the newest version and all later ones by a short since-lease. A point lease
 //! covers a single version: for a scan that lasts longer than the since-lease under which it began,

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(look.action(), LookAction::Done(Some(numbered(7))));
     }
 
-    /// E1: what was known is gone; what stands there now is found from the start.
+    /// E1: the known manifest is gone; the database that is there now is found from the start.
     #[test]
     fn a_database_that_was_deleted_is_looked_for_anew() {
         let mut look = Look::new(Some(numbered(50)), Rules::ALL);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(hit.action(), LookAction::Request(list));
     }
 
-    /// The listed number was freed, and a sleeper's object in it was read.
+    /// The listed number was freed, and a late object of another process was read in its slot.
     #[test]
     fn what_was_read_in_a_freed_slot_is_not_believed() {
         let mut look = Look::new(None, Rules::ALL);

@@ -192,7 +192,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// The id at which a walk continues after a fence: never backwards, whatever the object contains.
+/// The id at which a walk continues after a fence: never backwards, even if the object says so.
 fn beyond(fence: &KeptFence) -> WalId {
     fence.next_id.max(fence.id.next())
 }

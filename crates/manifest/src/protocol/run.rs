@@ -157,8 +157,8 @@ mod tests {
 
     const COUNTS_FROM: u64 = 7 * NUMBERS_A_MILLI;
 
-    /// The end for a listing of `listed`, where `there` is, all of a database that counts from
-    /// there; and how many were read or asked for.
+    /// The end for a listing of `listed`, if the objects `there` exist, all of a database that
+    /// counts from there; and the number of reads and queries.
     fn end(listed: &[u64], boundary: u64, there: &[u64]) -> (Option<u64>, usize) {
         let database = DatabaseId::counting_from(COUNTS_FROM, 1);
         let settings = empty().settings;
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(end(&[1, 2], 1, &[]), (Some(2), 1), "freed long ago");
     }
 
-    /// What an older database left, its boundary among it, hides no newer one.
+    /// Objects of an older database, including its boundary, do not hide a newer one.
     #[test]
     fn a_count_that_begins_beyond_what_is_left_is_found() {
         let n = COUNTS_FROM;

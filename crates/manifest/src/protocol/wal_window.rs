@@ -228,7 +228,7 @@ mod tests {
         std::iter::from_fn(|| window.send()).map(WalId::get).collect()
     }
 
-    /// F3: a window over the committed prefix, not a count of what is under way.
+    /// F3: a window over the committed prefix, not a count of requests in flight.
     #[test]
     fn an_id_goes_out_once_every_id_up_to_i_minus_w_is_committed() {
         let mut window = window(2);
@@ -331,8 +331,8 @@ mod tests {
         assert_eq!(window.committed(), WalId(11));
     }
 
-    /// F3 (model): counting what is under way, A sends 12 while 10 hangs; a fence at 10 points
-    /// there.
+    /// F3 (model): with a count of requests in flight, A sends 12 while 10 hangs; a fence at 10
+    /// points there.
     #[test]
     fn a_window_that_counts_goes_past_a_fence() {
         let rules = Rules::ALL.without(Rule::WindowOverPrefix);
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(window.may_send(), Some(WalId(12)));
     }
 
-    /// F6: without the check a conflict in a freed slot passes for a loss.
+    /// F6: without the check a conflict in a freed slot is reported as a loss.
     #[test]
     fn an_unchecked_conflict_claims_too_much() {
         let rules = Rules::ALL.without(Rule::CheckWalConflict);

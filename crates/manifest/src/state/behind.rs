@@ -93,13 +93,13 @@ fn decode(bytes: &[u8]) -> Result<u64> {
     let version = reader.u8()?;
     if version != VERSION {
         return Err(Error::unsupported(
-            "what is known of jobs that came behind was written by a newer version of Siltstone",
+            "the record of ingest jobs behind all data needs a newer version of Siltstone",
         )
         .with("version", version));
     }
     let taken = reader.u64()?;
     if !reader.is_empty() || taken >= HISTORY_BEGINS.get() {
-        return Err(Error::corruption("impossible numbers of jobs that came behind"));
+        return Err(Error::corruption("invalid record of ingest jobs behind all data"));
     }
     Ok(taken)
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  0  1  version: 1
-//!  1  4  how many
+//!  1  4  number of ingests
 //!  5     each, number ascending:  1  kind: 0, a job's folder; 1, a table of the database's own
 //!                                 8  its last sequence number, little-endian
 //!                                16  the job, or the table
@@ -71,7 +71,7 @@ fn encode(fed: &[FedIngest]) -> Bytes {
 
 fn decode(bytes: &[u8]) -> Result<Vec<FedIngest>> {
     let newer = |what: &'static str, number: u8| {
-        Error::unsupported("what a change feed keeps was written by a newer version of Siltstone")
+        Error::unsupported("the record of a change feed needs a newer version of Siltstone")
             .with(what, number)
     };
     let mut reader = Reader::new(bytes);
@@ -93,7 +93,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<FedIngest>> {
         fed.push(FedIngest { seq, source });
     }
     if !reader.is_empty() {
-        return Err(Error::corruption("bytes are left over behind what a change feed keeps"));
+        return Err(Error::corruption("the record of a change feed has extra bytes"));
     }
     Ok(fed)
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  0  1  version: 1
-//!  1  8  how many were forgotten, ever, little-endian
-//!  9  8  jobs that began before so many were are no application's any more
+//!  1  8  number of applications forgotten so far, little-endian
+//!  9  8  a job that began at a lower number cannot be checked any more
 //! 17  4  number of names; of each: when it was forgotten (8), length (4), name
 //! ```
 //!
@@ -136,7 +136,7 @@ mod tests {
         assert!(all.has("a", 2) && !all.has("a", 3) && !all.has("b", 2) && !all.has("c", 0));
     }
 
-    /// Of those that are not known by name any more the last one counts for all.
+    /// For applications whose names are no longer recorded, the latest time counts for all.
     #[test]
     fn what_is_known_by_name_is_bounded() {
         let all = forgotten((0..100).map(|number| number.to_string()));

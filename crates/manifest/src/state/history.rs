@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// That of the drawing above, by its ends.
+    /// The states of the drawing above, by their last timelines.
     fn state(timelines: &[Timeline]) -> Manifest {
         let mut state = Manifest::new_database(DatabaseId(9), Default::default());
         state.timelines = timelines.to_vec();
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!([undone(Some(1), 100), undone(Some(1), 110)], [None, None]);
         assert_eq!(undone(Some(1), 111), Some((Some(110), 131)));
         assert_eq!([undone(Some(3), 130), undone(Some(3), 140)], [None, None]);
-        // It was left: how much of it had been so before it began, nobody says.
+        // The history was left: it is unknown how much of it belonged to earlier histories.
         assert_eq!([undone(Some(2), 120), undone(Some(2), 125)], [Some((None, 131)); 2]);
         let behind = |seq| state.history_behind(Seq(seq)).map(TimelineId::get);
         assert_eq!([behind(60), behind(100)], [None, Some(1)]);
@@ -147,10 +147,10 @@ mod tests {
         let follow = |seq, next| follow_each_other(&twice, Seq(seq), Seq(next));
         assert!(follow(59, 60) && follow(60, 106) && follow(100, 106) && follow(108, 110));
         assert!(!follow(59, 61) && !follow(59, 106) && !follow(106, 110) && !follow(60, 107));
-        assert!(follow(60, 101), "what lies between is left out, whatever follows");
+        assert!(follow(60, 101), "the numbers in between are left out");
     }
 
-    /// Two histories meet where both have the number, and nothing was left out before it.
+    /// Two histories share a number if both contain it and nothing before it was left out.
     #[test]
     fn who_stands_in_both_goes_on() {
         let (first, second) = (timeline(1, 60, 101), timeline(2, 40, 121));
@@ -163,11 +163,11 @@ mod tests {
         assert_eq!(places(&[first], &[second]), [40]);
         assert_eq!(places(&[second], &[first, third]), [40, 41, 60, 110]);
         assert_eq!(places(&[first], &[first, third]), [40, 41, 60, 100, 110]);
-        // Behind 120 it stands at the beginning of T2, and not at the end of T1.
+        // Behind 120 the position is at the beginning of T2, and not at the end of T1.
         let end = timeline(4, 120, 131);
         assert!(!goes_on(&[second], &[first, end], Seq(120)));
         assert!(goes_on(&[first], &[first, end], Seq(120)));
-        // Nothing was left out: nobody has moved.
+        // Nothing was left out: no reader's position changed.
         let (nothing, again) = (timeline(5, 60, 61), timeline(6, 60, 61));
         assert!(goes_on(&[nothing], &[again], Seq(60)) && !goes_on(&[nothing], &[again], Seq(61)));
     }

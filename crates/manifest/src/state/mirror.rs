@@ -84,7 +84,8 @@ impl Mirror {
         let Some(feature) = named.position(|one| one.name == NAME) else { return Ok(None) };
         features.named.remove(feature);
         let value = features.take_extension(NAME);
-        let value = value.ok_or_else(|| Error::corruption("a mirror does not say of what"))?;
+        let value =
+            value.ok_or_else(|| Error::corruption("a mirror has no record of its source"))?;
         Mirror::decode(&value).map(Some)
     }
 
@@ -120,7 +121,7 @@ impl Mirror {
         }
         let flags = reader.u8()?;
         if flags & !(OF_AN_IMPORT | HAS_JOB | HAS_HEAD) != 0 {
-            return Err(Error::unsupported("the mirror has what this version does not know")
+            return Err(Error::unsupported("the mirror has flags unknown to this version")
                 .with("flags", flags));
         }
         let source = DatabaseId(reader.u128_be()?);
@@ -136,9 +137,9 @@ impl Mirror {
         let length = reader.u32()?;
         let location = reader.take(length as usize)?.to_vec();
         let location = String::from_utf8(location)
-            .map_err(|_| Error::corruption("the place of a mirror's source is no text"))?;
+            .map_err(|_| Error::corruption("the location of a mirror's source is not UTF-8"))?;
         if !reader.is_empty() {
-            return Err(Error::corruption("bytes are left over behind a mirror's record"));
+            return Err(Error::corruption("the record of a mirror has extra bytes"));
         }
         let is_import = flags & OF_AN_IMPORT != 0;
         Ok(Mirror { source, location, is_import, claim, job, head })
@@ -182,7 +183,7 @@ pub(crate) mod tests {
     use crate::testing::manifest;
     use siltstone_base::{ErrorKind, ObjectId};
 
-    /// One that has everything.
+    /// A mirror with every field set.
     pub(crate) fn mirror() -> Mirror {
         let head = MirrorHead {
             manifest: ManifestId(9),
@@ -226,7 +227,7 @@ pub(crate) mod tests {
         assert_eq!(Mirror::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
-    /// X4: a program that knows no mirrors reads one, and changes nothing.
+    /// X4: a program that does not know mirrors can read a mirror, and cannot change it.
     #[test]
     fn whoever_commits_must_know_it() {
         let state = Manifest { mirror: Some(mirror()), ..manifest() };

@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(state.covered_since(state.id), Some(UnixMillis(901)));
     }
 
-    /// Run 3 of RFC 0048: one lease each half life, and no collector for very long. The first that
-    /// comes drops all but what the last life added.
+    /// Run 3 of RFC 0048: one lease per half lifetime, and no collector for a long time. The first
+    /// collector drops all leases except those of the last lifetime.
     #[test]
     fn the_first_does_not_take_in_all_that_follow() {
         const HALF: u64 = 10;

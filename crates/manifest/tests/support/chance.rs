@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The largest key.
 pub(crate) const KEYS: u8 = 24;
 
-/// Numbers that look random (xorshift64*): the same ones for the same seed.
+/// Pseudo-random numbers (xorshift64*): the same ones for the same seed.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {

@@ -1,4 +1,4 @@
-//! What the tests of the codec share: a frame around any body, and a full manifest.
+//! Shared by the tests of the codec: a frame around any body, and a full manifest.
 
 #![allow(dead_code, reason = "each test target uses its part")]
 
@@ -23,12 +23,12 @@ pub(crate) const DATABASE: DatabaseId = DatabaseId(0xd0d1_d2d3_d4d5_d6d7_d8d9_da
 pub(crate) const OBJECT: ObjectId = ObjectId(0x0b00_0000_0000_0000_0000_0000_0000_00b1);
 pub(crate) const ATTEMPT: AttemptId = AttemptId(0xa000_0000_0000_0000_0000_0000_0000_00a1);
 
-/// A manifest object around `body`, with a right checksum.
+/// A manifest object around `body`, with a correct checksum.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     framed_as(&Envelope::new(ObjectKind::Manifest, DATABASE, OBJECT, ATTEMPT), body)
 }
 
-/// As [`framed`], with an envelope of the caller's.
+/// As [`framed`], with the caller's envelope.
 pub(crate) fn framed_as(envelope: &Envelope, body: &[u8]) -> Vec<u8> {
     let mut bytes = envelope.encode().to_vec();
     bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
@@ -38,19 +38,20 @@ pub(crate) fn framed_as(envelope: &Envelope, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Holds fresh bytes against a stored file. After a deliberate change of the format (one line in
-/// RFC 0002) the fresh bytes, left in the target folder, replace the file.
+/// Compares fresh bytes with a stored file. After a deliberate change of the format (one line in
+/// RFC 0002) the fresh bytes, which stay in the target folder, replace the file.
 pub(crate) fn golden(name: &str, fresh: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/manifest").join(name);
     let stored = std::fs::read(&path).unwrap_or_default();
     if stored != fresh {
         let left = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&left, fresh).unwrap();
-        panic!("{} differs from what is written now, {}", path.display(), left.display());
+        panic!("{} differs from the bytes written now, {}", path.display(), left.display());
     }
 }
 
-/// Calls `check` with every single-bit flip and every truncation of `bytes`, and with a byte more.
+/// Calls `check` with every single-bit flip and every truncation of `bytes`, and with one extra
+/// byte.
 pub(crate) fn damage(bytes: &[u8], check: impl Fn(&[u8], &str)) {
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.to_vec();
@@ -63,7 +64,7 @@ pub(crate) fn damage(bytes: &[u8], check: impl Fn(&[u8], &str)) {
     check(&[bytes, &[0]].concat(), "a byte more");
 }
 
-/// A table with `keys` and `seqs`, nothing optional set.
+/// A table with `keys` and `seqs`, without optional fields.
 pub(crate) fn table(id: u128, keys: [&[u8]; 2], seqs: [u64; 2]) -> SstDescriptor {
     let [first, last] = keys;
     let [min, max] = seqs;
@@ -95,7 +96,7 @@ pub(crate) fn empty() -> Manifest {
     Manifest::new_database(DATABASE, Settings::default())
 }
 
-/// A manifest with every field set, and every option both ways somewhere.
+/// A manifest with every field set, and every option present in one place and absent in another.
 pub(crate) fn full() -> Manifest {
     let mut m = empty();
     m.id = ManifestId(41);
@@ -181,7 +182,7 @@ fn layers(m: &mut Manifest) {
     ];
 }
 
-/// A hold with every bound, and one with none.
+/// A hold with every limit, and one with none.
 fn holds() -> Vec<Hold> {
     let hold = |name: &str, bound: Option<u64>| Hold {
         name: name.to_owned(),
@@ -194,7 +195,7 @@ fn holds() -> Vec<Hold> {
     vec![hold("mirror", Some(1 << 40)), hold("search", None)]
 }
 
-/// Jobs that wait, one of every end, and an application.
+/// Pending jobs, a job with each outcome, and an application.
 fn ingests(m: &mut Manifest) {
     let pending = PendingIngest {
         job: JobId(400),
@@ -231,7 +232,7 @@ fn ingests(m: &mut Manifest) {
     m.ingest_horizon = UnixMillis(70);
 }
 
-/// What no version so far asks: a feature for each audience.
+/// Features that no version so far requires: one for each audience.
 pub(crate) fn features(audience: Audience) -> Features {
     let feature = Feature { name: "tides".to_owned(), audience, since: "9.1".to_owned() };
     Features { carried: Carried::default(), named: vec![feature], extensions: Vec::new() }
@@ -253,7 +254,7 @@ fn ingested() -> SstDescriptor {
     }
 }
 
-/// One of every owner.
+/// A checkpoint of every owner.
 fn checkpoints() -> Vec<Checkpoint> {
     let owners = [
         CheckpointOwner::User,

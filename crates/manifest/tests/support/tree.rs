@@ -1,5 +1,5 @@
-//! A tree of tables without contents: sizes, spans and how many different keys. Plans are carried
-//! out on it through the real edits.
+//! A tree of tables without contents: sizes, spans and numbers of different keys. Plans are
+//! executed on it through the real edits.
 
 use super::{empty, table};
 use bytes::Bytes;
@@ -7,15 +7,15 @@ use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, Ss
 use siltstone_manifest::compaction::{CompactionScheduler, Group, Plan, TableSizing, View, Work};
 use siltstone_manifest::{Edit, L0Entry, Manifest};
 
-/// Bytes of one row: 16 of key, 100 of value, 12 of the rest.
+/// Bytes of one row: 16 of key, 100 of value, 12 of overhead.
 pub(crate) const ROW: u64 = 128;
 
-/// The tree, and what was written to get there.
+/// The tree, and the bytes that were written to create it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) state: Manifest,
     pub(crate) shaping: TableSizing,
-    /// Different keys there are; tables are even samples of those in their span.
+    /// Number of different keys; tables are even samples of the keys in their span.
     pub(crate) universe: f64,
     /// Bytes of flushes.
     pub(crate) flushed: u64,
@@ -75,12 +75,12 @@ impl Tree {
         &mut self.state.l0[0].tables[0]
     }
 
-    /// How many of the universe's keys lie from `first` to `last`.
+    /// Number of keys of the universe from `first` to `last`.
     fn keys_between(&self, first: &Bytes, last: &Bytes) -> f64 {
         (self.universe * width(first, last) / u64::MAX as f64).max(1.0)
     }
 
-    /// Different keys in `tables`, were they one.
+    /// Number of different keys in `tables`, if merged.
     fn distinct<'a>(&self, tables: impl Iterator<Item = &'a SstDescriptor> + Clone) -> f64 {
         let first = tables.clone().map(|table| &table.first_key).min().unwrap();
         let last = tables.clone().map(|table| &table.last_key).max().unwrap();
@@ -103,7 +103,7 @@ impl Tree {
         self.state.tables().map(|table| table.object_bytes).sum()
     }
 
-    /// What merging a group leaves: tables of the target size, side by side.
+    /// The result of merging a group: tables of the target size, without overlaps.
     fn merge(&mut self, group: &Group) -> Vec<SstDescriptor> {
         let rows = self.distinct(group.tables.iter());
         let pieces = (rows * ROW as f64 / self.shaping.target_sst_bytes as f64).ceil().max(1.0);
@@ -165,13 +165,13 @@ impl Tree {
         View { state: &self.state, running, now: self.now, max_compactions: 4 }
     }
 
-    /// Carries out what the scheduler wants until it wants nothing; gives the number of plans.
+    /// Executes the scheduler's plans until it has none; returns their number.
     pub(crate) fn settle(&mut self, scheduler: &dyn CompactionScheduler) -> usize {
         for done in 0..1000 {
             let plans = scheduler.plans(&self.view(&[]));
             let Some(plan) = plans.first() else { return done };
             let (work, edit) = self.work(scheduler, plan);
-            assert!(!work.is_nothing(), "{plan} ({}) comes to nothing", plan.why.name());
+            assert!(!work.is_nothing(), "{plan} ({}) has no effect", plan.why.name());
             let mut next = edit.apply(&self.state).unwrap_or_else(|why| panic!("{plan}: {why:?}"));
             next.finished_jobs.clear();
             self.state = next;

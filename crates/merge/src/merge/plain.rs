@@ -17,12 +17,13 @@ use siltstone_base::prefix::{head, shared_prefix};
 use siltstone_base::{Columns, Cursor, Result, Seq};
 use std::hint::black_box;
 
-/// Sources whose next entries are compared one with all: with more, a tournament is cheaper.
+/// Maximum number of sources whose next entries are compared one by one: with more, a tournament is
+/// cheaper.
 const MOST_SOURCES: usize = 16;
-/// Entries that are looked ahead in one source.
+/// Maximum number of entries that are looked ahead in one source.
 const MOST_AHEAD: usize = 256;
 
-/// Values that are prefetched, of each source, before the first is taken.
+/// Number of values of each source that are prefetched before the first is taken.
 const NEAR: usize = 6;
 
 /// The plain entries ahead in one source.
@@ -32,23 +33,23 @@ struct Ahead {
     taken: usize,
 }
 
-/// Of all sources: what lies ahead, and the rank of each one's next entry.
+/// For all sources: the entries ahead, and the rank of each one's next entry.
 struct Stretch {
     ahead: [Ahead; MOST_SOURCES],
     ranks: [u64; MOST_SOURCES],
-    /// How many first bytes all keys of the stretch have in common.
+    /// Number of first bytes that all keys of the stretch have in common.
     shared: usize,
-    /// Who gave the last entry.
+    /// The source of the last entry.
     last: Option<usize>,
     taken: usize,
 }
 
-/// One source's turn: it gives entries for as long as their ranks are the lowest.
+/// The turn of one source: it provides entries as long as their ranks are the lowest.
 struct SourceTurn<'a> {
     ahead: &'a mut Ahead,
     /// The rank of its next entry.
     next: u64,
-    /// No entry has been taken whose rank is this or higher.
+    /// No entry with this rank or a higher one was taken.
     floor: u64,
     /// The lowest rank of all other sources.
     second: u64,
@@ -97,7 +98,7 @@ fn lowest(ranks: &[u64]) -> (usize, u64, u64) {
 }
 
 impl<C: Cursor> Merge<C> {
-    /// [`Stretches::each_plain`](crate::Stretches::each_plain) of a merge that stands.
+    /// [`Stretches::each_plain`](crate::Stretches::each_plain) of a merge on an entry.
     #[inline]
     pub(super) fn take_plain(
         &mut self,
@@ -117,7 +118,7 @@ impl<C: Cursor> Merge<C> {
         Ok(Plain { taken: stretch.taken, more })
     }
 
-    /// Asks every source; `None` where the first entry is not plain.
+    /// Asks every source; `None` if the first entry is not plain.
     #[expect(clippy::indexing_slicing, reason = "at most MOST_SOURCES sources")]
     fn look_ahead(&self, seq: Seq, end: Option<&[u8]>) -> Option<Stretch> {
         let winner = self.tree.first()?.source;
@@ -134,7 +135,7 @@ impl<C: Cursor> Merge<C> {
             }
             let plain = plain_below(source, seq, end);
             ahead[number].plain = plain;
-            // All keys of the stretch lie between its first and the last of these.
+            // All keys of the stretch are between its first one and the last of these.
             match plain.checked_sub(1) {
                 Some(last) => common(source.plain_key(last)),
                 None => common(source.user_key()?),
@@ -152,7 +153,7 @@ impl<C: Cursor> Merge<C> {
         Some(Stretch { ahead, ranks, shared, last: None, taken: 0 })
     }
 
-    /// Takes what can be taken; whether more was wanted.
+    /// Takes all possible entries; returns whether more was wanted.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "sources are at most MOST_SOURCES")]
     fn take_stretch(
@@ -198,8 +199,8 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// Has all sources stand behind what was taken of them, and the one that gave the last entry
-    /// on that.
+    /// Moves all sources past the entries taken from them, and the source of the last entry onto
+    /// that entry.
     fn pass_stretch(&mut self, stretch: &Stretch) {
         let Some(last) = stretch.last else { return };
         let each = self.sources.iter_mut().zip(&stretch.ahead).enumerate();
@@ -209,8 +210,8 @@ impl<C: Cursor> Merge<C> {
                 source.pass(passed);
             }
         }
-        // The last entry's rank is below those of all that follow: it wins. The next winner is
-        // determined when the merge moves on.
+        // The last entry's rank is below those of all following entries: it wins. The next winner
+        // is determined when the merge moves on.
         if let Some(top) = self.tree.first_mut() {
             top.source = last;
         }
@@ -218,7 +219,7 @@ impl<C: Cursor> Merge<C> {
     }
 }
 
-/// How many plain entries lie ahead in `source`, below `end`.
+/// The number of plain entries ahead in `source`, below `end`.
 fn plain_below<C: Cursor>(source: &C, seq: Seq, end: Option<&[u8]>) -> usize {
     let plain = source.plain(seq, MOST_AHEAD);
     let (Some(end), Some(last)) = (end, plain.checked_sub(1)) else { return plain };

@@ -1,4 +1,4 @@
-//! Range deletes: in scans, look-ups and retention, against whole histories.
+//! Range deletes in scans, look-ups and retention, compared with whole histories.
 
 use crate::testing::{
     Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, put, scan,
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
 use std::sync::Arc;
 
-/// A source as memtables and tables are: entries, and range deletes beside them.
+/// A source like a memtable or a table: entries, and range deletes beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) rows: Vec<Row>,
@@ -37,7 +37,7 @@ fn range(start: &str, end: &str, seq: u64) -> Row {
     Row { kind: Kind::RangeDelete, value: end.as_bytes().to_vec(), ..put(start, seq, "") }
 }
 
-/// What of these a read at `seq` sees, of any keys.
+/// The range deletes among these that a read at `seq` sees, for all keys.
 fn covers<'c>(of: impl IntoIterator<Item = &'c [RangeDelete]>, seq: u64) -> Arc<VisibleDeleteSet> {
     let seen = |ranges: &[RangeDelete]| VisibleDeletes {
         cover: Arc::new(Cover::of(ranges.to_vec())),
@@ -47,7 +47,7 @@ fn covers<'c>(of: impl IntoIterator<Item = &'c [RangeDelete]>, seq: u64) -> Arc<
     Arc::new(VisibleDeleteSet::new(of.into_iter().map(seen).collect(), None, None))
 }
 
-/// What a scan sees: the covers of all sources, laid over every source.
+/// The result of a scan: the covers of all sources apply to every source.
 fn read(sources: &[Source], seq: u64, now: u64, direction: Direction, lacks: u64) -> Vec<Pair> {
     let cover = covers(sources.iter().map(|source| source.ranges.as_slice()), seq);
     let covered = |source: &Source| {
@@ -57,7 +57,7 @@ fn read(sources: &[Source], seq: u64, now: u64, direction: Direction, lacks: u64
     scan(Merge::new(sources.iter().map(covered).collect(), direction), view(seq, now), direction)
 }
 
-/// What a look-up sees: the sources from the newest on, until a range delete covers the key.
+/// The result of a look-up: sources from the newest on, until a range delete covers the key.
 fn look_up(sources: &[Source], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>> {
     let view = view(seq, now);
     let mut resolve = Resolve::new(key, &view);
@@ -91,7 +91,7 @@ fn retain(inputs: &[Source], retention: &Retention) -> Source {
     Source { rows, ranges }
 }
 
-/// The same in ranges, as outputs that were cut.
+/// The same in ranges, as outputs that were split.
 fn retain_in_parts(inputs: &[Source], retention: &Retention) -> Source {
     let cuts = [None, Some("a\0"), Some("b"), Some("sameeight1"), None];
     let bound = |cut: Option<&str>| cut.map(|key| key.as_bytes().to_vec());
@@ -111,7 +111,7 @@ fn retain_in_parts(inputs: &[Source], retention: &Retention) -> Source {
     whole
 }
 
-/// Histories in which some writes delete a range instead.
+/// Histories in which some writes are range deletes.
 fn deleting(most: usize) -> impl Strategy<Value = Vec<Row>> {
     let bounds = vec!["a", "a\0", "ab", "b", "c", "same", "sameeight", "sameeight2", "z"];
     let deletes = prop::option::weighted(
@@ -131,7 +131,8 @@ fn deleting(most: usize) -> impl Strategy<Value = Vec<Row>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Every sequence number, through any sources: what a scan, either way, and a look-up see.
+    /// The results of scans in both directions and of look-ups, for every sequence number and any
+    /// split into sources.
     #[test]
     fn range_deletes_hide_what_is_older(
         history in deleting(30), size in 1usize..12, lacks in 0u64..4,
@@ -150,8 +151,8 @@ proptest! {
         }
     }
 
-    /// Compactions of neighbouring sources, with snapshots or a floor: what may still be read reads
-    /// as before.
+    /// Compactions of neighbouring sources, with snapshots or a floor: every permitted read returns
+    /// the same as before.
     #[test]
     fn what_is_kept_under_range_deletes_reads_as_before(
         history in deleting(40), size in 1usize..10,
@@ -188,7 +189,7 @@ proptest! {
             if retention.bottom && snapshots.is_empty() && floor.is_none() {
                 prop_assert!(kept.ranges.is_empty(), "nothing is left to hide");
             }
-            // The parts' range deletes say the same: read them from here on.
+            // The parts' range deletes have the same effect: they are used from here on.
             sources.splice(inputs, [parts]);
             let moments: Vec<u64> = match floor {
                 Some(floor) => (floor..=head.max(floor)).collect(),
@@ -208,14 +209,14 @@ proptest! {
     }
 }
 
-/// A source that is older than the span as a whole is not walked through it.
+/// A source that is entirely older than the span is not walked through it.
 #[test]
 fn a_covered_stretch_is_sought_past() {
     let keys: Vec<String> = (0..10_000).map(|n| format!("k{n:05}")).collect();
     let mut rows: Vec<Row> = keys.iter().zip(1..).map(|(key, seq)| put(key, seq, "v")).collect();
     rows.push(put("a", 20_000, "first"));
     rows.push(put("z", 20_001, "last"));
-    // Newer than the source, and older than some of it: then it is walked through.
+    // Newer than the source, and older than some of its entries: then it is walked through.
     for (by, most) in [(40_000, 20), (15_000, 20_020)] {
         let cover = covers([&[RangeDelete::new(b"k", b"l", Seq(by))][..]], Seq::MAX.0);
         for direction in [Direction::Forward, Direction::Backward] {
@@ -246,7 +247,7 @@ fn what_is_hidden_stands_nowhere() {
     assert_eq!(covered.key(), Some((&b"c"[..], Seq(1))));
 }
 
-/// A range delete that is newer than the read uncovers what an older one of its source hides.
+/// A range delete that is newer than the read does not cancel an older one of its source.
 #[test]
 fn a_read_sees_below_newer_range_deletes() {
     let ranges = [

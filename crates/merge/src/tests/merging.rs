@@ -1,4 +1,4 @@
-//! The merge and the cursor over a run against one sorted list.
+//! Compares the merge and the cursor over a run with one sorted list.
 
 use crate::testing::{Row, Rows, driven, histories, put, sorted};
 use crate::{Direction, Merge, RunCursor, TableBounds};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{Cursor, ErrorKind, Result, Seq, Step};
 
-/// Deals `history` out to `count` sources at random.
+/// Distributes `history` over `count` sources at random.
 fn deal(history: &[Row], count: usize, seed: u64) -> Vec<Vec<Row>> {
     let mut sources = vec![Vec::new(); count];
     let mut random = seed | 1;
@@ -22,7 +22,7 @@ fn lacking(sources: Vec<Vec<Row>>, seed: u64, lacks: u64) -> Vec<Rows> {
     numbered.map(|(rows, seed)| Rows::lacking(rows, seed, lacks)).collect()
 }
 
-/// Rows from where `first` placed the cursor to the end that `next` moves towards.
+/// Rows from the position that `first` gave the cursor to the end in the direction of `next`.
 fn rest<C: Cursor>(
     cursor: &mut C,
     first: impl Fn(&mut C) -> Result<Step>,
@@ -38,7 +38,7 @@ fn rest<C: Cursor>(
     rows
 }
 
-/// What a seek to (key, seq) splits sorted rows into.
+/// The two parts into which a seek to (key, seq) divides sorted rows.
 fn split(rows: &[Row], key: &[u8], seq: Seq) -> (Vec<Row>, Vec<Row>) {
     let before = |row: &&Row| row.key.as_slice() < key || row.key == key && row.seq > seq;
     let at = rows.iter().take_while(before).count();
@@ -67,8 +67,8 @@ fn agrees<C: Cursor>(cursor: &mut C, direction: Direction, expected: &[Row]) {
     }
 }
 
-/// Cuts sorted rows between keys into tables; every third table is followed by one that shows
-/// nothing of its bounds.
+/// Splits sorted rows between keys into tables; after every third table comes one with the same
+/// bounds and no visible key.
 fn tables(rows: &[Row], size: usize) -> Vec<(TableBounds, Vec<Row>)> {
     let mut tables: Vec<(TableBounds, Vec<Row>)> = Vec::new();
     let mut table: Vec<Row> = Vec::new();
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Two parts of one object have its first and its last key. Each shows some of it.
+/// Two parts of one object have its first and its last key. Each shows some of its keys.
 #[test]
 fn a_run_of_parts_of_one_table_finds_every_key_from_everywhere() {
     let rows = [("b", 5), ("d", 4), ("d", 3), ("h", 2), ("k", 1)];
@@ -198,7 +198,7 @@ fn a_merge_keeps_to_its_direction() {
 
 #[test]
 fn a_seek_names_the_blocks_of_all_its_sources() {
-    // 8 of 8 moves lack a block.
+    // Every move needs a block.
     let source = |seed| Rows::lacking(vec![put("a", seed, "")], seed, 8);
     let mut merge = Merge::new(vec![source(3), source(2), source(1)], Direction::Forward);
     assert!(matches!(merge.seek_first(), Ok(Step::NeedBlock(_))));
@@ -206,7 +206,8 @@ fn a_seek_names_the_blocks_of_all_its_sources() {
     assert!(merge.entry().is_none());
 }
 
-/// A driver may give a block out once: asked again, a source that is placed would lack it again.
+/// A driver may return a block only once: a source that is placed would need it again if it were
+/// asked.
 #[test]
 fn a_source_that_is_placed_is_not_asked_again() {
     let placed = Rows::new(vec![put("a", 1, "")]);

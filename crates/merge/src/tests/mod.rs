@@ -1,4 +1,4 @@
-//! Properties over random histories, and the runs that RFC 0005 names.
+//! Properties over random histories, and the runs named in RFC 0005.
 
 mod deleting;
 mod merging;

@@ -1,4 +1,5 @@
-//! Scans and look-ups against the model, and the runs of RFC 0005 that a reader would notice.
+//! Compares scans and look-ups with the model, and checks the runs of RFC 0005 that affect a
+//! reader.
 
 use crate::testing::{
     Concatenate, Row, Rows, collect, concatenate, delete, driven, histories, model_get, model_scan,
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
-/// The history cut by time, newest part first.
+/// The history split by time, newest part first.
 fn cut(history: &[Row], size: usize, seed: u64, lacks: u64) -> Vec<Rows> {
     let parts = history.chunks(size).rev().zip(seed..);
     parts.map(|(rows, seed)| Rows::lacking(rows.to_vec(), seed, lacks)).collect()
@@ -63,8 +64,8 @@ proptest! {
         }
     }
 
-    /// Keys of dozens of versions, one of which begins where the versions of the other end: what is
-    /// sought past must be what would have been passed over.
+    /// Keys with dozens of versions, where one key begins at the end of the other's versions: a
+    /// seek past versions must skip exactly those that moves would have skipped.
     #[test]
     fn a_scan_over_many_versions_equals_the_model(
         mut history in histories(90), size in 1usize..40, seed: u64, lacks in 0u64..5,
@@ -82,8 +83,8 @@ proptest! {
         }
     }
 
-    /// What is handed out in long stretches, that end wherever who takes it wants no more, is what
-    /// is handed out row by row.
+    /// Long runs of plain entries, ended by the caller at any entry, return the same as a scan row
+    /// by row.
     #[test]
     fn stretches_of_any_length_give_every_row_once(
         writes in prop::collection::vec((0u32..60, prop::bool::weighted(0.9)), 0..150),
@@ -131,7 +132,7 @@ fn values(history: &[Row], view: &ReadView, direction: Direction) -> Vec<String>
     pairs.into_iter().map(|(_, value)| String::from_utf8(value).unwrap()).collect()
 }
 
-/// A value that hides operands needs no operator; operands that count do.
+/// A value that hides operands needs no operator; visible operands do.
 #[test]
 fn operands_without_an_operator_are_refused() {
     let view = |seq| ReadView { operator: None, ..view(seq, 0) };
@@ -164,7 +165,7 @@ fn a_range_delete_among_entries_is_a_mistake_of_ours() {
 
 #[test]
 fn an_empty_range_touches_nothing() {
-    // A cursor that lacks every block would never end.
+    // A cursor that needs a block at every move would never end.
     let rows = Rows::lacking(vec![put("k", 1, "v")], 1, 8);
     let bounds = (Some(b"k".to_vec()), Some(b"k".to_vec()));
     let mut visible = Visible::new(rows, view(9, 0), Direction::Forward, bounds.0, bounds.1);
@@ -172,7 +173,7 @@ fn an_empty_range_touches_nothing() {
     assert_eq!(visible.advance().unwrap(), Step::End);
 }
 
-/// Versions that the view hides cost a handful of moves, however many they are.
+/// Versions that the view hides cost a handful of moves, for any number of versions.
 #[test]
 fn hidden_versions_are_sought_past() {
     let mut history: Vec<Row> = (1..=10_000).map(|seq| put("k", seq, "v")).collect();
@@ -184,12 +185,12 @@ fn hidden_versions_are_sought_past() {
         assert_eq!(keys, 3, "at {seq}");
         moves.get()
     };
-    // Newer than the view, older than what it shows, and both.
+    // Newer than the view, older than the visible version, and both.
     for seq in [1, 5_000, 10_000] {
         let forward = moves(seq, Direction::Forward);
         assert!(forward <= 45, "{forward} moves at {seq}");
     }
-    // Backward the visible ones come first, one by one; what is newer is sought past.
+    // Backward the visible versions come first, one by one; newer ones are skipped by a seek.
     let backward = moves(20, Direction::Backward);
     assert!(backward <= 60, "{backward} moves");
 }

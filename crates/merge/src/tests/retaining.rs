@@ -1,4 +1,5 @@
-//! What a flush or compaction keeps reads as before, by property; the runs of RFC 0005 are scripts.
+//! The entries that a flush or compaction keeps read as before, as a property; the runs of RFC 0005
+//! are scripts.
 
 use crate::testing::{
     Pair, Row, Rows, concatenate, driven, histories, model_scan, put, scan, sorted, view,
@@ -16,7 +17,7 @@ fn drain(mut retain: Retain<Merge<Rows>>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// As [`drain`], by a visitor that stops and leaves entries as the bits of `says` have it.
+/// As [`drain`], by a visitor that stops and leaves entries according to the bits of `says`.
 fn visited(mut retain: Retain<Merge<Rows>>, mut says: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut draw = || {
@@ -62,7 +63,7 @@ fn read(sources: &[Vec<Row>], seq: u64, now: u64, direction: Direction) -> Vec<P
     scan(Merge::new(cursors, direction), view(seq, now), direction)
 }
 
-/// One compaction: which of the sources (newest first), and under what.
+/// One compaction: the sources that it takes (newest first), and its parameters.
 #[derive(Clone, Debug)]
 struct Job {
     from: prop::sample::Index,
@@ -92,8 +93,8 @@ fn jobs() -> impl Strategy<Value = Job> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Compactions of neighbouring sources, one after the other, while time goes on and snapshots
-    /// are let go: every snapshot that is left, and the head, read what the whole history says, at
+    /// Consecutive compactions of neighbouring sources, while time passes and snapshots are
+    /// released: every remaining snapshot, and the head, reads the result of the whole history at
     /// every later time.
     #[test]
     fn what_is_kept_reads_as_before(
@@ -113,7 +114,7 @@ proptest! {
             let inputs = a.min(b)..a.max(b) + 1;
             let bottom = inputs.end == sources.len();
             now += job.later;
-            // A different one of four residues goes with every job.
+            // Each job releases another of four residues.
             snapshots.retain(|snapshot| snapshot % 4 != job.forget);
             let retention = Retention {
                 snapshot_bounds: snapshots.iter().copied().map(Seq).collect(),
@@ -184,8 +185,9 @@ proptest! {
     }
 }
 
-/// Kept entries are in strict order, hold nothing expired, and at most one value or tombstone per
-/// key and stripe, under all operands of it; a tombstone at the bottom has something below.
+/// Kept entries are in strict order and contain nothing expired and at most one value or tombstone
+/// per key and stripe, below all operands of the stripe; a tombstone at the bottom has something
+/// below it.
 fn check_shape(kept: &[Row], retention: &Retention) {
     let stripe = |row: &Row| retention.snapshot_bounds.iter().filter(|at| **at < row.seq).count();
     assert_eq!(sorted(kept.to_vec()), kept);
@@ -203,7 +205,7 @@ fn check_shape(kept: &[Row], retention: &Retention) {
             assert_ne!(row.kind, Kind::Delete, "{row:?} hides nothing");
             assert!(row.kind != Kind::Merge || retention.operator.is_none(), "{row:?} lies alone");
         }
-        // An earlier job may have zeroed it; it never lies anywhere else.
+        // An earlier job may have set it to zero; it never occurs elsewhere.
         if row.seq.is_none() {
             assert!(retention.bottom && last_of_key && row.kind == Kind::Put);
         }

@@ -1,19 +1,19 @@
-//! Runs the scripts of `testdata`, input and expected output in one file: the runs that, in RFC
-//! 0005, break a store that is built otherwise. `REWRITE=1` writes what comes out in place of what
-//! was expected.
+//! Runs the scripts of `testdata`, with input and expected output in one file: the runs of RFC 0005
+//! that break a store without the rules. `REWRITE=1` replaces the expected output with the actual
+//! one.
 //!
-//! A case is a command with its arguments, entries, `----`, and what is printed. An entry is
-//! written `key number kind value until time`, with what its kind needs; of kind `delete-range` the
-//! value is where the range ends. An empty line begins an older source.
+//! A case is a command with its arguments, entries, `----`, and the output. An entry is written
+//! `key number kind value until time`, with the fields of its kind; for kind `delete-range` the
+//! value is the end of the range. An empty line begins an older source.
 //!
 //! | command | prints |
 //! | --- | --- |
-//! | `retain` | what a flush or compaction of the sources keeps |
-//! | `scan` | what a reader sees, the same in both directions |
-//! | `get key=k` | what the key is worth |
+//! | `retain` | the entries that a flush or compaction of the sources keeps |
+//! | `scan` | the result of a reader, the same in both directions |
+//! | `get key=k` | the value of the key |
 //! | `merge` | the entries in order; with `backward` in the reverse |
 //!
-//! What walks over cursors is asked again over some that lack blocks at random.
+//! Commands that use cursors are repeated with cursors that need blocks at random.
 
 use super::deleting::Source;
 use crate::testing::{Row, Rows, collect, concatenate, driven, sorted};
@@ -28,7 +28,7 @@ use siltstone_base::{
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Of 8 moves, so many lack a block.
+/// Number of moves of 8 that need a block.
 const LACKS: [u64; 3] = [0, 2, 6];
 
 #[test]
@@ -101,7 +101,7 @@ fn same(print: impl Fn(u64) -> String) -> String {
     first
 }
 
-// --- What is written in a script -----------------------------------------------------------------
+// --- The text of a script ------------------------------------------------------------------------
 
 fn sources(text: &str) -> Result<Vec<Source>, DataDrivenError> {
     let parts = text.trim_end().split("\n\n");
@@ -166,7 +166,7 @@ fn bounds(start: &Option<String>, end: &Option<String>) -> Bounds {
     (bound(start), bound(end))
 }
 
-// --- What is printed -----------------------------------------------------------------------------
+// --- Output --------------------------------------------------------------------------------------
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -204,7 +204,7 @@ fn retained(sources: &[Source], retention: &Retention, lacks: u64) -> String {
     }
 }
 
-/// What a reader sees going forward; going backward it is the same.
+/// The result of a reader in forward direction; backward it is the same.
 fn scanned(sources: &[Source], view: &ReadView, bounds: &Bounds, lacks: u64) -> String {
     let seen = sources.iter().map(|source| VisibleDeletes {
         cover: Arc::new(Cover::of(source.ranges.clone())),
@@ -230,11 +230,11 @@ fn scanned(sources: &[Source], view: &ReadView, bounds: &Bounds, lacks: u64) -> 
         Err(error) => format!("{:?}: {error}\n", error.kind()),
     };
     let forward: String = print(pairs(Direction::Forward));
-    assert_eq!(forward, print(backward), "backward it is something else");
+    assert_eq!(forward, print(backward), "the result backward differs");
     forward
 }
 
-/// The sources from the newest on, until one settles what the key is worth.
+/// The sources from the newest on, until one determines the value of the key.
 fn got(sources: &[Source], key: &[u8], view: &ReadView) -> String {
     let mut resolve = Resolve::new(key, view);
     let answer = (|| {
@@ -261,7 +261,7 @@ fn got(sources: &[Source], key: &[u8], view: &ReadView) -> String {
     }
 }
 
-/// Each entry as it comes; of which source it is, its value says in the script.
+/// Each entry in order; its value in the script names its source.
 fn merged(sources: &[Source], direction: Direction, lacks: u64) -> String {
     let cursors = sources.iter().map(|source| Rows::lacking(source.rows.clone(), lacks, lacks));
     let mut merge = Merge::new(cursors.collect(), direction);

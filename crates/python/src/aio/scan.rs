@@ -16,7 +16,7 @@ use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple, PyType};
-use siltstone::{Column, Error, Fill, Result, Rows};
+use siltstone::{Column, Error, FillOutcome, Result, Rows};
 use std::sync::Arc;
 
 /// Rows of the first refill, and maximum rows of a refill: as for the blocking scan
@@ -66,10 +66,10 @@ impl Shared {
         let Some(scan) = &mut self.scan else { return Ok(true) };
         let filled = scan.fill(&mut self.rows, size.rows, size.bytes);
         match filled {
-            Ok(Fill::Full) => Ok(true),
+            Ok(FillOutcome::Full) => Ok(true),
             // Filled rows are returned before waiting for blocks.
-            Ok(Fill::NeedsBlocks) => Ok(!size.whole && !self.rows.is_empty()),
-            Ok(Fill::End) => {
+            Ok(FillOutcome::NeedsBlocks) => Ok(!size.whole && !self.rows.is_empty()),
+            Ok(FillOutcome::End) => {
                 self.scan = None;
                 Ok(true)
             }

@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::to_schema_pycapsule;
-use siltstone::{Error, Occupancy, OwnSchema, Result};
+use siltstone::{Error, Occupancy, OpenSchema, Result};
 use siltstone_schema::{ColumnType, Rows, TableSchema};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -449,13 +449,13 @@ impl TableColumns {
 
 impl TableColumns {
     /// The schema as the options of an open take it.
-    pub(crate) fn brought(&self) -> OwnSchema {
+    pub(crate) fn brought(&self) -> OpenSchema {
         fn parsed(text: &[u8]) -> Result<TableSchema> {
             let text = std::str::from_utf8(text)
                 .map_err(|error| Error::corruption("the schema is no text").caused_by(error))?;
             TableSchema::parse(text)
         }
-        OwnSchema {
+        OpenSchema {
             keys: self.schema.keys().to_string(),
             text: self.schema.to_string().into(),
             agrees: |recorded, brought| parsed(recorded)?.agrees_with(&parsed(brought)?),

@@ -5,35 +5,35 @@ use crate::packed::{put, width_of};
 use siltstone_base::Entry;
 use siltstone_base::bytes_io::put_varint;
 
-/// What a row is taken to cost beside key suffix and value, in bytes: two varints, a tag, a
-/// sequence number of three bytes, a value end of two. An estimate: it decides only when a block
-/// closes.
+/// Estimated bytes of a row besides key suffix and value: two varints, a tag, a sequence number of
+/// three bytes, a value end of two. It only decides when a block closes.
 const ROW_BYTES: usize = 8;
 
-/// Keys are stored whole unless sharing makes the block smaller by one part in so many: whole keys
-/// are searched where they lie, at no cost of decoding and no memory beside the block's.
+/// Keys are stored whole unless sharing prefixes makes the block smaller by at least one part in
+/// this many: whole keys are searched in place, without the cost of decoding and without memory
+/// besides the block's.
 const SHARING_SAVES: usize = 16;
 
 /// One entry without its bytes.
 #[derive(Clone, Copy)]
 struct Row {
     seq: u64,
-    /// 0 where the entry does not expire.
+    /// 0 if the entry does not expire.
     expiry: u64,
     value_end: u32,
-    /// Bytes the key has in common with the key before it in the block.
+    /// Bytes that the key has in common with the previous key in the block.
     shared: u16,
     key_len: u16,
     tag: u8,
 }
 
-/// A block under construction. Its memory is kept from block to block.
+/// A block under construction. Its memory is reused from block to block.
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
     rows: Vec<Row>,
-    /// All keys, whole.
+    /// All keys, without shared prefixes.
     keys: Vec<u8>,
-    /// Bytes of the keys without what each has in common with the one before.
+    /// Bytes of the keys without the parts that each has in common with the previous key.
     suffix_bytes: usize,
     values: Vec<u8>,
 }
@@ -43,13 +43,13 @@ impl BlockBuilder {
         self.rows.is_empty()
     }
 
-    /// About how many bytes the block would take.
+    /// The approximate size of the block in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.suffix_bytes + self.values.len() + self.rows.len() * ROW_BYTES
     }
 
-    /// Whether `entry`, whose key shares `shared` bytes with the one before, still fits into a
-    /// block of `target` bytes. The first entry always does.
+    /// Whether `entry`, whose key shares `shared` bytes with the previous one, still fits into a
+    /// block of `target` bytes. The first entry always fits.
     pub(crate) fn fits(&self, entry: &Entry<'_>, shared: usize, target: usize) -> bool {
         let added = entry.key.len() - shared + entry.value.len() + ROW_BYTES;
         let whole_keys = self.keys.len() + entry.key.len();
@@ -58,10 +58,10 @@ impl BlockBuilder {
                 && whole_keys <= target.saturating_mul(WHOLE_KEYS_FACTOR))
     }
 
-    /// Appends `entry`, whose key shares `shared` bytes with the key before it. The caller has
-    /// checked the entry and its order, and asked [`BlockBuilder::fits`].
+    /// Appends `entry`, whose key shares `shared` bytes with the previous key. The caller has
+    /// checked the entry and its order, and called [`BlockBuilder::fits`].
     pub(crate) fn push(&mut self, entry: &Entry<'_>, shared: usize) {
-        // A block restarts the sharing, so that it can be read alone.
+        // A block starts without shared bytes, so that it can be read alone.
         let shared = if self.is_empty() { 0 } else { shared };
         self.keys.extend_from_slice(entry.key);
         self.suffix_bytes += entry.key.len() - shared;
@@ -69,7 +69,7 @@ impl BlockBuilder {
         self.rows.push(Row {
             seq: entry.seq.get(),
             expiry: entry.expires_at.map_or(0, |at| at.0),
-            // One value is under 4 GiB; several together stay within the largest target.
+            // One value is under 4 GiB; several together are below the largest target.
             value_end: self.values.len() as u32,
             shared: shared as u16,
             key_len: entry.key.len() as u16,
@@ -77,7 +77,7 @@ impl BlockBuilder {
         });
     }
 
-    /// Forgets the entries and keeps the memory.
+    /// Removes the entries and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.keys.clear();
@@ -127,7 +127,7 @@ impl BlockBuilder {
         out.extend_from_slice(&self.values);
     }
 
-    /// Whether sharing saves less than [`SHARING_SAVES`] of the block.
+    /// Whether sharing prefixes saves less than the [`SHARING_SAVES`]th part of the block.
     fn keys_stay_whole(&self, shape: &BlockShape) -> bool {
         let lengths = if shape.key_len == 0 { self.rows.len() } else { 0 };
         let shared = self.suffix_bytes + self.rows.len() + lengths;
@@ -159,7 +159,7 @@ impl BlockBuilder {
         }
         if shape.expiry_width > 0 {
             for row in &self.rows {
-                // Rows that do not expire hold 0 here; their tag says so.
+                // Rows without an expiry store 0 here; their tag tells that.
                 put(out, row.expiry.saturating_sub(shape.expiry_base), shape.expiry_width);
             }
         }
@@ -170,7 +170,7 @@ impl BlockBuilder {
     }
 }
 
-/// Which columns are constant, and how wide the others are.
+/// Which columns are constant, and the widths of the others.
 struct BlockShape {
     key_len: u16,
     tag: u8,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::{Error, Kind, Result, Seq};
 
-/// The head's fields.
+/// The fields of the head.
 struct BlockHead {
     entries: usize,
     key_bytes: usize,
@@ -30,11 +30,11 @@ fn wrong(message: &'static str) -> Error {
 }
 
 /// Decodes uncompressed block bytes. With `seq_override` every entry counts as written at that
-/// sequence number, and then no key may come twice.
+/// sequence number, and no key may occur twice.
 ///
 /// # Errors
-/// Corruption when the bytes are not a block; Unsupported for an entry kind that this version
-/// cannot apply (range deletes).
+/// Corruption if the bytes are not a block; Unsupported for an entry kind that this version cannot
+/// apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = BlockHead::decode(&bytes)?;
     let block = head.lay_out(bytes, seq_override, Keys::whole)?;
@@ -42,8 +42,8 @@ pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     Ok(block.up_to(newest))
 }
 
-/// As [`decode`], of bytes that were decoded before, and are no others: rows are not checked again.
-/// Were they others after all, rows would be wrong, and no access would leave them.
+/// As [`decode`], for the same bytes as in an earlier call: rows are not checked again. If the
+/// bytes were different after all, rows would be wrong, but no access would leave the bytes.
 ///
 /// # Errors
 /// As [`decode`].
@@ -54,7 +54,7 @@ pub(crate) fn decode_again(bytes: Bytes, seq_override: Option<Seq>) -> Result<Bl
     Ok(block.up_to(newest))
 }
 
-/// How whole keys are taken up: their shape, the block, where they start and end, sequence numbers.
+/// Reads whole keys, from: their shape, the block, their start and end, sequence numbers.
 type TakeWhole = fn(&KeyShape, &[u8], usize, Option<Column>, &dyn Fn(usize) -> Seq) -> Result<Keys>;
 
 impl BlockHead {
@@ -84,7 +84,7 @@ impl BlockHead {
             },
             key_end_width: reader.u8()?,
         };
-        // Ends stand exactly where keys are whole and their lengths vary.
+        // Ends are stored exactly if keys are whole and their lengths vary.
         let ends = head.whole && head.key_len == 0;
         if head.key_end_width > 4 || (head.key_end_width > 0) != ends {
             return Err(wrong("impossible width of key ends in a block"));
@@ -92,7 +92,8 @@ impl BlockHead {
         if head.seq_width > 7 || head.expiry_width > 8 || head.value_width > 4 {
             return Err(wrong("impossible column width in a block"));
         }
-        // Every key takes a byte of the key region at least, so the claim is backed by bytes.
+        // Every key takes at least one byte of the key region, so the bytes limit the claimed
+        // number.
         if head.entries == 0 || head.entries > head.key_bytes {
             return Err(wrong("impossible number of entries in a block"));
         }
@@ -105,7 +106,7 @@ impl BlockHead {
         Ok(head)
     }
 
-    /// Places the columns, which must fill the block exactly, and the keys.
+    /// Locates the columns, which must fill the block exactly, and the keys.
     fn lay_out(
         &self,
         bytes: Bytes,
@@ -115,7 +116,7 @@ impl BlockHead {
         let tag_width = u8::from(self.tag == 0);
         let mut at = HEAD_BYTES as u64 + self.key_bytes as u64;
         let mut column = |width: u8, base: u64| {
-            // Fewer than 2^32 rows of 8 bytes each: far from overflowing.
+            // Fewer than 2^32 rows of 8 bytes each: no overflow.
             let start = at;
             at += self.entries as u64 * u64::from(width);
             (start, width, base)
@@ -128,7 +129,7 @@ impl BlockHead {
         if at + self.value_bytes as u64 != bytes.len() as u64 {
             return Err(wrong("the parts of a block do not add up to its length"));
         }
-        // What adds up to the length of memory fits a usize.
+        // A part of bytes in memory has a length that fits a usize.
         let place =
             |(start, width, base): (u64, u8, u64)| Column { start: start as usize, width, base };
         let seqs = seq_override.map_or(place(seqs), |seq| Column::constant(seq.get()));
@@ -157,7 +158,7 @@ impl BlockHead {
             value_ends: place(value_ends),
             value_len: self.value_bytes / self.entries,
             values: at as usize,
-            // A tag of 0 or with the expiry flag is of no kind.
+            // A tag of 0, or one with the expiry flag, is not a kind.
             every: Kind::from_byte(self.tag).ok(),
             plain_from: NEVER,
             lent: false,
@@ -166,7 +167,7 @@ impl BlockHead {
     }
 }
 
-/// Rows of a column that may differ.
+/// Number of rows of a column that may differ.
 fn rows(block: &Block, column: &Column) -> usize {
     if column.width == 0 { 1 } else { block.entries }
 }
@@ -180,8 +181,8 @@ fn newest(block: &Block) -> Result<Seq> {
     newest.ok_or_else(|| wrong("impossible sequence number in a block"))
 }
 
-/// Checks tags, sequence numbers, expiries and value ends, each column once. The largest of the
-/// sequence numbers.
+/// Checks tags, sequence numbers, expiries and value ends, each column once. Returns the largest
+/// sequence number.
 fn check_rows(block: &Block) -> Result<Seq> {
     let bytes = &block.bytes;
     let newest = newest(block)?;

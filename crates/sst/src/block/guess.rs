@@ -4,15 +4,15 @@ use siltstone_base::near::Line;
 use siltstone_base::prefix::{head, shared_prefix};
 use std::cmp::Ordering;
 
-/// The straight line from a block's first key to its last, over the eight bytes that follow what
-/// all of its keys share.
+/// The straight line from a block's first key to its last, over the eight bytes that follow the
+/// shared prefix of all its keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Interpolation {
     /// Bytes that all keys share.
     shared: usize,
     /// The first key's first eight bytes, as a number.
     start: u64,
-    /// Through the eight bytes behind them, as numbers.
+    /// Through the eight bytes after the shared prefix, as numbers.
     line: Line,
 }
 
@@ -25,34 +25,35 @@ impl Interpolation {
         guess
     }
 
-    /// How many bytes all keys share.
+    /// Length of the prefix that all keys share.
     #[inline]
     pub(crate) fn shared(&self) -> usize {
         self.shared
     }
 
-    /// Reads it; the answer means nothing.
+    /// Reads it; the result is meaningless.
     #[inline]
     pub(crate) fn prefetch(&self) -> usize {
         self.shared ^ self.line.position(self.start)
     }
 
-    /// The eight bytes of `key` that count here: those behind what all keys share.
+    /// The eight bytes of `key` after the shared prefix.
     #[inline]
     pub(crate) fn head(&self, key: &[u8]) -> u64 {
         head(key.get(self.shared..).unwrap_or_default())
     }
 
-    /// The head of any key; `Err` for one that the shared bytes alone place before all keys
-    /// (`Less`) or behind them. `first` answers the block's first key; it is asked only where more
-    /// than eight bytes are shared, or these are not: it lies on a line of its own.
+    /// The head of any key; `Err` for a key that the shared prefix alone places before all keys
+    /// (`Less`) or after them. `first` returns the block's first key, which is on its own cache
+    /// line. It is called only if the prefix is longer than eight bytes, or the key's prefix
+    /// differs.
     #[inline]
     pub(crate) fn place<'a>(
         &self,
         key: &[u8],
         first: impl FnOnce() -> &'a [u8],
     ) -> Result<u64, Ordering> {
-        // Shifting by 64 is what no shared bytes ask for: nothing is left to differ.
+        // Without shared bytes the shift would be by 64: nothing is left to differ.
         let differing = head(key) ^ self.start;
         let shift = 64 - 8 * self.shared.min(8) as u32;
         let alike = differing.checked_shr(shift).unwrap_or(0) == 0;
@@ -63,17 +64,18 @@ impl Interpolation {
         if key.starts_with(shared) {
             return Ok(self.head(key));
         }
-        // Not a prefix's extension: less than the shared bytes, less than all keys.
+        // The key does not extend the prefix: if it is less than the prefix, it is less than all
+        // keys.
         Err(key.cmp(shared))
     }
 
-    /// Where a key probably lies, if it begins as all keys here do. May be past the end.
+    /// The probable position of a key that begins with the shared prefix. May be past the end.
     #[inline]
     pub(crate) fn near(&self, key: &[u8]) -> usize {
         self.position(self.head(key))
     }
 
-    /// Where a key with this head probably lies. May be past the end.
+    /// The probable position of a key with this head. May be past the end.
     #[inline]
     pub(crate) fn position(&self, head: u64) -> usize {
         self.line.position(head)

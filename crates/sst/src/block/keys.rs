@@ -1,7 +1,7 @@
 //! The keys of a block: their location, and their two possible layouts.
 //!
 //! ```text
-//! shared := (shared suffix_len? suffix)*    rebuilt whole in memory of their own
+//! shared := (shared suffix_len? suffix)*    rebuilt in separate memory
 //! whole  := key*                            read in place; where lengths vary, a column of ends
 //! ```
 
@@ -14,11 +14,11 @@ use siltstone_base::{Error, Result, Seq};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Memory for whole keys that is reserved on the head's word alone; more is taken only as keys
-/// arrive.
+/// Memory for whole keys that is reserved without verification of the head; more is reserved only
+/// as keys are decoded.
 const TRUSTED_RESERVE_BYTES: usize = 1 << 20;
 
-/// Decoded keys. They are asked for with the block's bytes, where they may lie.
+/// Decoded keys. Accessors take the block's bytes, which may contain the keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     place: KeysPlace,
@@ -28,13 +28,13 @@ pub(crate) struct Keys {
 
 #[derive(Clone, Debug)]
 enum KeysPlace {
-    /// In the block's bytes, from here on.
+    /// In the block's bytes, from this offset on.
     Stored(usize),
-    /// In memory of their own.
+    /// In separate memory.
     Rebuilt(Vec<u8>),
 }
 
-/// Where keys end, from the first one's start.
+/// The ends of keys, from the first one's start.
 #[derive(Clone, Debug)]
 enum KeyEnds {
     /// All keys have this length.
@@ -45,14 +45,14 @@ enum KeyEnds {
     Stored(Column),
 }
 
-/// What the head says of the keys.
+/// The properties of the keys in the head.
 pub(crate) struct KeyShape {
     pub(crate) entries: usize,
-    /// Length of every key, 0 where lengths vary.
+    /// Length of every key, 0 if lengths vary.
     pub(crate) key_len: usize,
-    /// Bytes of all keys written out whole.
+    /// Bytes of all keys without shared prefixes.
     pub(crate) whole_bytes: usize,
-    /// Whether no key may come twice.
+    /// Whether no key may occur twice.
     pub(crate) distinct: bool,
 }
 
@@ -61,7 +61,7 @@ fn wrong(message: &'static str) -> Error {
 }
 
 impl Keys {
-    /// Bytes of memory beside the block's.
+    /// Bytes of memory besides the block's.
     pub(crate) fn memory_bytes(&self) -> usize {
         let keys = match &self.place {
             KeysPlace::Stored(_) => 0,
@@ -74,7 +74,7 @@ impl Keys {
         keys + ends
     }
 
-    /// The key at `position`; empty past the end, which no key is.
+    /// The key at `position`; empty past the end (no key is empty).
     #[inline]
     pub(crate) fn get<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         match (&self.place, &self.ends) {
@@ -106,7 +106,7 @@ impl Keys {
         }
     }
 
-    /// Reads what a guess and [`Keys::slice`] need; the answer means nothing.
+    /// Reads the data for a guess and for [`Keys::slice`]; the result is meaningless.
     #[inline]
     pub(crate) fn prefetch(&self) -> usize {
         let place = match &self.place {
@@ -121,7 +121,7 @@ impl Keys {
         place ^ ends ^ self.guess.prefetch()
     }
 
-    /// The keys from `position` on and their length, where all have one.
+    /// The keys from `position` on and their length, if all have one length.
     #[inline]
     pub(crate) fn column<'a>(
         &'a self,
@@ -137,8 +137,8 @@ impl Keys {
         Some((keys?, *len))
     }
 
-    /// The bytes from the first key's head on, and how far apart heads lie: where all keys have one
-    /// length, which has room for the eight bytes behind what they share.
+    /// The bytes from the first key's head on, and the distance between heads, if all keys have one
+    /// length and at least eight bytes after the shared prefix.
     #[inline]
     pub(crate) fn heads<'a>(&'a self, bytes: &'a [u8]) -> Option<(&'a [u8], usize)> {
         let (keys, len) = self.column(bytes, 0)?;
@@ -172,10 +172,11 @@ impl Keys {
         self
     }
 
-    /// Keys that lie whole in `bytes` from `start` on; checks that internal keys ascend strictly.
+    /// Keys that are stored whole in `bytes` from `start` on; checks that internal keys ascend
+    /// strictly.
     ///
     /// # Errors
-    /// Corruption when they do not, or do not fill their region.
+    /// Corruption if they do not ascend, or do not fill their region.
     pub(crate) fn whole(
         shape: &KeyShape,
         bytes: &[u8],
@@ -192,7 +193,7 @@ impl Keys {
         for position in 1..shape.entries {
             let key = keys.get(bytes, position);
             let key_head = head(key);
-            // One comparison of numbers tells of most.
+            // One comparison of numbers decides for most keys.
             let ascends = before_head < key_head
                 || match before.cmp(key) {
                     Ordering::Less => true,
@@ -207,10 +208,10 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The same of keys that were checked before.
+    /// The same for keys that were checked before.
     ///
     /// # Errors
-    /// Corruption when they do not fill their region.
+    /// Corruption if they do not fill their region.
     pub(crate) fn whole_again(
         shape: &KeyShape,
         bytes: &[u8],
@@ -230,11 +231,10 @@ impl Keys {
         Ok(keys.guessing(bytes, shape.entries))
     }
 
-    /// Rebuilds keys that share what they have in common, and checks that internal keys ascend
-    /// strictly.
+    /// Rebuilds keys with shared prefixes, and checks that internal keys ascend strictly.
     ///
-    /// The stored form makes the order cheap to check: what a key shares with the one before it is
-    /// skipped, so one byte decides, and only equal keys look at their sequence numbers.
+    /// The stored form makes the order cheap to check: the part shared with the previous key is
+    /// skipped, so one byte decides, and only equal keys compare their sequence numbers.
     ///
     /// # Errors
     /// As [`Keys::whole`].
@@ -259,8 +259,8 @@ impl Keys {
             if shared > previous.len() || shared + suffix_len > MAX_KEY_BYTES {
                 return Err(wrong("impossible key in a block"));
             }
-            // Empty only where the key before is shared whole: then this is an older version of
-            // it, or, at the first position, no key at all.
+            // The suffix is empty only if the previous key is shared as a whole: then this is an
+            // older version of it, or, at the first position, an empty key.
             match (keys.get(previous.start + shared..previous.end).and_then(<[u8]>::first), suffix)
             {
                 (Some(before), [first, ..]) if before < first => {}

@@ -6,7 +6,7 @@
 //! offset size field
 //!      0    4 entries, 1 or more
 //!      4    4 bytes of `keys`
-//!      8    4 bytes of all keys written out whole
+//!      8    4 bytes of all keys if stored whole
 //!     12    4 bytes of `values`
 //!     16    8 base of the sequence numbers
 //!     24    8 base of the expiries; 0 where nothing expires
@@ -44,27 +44,27 @@ use std::ops::Range;
 
 /// Bytes of a block's head.
 const HEAD_BYTES: usize = 40;
-/// Bit of a tag that says that the entry expires; the kind is below it, as in a batch.
+/// Bit of a tag for an entry that expires; the lower bits are the kind, as in a batch.
 const EXPIRY_FLAG: u8 = 0x80;
-/// Largest target of a block (`TableOptions::block_bytes` is cut to it).
+/// Largest target of a block (`TableOptions::block_bytes` is limited to it).
 pub(crate) const MAX_BLOCK_TARGET: usize = 64 << 20;
 /// A block closes before its whole keys take more than this many times its target, so that keys
-/// that share nearly everything cannot make a small stored block huge in memory.
+/// with very long shared prefixes cannot make a small stored block huge in memory.
 const WHOLE_KEYS_FACTOR: usize = 4;
-/// What a decoder accepts: the largest target times the factor, plus the one entry that a block
-/// holds even if it is larger.
+/// The maximum that a decoder accepts: the largest target times the factor, plus one entry, which a
+/// block contains even if it is larger.
 const MAX_WHOLE_KEY_BYTES: usize =
     MAX_BLOCK_TARGET * WHOLE_KEYS_FACTOR + siltstone_base::limits::MAX_KEY_BYTES;
 
 const _: () = assert!(MAX_WHOLE_KEY_BYTES <= u32::MAX as usize);
 
-/// So many keys to either side of a guess are prefetched: the spread of a guess among a hundred or
-/// two keys is some five.
+/// Number of keys on each side of a guess that are prefetched: among one or two hundred keys a
+/// guess is off by about five.
 const PREFETCH_KEYS: usize = 5;
-/// Beyond every sequence number that a reader could be at.
+/// Above every sequence number at which a reader can read.
 const NEVER: Seq = Seq(u64::MAX);
 
-/// Decoded entries of one block. Everything was checked when it was decoded: no access fails.
+/// Decoded entries of one block. All checks were made while decoding: no access fails.
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,
@@ -74,21 +74,21 @@ pub struct Block {
     tags: Column,
     expiries: Column,
     value_ends: Column,
-    /// Length of every value, where `value_ends` has no width.
+    /// Length of every value, if `value_ends` has no width.
     value_len: usize,
-    /// Where the values start in `bytes`.
+    /// Offset of the values in `bytes`.
     values: usize,
-    /// The kind of every entry, where all are of one kind and none expires.
+    /// The kind of every entry, if all have one kind and none expires.
     every: Option<Kind>,
-    /// From which sequence number on a reader sees plain values alone: the largest, where every
-    /// entry is one; otherwise [`NEVER`].
+    /// The sequence number from which on a reader sees only plain values: the largest one if every
+    /// entry is a plain value, otherwise [`NEVER`].
     plain_from: Seq,
-    /// Whether `bytes` are memory of the caller.
+    /// Whether `bytes` are the caller's memory.
     lent: bool,
 }
 
 impl Block {
-    /// How many entries it holds: one or more.
+    /// The number of entries: one or more.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
     pub fn len(&self) -> usize {
@@ -102,26 +102,26 @@ impl Block {
         &self.bytes
     }
 
-    /// Bytes of memory it takes: without those of [`Block::bytes`] where they are lent.
+    /// Bytes of memory that it uses, without those of [`Block::bytes`] if they are lent.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let bytes = if self.lent { 0 } else { self.bytes.len() };
         size_of::<Block>() + bytes + self.keys.memory_bytes()
     }
 
-    /// Whether its bytes lie in memory that was lent ([`crate::Table::decode_lent`]), and so keep
-    /// the lender alive.
+    /// Whether its bytes are in lent memory ([`crate::Table::decode_lent`]), so that they keep the
+    /// lender alive.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.lent
     }
 
-    /// Notes that its bytes are lent.
+    /// Records that its bytes are lent.
     pub(crate) fn lent(self) -> Block {
         Block { lent: true, ..self }
     }
 
-    /// The user key at `position`; empty past the end, which no key is.
+    /// The user key at `position`; empty past the end (no key is empty).
     #[inline]
     pub(crate) fn key(&self, position: usize) -> &[u8] {
         self.keys.get(&self.bytes, position)
@@ -132,22 +132,21 @@ impl Block {
         Seq(self.seqs.get(&self.bytes, position))
     }
 
-    /// Whether every entry is a plain value ([`Kind::is_plain`]) at or below `seq`: the first of a
-    /// key is then what a reader at `seq` sees of it, and neither its number nor its kind need be
-    /// looked at.
+    /// Whether every entry is a plain value ([`Kind::is_plain`]) at or below `seq`. Then a reader
+    /// at `seq` sees the first entry of each key, and need not check its number or kind.
     #[must_use]
     #[inline]
     pub fn is_plain(&self, seq: Seq) -> bool {
         self.plain_from <= seq
     }
 
-    /// The same block, whose largest sequence number is `newest`.
+    /// The same block, with `newest` as its largest sequence number.
     pub(crate) fn up_to(self, newest: Seq) -> Block {
         let plain = self.every.is_some_and(|kind| kind.is_plain(false));
         Block { plain_from: if plain { newest } else { NEVER }, ..self }
     }
 
-    /// Keys and values from `position` on, where all have one length.
+    /// Keys and values from `position` on, if all have one length.
     pub(crate) fn columns(&self, position: usize) -> Option<Columns<'_>> {
         let (keys, key_len) = self.keys.column(&self.bytes, position)?;
         if self.value_ends.width > 0 {
@@ -164,7 +163,7 @@ impl Block {
         self.bytes.get(self.value_range(position)).unwrap_or_default()
     }
 
-    /// Where the value at `position` lies in [`Block::bytes`]; empty past the end.
+    /// The range of the value at `position` in [`Block::bytes`]; empty past the end.
     #[must_use]
     #[inline]
     pub fn value_range(&self, position: usize) -> Range<usize> {
@@ -202,15 +201,15 @@ impl Block {
         })
     }
 
-    /// Whether the entry at `position` comes before `(key, seq)`. `head` is the key's, behind what
-    /// the block's keys share.
+    /// Whether the entry at `position` comes before `(key, seq)`. `head` is the head of the key,
+    /// after the shared prefix of the block's keys.
     #[inline]
     fn is_before(&self, position: usize, key: &[u8], head: u64, seq: Seq) -> bool {
         let own = self.key(position);
         match self.keys.guess.head(own).cmp(&head).then_with(|| own.cmp(key)) {
             Ordering::Less => true,
             Ordering::Greater => false,
-            // No entry is newer than the newest there could be: its number need not be looked at.
+            // No entry is newer than the maximum: its number need not be compared.
             Ordering::Equal => seq != Seq::MAX && self.seq(position) > seq,
         }
     }
@@ -222,9 +221,9 @@ impl Block {
         self.key(position) == key
     }
 
-    /// Reads a byte of the keys and of the value that probably belong to `key`, and answers their
-    /// sum, which means nothing: their lines and pages are on the way then, side by side, before a
-    /// search asks for one after the other.
+    /// Reads a byte of the keys and of the value that probably belong to `key`, and returns their
+    /// meaningless sum. Their cache lines and pages are then loaded in parallel, before a search
+    /// needs them one after the other.
     #[must_use]
     #[inline]
     pub fn prefetch(&self, key: &[u8]) -> u64 {
@@ -233,8 +232,8 @@ impl Block {
         u64::from(value) ^ prefetch(self.keys_around(near))
     }
 
-    /// As [`Block::prefetch`], for who reads on from `key`: the last key, too, which tells what all
-    /// of them share.
+    /// As [`Block::prefetch`], for a read that continues from `key`: also the last key, which
+    /// determines the shared prefix.
     #[must_use]
     #[inline]
     pub fn prefetch_on(&self, key: &[u8]) -> u64 {
@@ -242,9 +241,9 @@ impl Block {
             ^ u64::from(self.key(self.entries - 1).first().copied().unwrap_or_default())
     }
 
-    /// The bytes of the keys around where `key` probably lies, for [`prefetch`]. A caller that
-    /// looks keys up in many blocks gathers these first: what a loop then does for each is so
-    /// little that the processor has the loads of a dozen blocks under way at once.
+    /// The bytes of the keys around the probable position of `key`, for [`prefetch`]. A caller that
+    /// looks up keys in many blocks collects these first. The loop over them is so short that the
+    /// processor loads the lines of a dozen blocks in parallel.
     #[must_use]
     #[inline]
     pub fn keys_near(&self, key: &[u8]) -> &[u8] {
@@ -258,14 +257,14 @@ impl Block {
         self.keys.slice(&self.bytes, range)
     }
 
-    /// Reads what [`Block::keys_near`] needs of the block itself; the answer means nothing.
+    /// Reads the data of the block that [`Block::keys_near`] needs; the result is meaningless.
     #[must_use]
     #[inline]
     pub fn prefetch_head(&self) -> usize {
         self.entries ^ self.bytes.len() ^ self.values ^ self.keys.prefetch()
     }
 
-    /// Where about the value at `position` lies, by arithmetic alone.
+    /// The approximate position of the value at `position`, computed without a memory access.
     #[inline]
     fn value_near(&self, position: usize) -> usize {
         let all = self.bytes.len() - self.values;
@@ -275,10 +274,10 @@ impl Block {
         }
     }
 
-    /// The first position at or after `(key, seq)` in internal order; [`Block::len`] when there is
-    /// none. Touches keys, and sequence numbers only of that very key.
+    /// The first position at or after `(key, seq)` in internal order; [`Block::len`] if there is
+    /// none. Reads keys, and sequence numbers only of the same key.
     ///
-    /// Starts where the key would lie if keys were spread evenly (interpolation search) and gallops
+    /// Starts where the key would be if keys were evenly spread (interpolation search) and gallops
     /// from there: keys of any spread cost at most twice the steps of a binary search, and evenly
     /// spread ones (hashes, counters, times) touch two cache lines instead of five.
     #[must_use]
@@ -299,7 +298,7 @@ impl Block {
         })
     }
 
-    /// [`Block::lower_bound`] among keys of any length.
+    /// [`Block::lower_bound`] for keys of any length.
     #[inline(never)]
     fn lower_bound_any(&self, guess: usize, key: &[u8], head: u64, seq: Seq) -> usize {
         partition_near(self.entries, guess, |position| self.is_before(position, key, head, seq))

@@ -3,8 +3,8 @@
 //! ```text
 //! offset size field
 //!      0    1 codec: 0 none, 1 LZ4, 2 Zstandard
-//!      1    8 length of the block once decompressed
-//!      9    n the block, as the codec left it
+//!      1    8 length of the decompressed block
+//!      9    n the block, compressed by the codec
 //!    9+n    4 masked CRC32C of bytes 0..9+n, bound to (object id, offset of the block)
 //! ```
 
@@ -19,7 +19,7 @@ use siltstone_base::{Error, Result};
 /// Bytes before the block.
 const FRAME_BYTES: usize = 9;
 
-/// Writes blocks; keeps the memory and the codecs' state between them.
+/// Writes blocks; reuses the memory and the codecs' state.
 #[derive(Default)]
 pub(crate) struct BlockWriter {
     raw: Vec<u8>,
@@ -27,11 +27,11 @@ pub(crate) struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Appends the block of `entries` to `out`, which will lie at `place`, and answers how many
-    /// bytes it took.
+    /// Appends the block of `entries` to `out`, which will be at `place`, and returns its length in
+    /// bytes.
     ///
     /// # Errors
-    /// Internal, when a codec refuses input that it must accept.
+    /// Internal if a codec refuses input that it must accept.
     pub(crate) fn append(
         &mut self,
         entries: &BlockBuilder,
@@ -58,8 +58,7 @@ impl BlockWriter {
     }
 }
 
-/// As [`open`], of bytes that were opened before, and are no others: their checksum is not asked
-/// again.
+/// As [`open`], for the same bytes as in an earlier call: their checksum is not verified again.
 ///
 /// # Errors
 /// As [`open`].
@@ -68,7 +67,7 @@ pub(crate) fn open_again(stored: Bytes) -> Result<Bytes> {
     unpack(stored, end.ok_or_else(|| Error::corruption("a block is shorter than its checksum"))?)
 }
 
-/// Whether the block in `stored` says that no codec was used. Not checked yet.
+/// Whether the block in `stored` claims that no codec was used. Not verified.
 pub(crate) fn is_plain(stored: &[u8]) -> bool {
     stored.first() == Some(&(Codec::None as u8))
 }

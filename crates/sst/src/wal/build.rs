@@ -9,8 +9,8 @@ use bytes::Bytes;
 use siltstone_base::limits::MAX_BATCH_BYTES;
 use siltstone_base::{Envelope, Epoch, Seq, UnixMillis, WalId};
 
-/// Collects the batches of one WAL object. Room for the head is kept in front of them, so closing
-/// copies nothing.
+/// Collects the batches of one WAL object. Room for the head is reserved in front of them, so
+/// closing copies nothing.
 #[derive(Clone, Debug)]
 pub struct WalBuilder {
     bytes: Vec<u8>,
@@ -19,12 +19,12 @@ pub struct WalBuilder {
     last_seq: Seq,
 }
 
-/// What a writer says of the moment in which it cuts an object.
+/// The state of the writer at the moment at which it cuts an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CutInfo {
-    /// Every id up to here that a walk of the log reaches is committed.
+    /// Every id up to this one that a walk of the log reaches is committed.
     pub durable: WalId,
-    /// The commit time: now, and no earlier than what was said before.
+    /// The commit time: now, and not before any earlier commit time.
     pub at: UnixMillis,
 }
 
@@ -55,12 +55,12 @@ impl WalBuilder {
         WalBuilder { bytes, records: 0, first_seq: Seq::NONE, last_seq: Seq::NONE }
     }
 
-    /// Appends a batch: `bytes` as [`siltstone_base::Batch::as_bytes`] gave them, at most
-    /// [`MAX_BATCH_BYTES`] of them, holding `ops` operations, the first of which has sequence
-    /// number `first_seq`. A batch without operations leaves no trace.
+    /// Appends a batch: `bytes` as returned by [`siltstone_base::Batch::as_bytes`], at most
+    /// [`MAX_BATCH_BYTES`], with `ops` operations, the first of which has sequence number
+    /// `first_seq`. A batch without operations leaves no trace.
     ///
-    /// The caller gives batches in commit order without a gap between their sequence numbers: the
-    /// decoder answers Corruption otherwise.
+    /// The caller passes batches in commit order without a gap between their sequence numbers: the
+    /// decoder returns Corruption otherwise.
     pub fn push_batch(&mut self, first_seq: Seq, ops: u32, bytes: &[u8]) {
         debug_assert!(bytes.len() <= MAX_BATCH_BYTES);
         debug_assert!(self.records == 0 || first_seq == self.last_seq.next());
@@ -70,7 +70,7 @@ impl WalBuilder {
         self.push(RECORD_BATCH, first_seq, ops, bytes);
     }
 
-    /// Appends what is ingested, which must be the last record of its object (rule N12).
+    /// Appends an ingest, which must be the last record of its object (rule N12).
     pub fn push_ingest(&mut self, ingest: &WalIngest) {
         debug_assert!(self.records == 0 || ingest.first_seq == self.last_seq.next());
         let payload = match &ingest.brings {
@@ -96,13 +96,13 @@ impl WalBuilder {
         self.last_seq = first_seq.plus(u64::from(numbers) - 1);
     }
 
-    /// Length of the object, were it closed now.
+    /// Length of the object if it were closed now.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + CHECKSUM_BYTES
     }
 
-    /// Length of the object, were it closed after one more batch of so many bytes.
+    /// Length of the object if it were closed after one more batch of this many bytes.
     #[must_use]
     pub fn len_with(&self, batch_bytes: usize) -> usize {
         self.len_bytes() + WAL_RECORD_HEAD_BYTES + batch_bytes
@@ -145,9 +145,9 @@ impl WalBuilder {
     }
 }
 
-/// A fence at `id`: every epoch below `epoch` is over from here on, and `epoch` and later ones go
-/// on at `next_id`. `envelope` is of kind WAL. The fencing writer has walked to `id`, so all before
-/// it is committed; a fence commits nothing, and has no time.
+/// A fence at `id`: every epoch below `epoch` ends here, and `epoch` and later ones continue at
+/// `next_id`. `envelope` is of kind WAL. The fencing writer has walked to `id`, so everything
+/// before it is committed; a fence commits nothing and has no time.
 #[must_use]
 pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
     let sent = CutInfo { durable: id.minus(1), at: UnixMillis(0) };
@@ -181,7 +181,7 @@ fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &WalHead) -> Bytes {
         head.body_bytes,
         head.sent.durable.get(),
         head.sent.at.0,
-        // In clear: no key.
+        // Not encrypted: no key.
         0,
         0,
     ];

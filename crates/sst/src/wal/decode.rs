@@ -16,7 +16,7 @@ use siltstone_base::{
 /// A WAL object.
 #[derive(Clone, Debug)]
 pub struct WalObject {
-    /// Whose it is, and which attempt wrote it.
+    /// Its database, and the attempt that wrote it.
     pub envelope: Envelope,
     /// Epoch of the writer.
     pub epoch: Epoch,
@@ -26,16 +26,16 @@ pub struct WalObject {
     pub first_seq: Seq,
     /// Last sequence number; none without records.
     pub last_seq: Seq,
-    /// What was committed when it was cut, and the commit time.
+    /// The watermark and the commit time at which it was cut.
     pub sent: CutInfo,
-    /// What it holds.
+    /// Its content.
     pub body: WalBody,
 }
 
-/// What a WAL object holds.
+/// The content of a WAL object.
 #[derive(Clone, Debug)]
 pub enum WalBody {
-    /// A fence: its epoch and later ones go on at `next_id`.
+    /// A fence: its epoch and later ones continue at `next_id`.
     Fence {
         /// The first id of the epoch that fenced.
         next_id: WalId,
@@ -55,41 +55,41 @@ pub struct WalRecords {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WalRecord {
-    /// A batch that was committed whole.
+    /// A batch that was committed as a whole.
     Batch {
         /// Sequence number of its first operation.
         first_seq: Seq,
-        /// How many operations, and so sequence numbers, it has.
+        /// The number of operations, which is the number of its sequence numbers.
         ops: u32,
         /// The operations, for [`BatchOps`].
         bytes: Bytes,
     },
-    /// What was ingested; the last record of its object.
+    /// An ingest; the last record of its object.
     Ingest(WalIngest),
 }
 
-/// What became part of the database at this place of the history.
+/// An ingest: data that became part of the database at this position of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalIngest {
     /// Its first sequence number.
     pub first_seq: Seq,
-    /// How many it takes, at least one: one a layer.
+    /// The number of its sequence numbers, at least one: one per layer.
     pub numbers: u32,
-    /// What that is.
+    /// The ingested data.
     pub brings: WalBrings,
 }
 
-/// What an ingest brings.
+/// The data that an ingest adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalBrings {
     /// A job's tables.
     Job {
         /// The job.
         job: JobId,
-        /// What names its content.
+        /// The digest of its content.
         digest: Bytes,
     },
-    /// Tables of the database's own, as the manifest crate encodes them.
+    /// Tables in the database's own folder, as the manifest crate encodes them.
     Tables(Bytes),
 }
 
@@ -101,7 +101,7 @@ impl WalIngest {
     }
 }
 
-/// A record's head, and where its payload lies in the records' bytes.
+/// A record's head, and the location of its payload in the records' bytes.
 struct RecordFrame {
     kind: u8,
     ops: u32,
@@ -113,8 +113,8 @@ struct RecordFrame {
 /// Decodes the object that was read under the name of `expected`.
 ///
 /// # Errors
-/// Corruption when it is damaged, stands under another id, or its records leave a gap between
-/// sequence numbers; Unsupported when a newer version wrote it.
+/// Corruption if it is damaged, has another id, or has a gap between the sequence numbers of its
+/// records; Unsupported if a newer version wrote it.
 pub fn decode(bytes: Bytes, expected: WalId) -> Result<WalObject> {
     decode_object(&bytes, expected).map_err(|error| error.with("wal id", expected))
 }
@@ -150,8 +150,8 @@ fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
         .with("codec", codec)
         .with("key", ObjectId(key)));
     }
-    // What a newer version has put behind the known fields may be passed over: a feature bit would
-    // say otherwise.
+    // Data that a newer version has put behind the known fields may be skipped: otherwise it would
+    // have set a feature bit.
     let more = head_bytes.checked_sub(OWN_HEAD_BYTES);
     let known = more.is_some_and(|more| reader.take(more).is_ok());
     let rest = reader.remaining();
@@ -197,15 +197,15 @@ impl WalObject {
 }
 
 impl WalRecords {
-    /// How many there are.
+    /// The number of records.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The records in commit order. Sequence numbers were found to be without a gap. Stops after
-    /// the first error: Corruption for a batch that does not hold the operations it claims,
-    /// Unsupported for what a newer version ingested.
+    /// The records in commit order. Their sequence numbers were checked to have no gap. Stops after
+    /// the first error: Corruption for a batch without the operations that it claims, Unsupported
+    /// for an ingest of a newer version.
     pub fn iter(&self) -> impl Iterator<Item = Result<WalRecord>> {
         let mut at = Some(0);
         std::iter::from_fn(move || {
@@ -281,8 +281,8 @@ impl WalRecords {
         Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, brings })
     }
 
-    /// Checks the frames: their number, that they fill the body, and that sequence numbers run
-    /// from `first` to `last` without a gap.
+    /// Checks the frames: their number, that they fill the body, and that sequence numbers run from
+    /// `first` to `last` without a gap.
     fn check(&self, first: Seq, last: Seq) -> Result<()> {
         let (mut at, mut count, mut expected) = (0, 0u32, first);
         let mut ended = false;

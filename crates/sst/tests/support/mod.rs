@@ -1,5 +1,4 @@
-//! What the tests of this crate share: owned entries, tables held in memory, and the model that a
-//! table must equal.
+//! Shared by the tests of this crate: owned entries, tables in memory, and the model of a table.
 #![allow(missing_docs, dead_code, unreachable_pub, reason = "shared by tests, each using a part")]
 
 use bytes::Bytes;
@@ -58,13 +57,13 @@ pub fn envelope(object: u128) -> Envelope {
     Envelope::new(ObjectKind::Table, DatabaseId(0xdb), ObjectId(object), AttemptId(0xa7))
 }
 
-/// The seal of `bytes` at a place, as FORMAT.md has it.
+/// The seal of `bytes` at a location, as in FORMAT.md.
 pub fn seal(object: u128, offset: u64, bytes: &[u8]) -> [u8; 4] {
     let crc = siltstone_base::checksum::bound(ObjectId(object), offset, bytes);
     crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// Builds a table, taking chunks of at least `chunk` bytes on the way.
+/// Builds a table, and takes chunks of at least `chunk` bytes on the way.
 pub fn build(
     options: TableOptions,
     object: u128,
@@ -113,7 +112,7 @@ pub fn read_all(bytes: &[u8], table: &Table) -> Result<Vec<Owned>> {
     Ok(entries)
 }
 
-/// What a point read does: filter, one block, lower bound.
+/// The steps of a point read: filter, one block, lower bound.
 pub fn get(bytes: &[u8], table: &Table, key: &[u8], seq: Seq) -> Option<Owned> {
     if !table.may_contain(siltstone_bloom::key_hash(key)) {
         return None;
@@ -126,7 +125,7 @@ pub fn get(bytes: &[u8], table: &Table, key: &[u8], seq: Seq) -> Option<Owned> {
     Some(Owned::of(&entry))
 }
 
-/// A source that has nothing until it is asked a second time, and then remembers one block only.
+/// A source that has a block only at the second request, and then remembers only that one.
 pub struct Forgetful {
     pub bytes: Vec<u8>,
     pub table: Arc<Table>,
@@ -161,7 +160,7 @@ pub fn drive(
     source: &Forgetful,
     mut step: impl FnMut(&mut TableCursor<&Forgetful>) -> Result<Step>,
 ) -> Option<Owned> {
-    // A move touches two blocks at most.
+    // A move touches at most two blocks.
     for _ in 0..3 {
         match step(cursor).unwrap() {
             Step::Ready => return Some(Owned::of(&cursor.entry().unwrap())),

@@ -36,7 +36,7 @@ const MOST_BYTES: u64 = 4 << 30;
 
 /// The start position of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Since {
+pub enum ChangesFrom {
     /// At the acknowledged position of the consumer. Expired if no consumer of that name has a
     /// hold, because it is new or was removed. Without a consumer: at the durable end of the log.
     #[default]
@@ -73,7 +73,7 @@ pub struct Consumer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangesOptions {
     /// Start position.
-    pub since: Since,
+    pub since: ChangesFrom,
     /// End position; `None`: the feed has no end.
     pub until: Option<ChangeToken>,
     /// The consumer whose hold retains the log. `None`: no hold, so the collector may delete log
@@ -205,7 +205,7 @@ impl Reader {
 /// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> {
     within(env, limit, "changes", move |env| async move {
-        Ok(place_of(&Objects { env, limit }, &Since::Newest).await?.1)
+        Ok(place_of(&Objects { env, limit }, &ChangesFrom::Newest).await?.1)
     })
     .boxed()
 }
@@ -252,32 +252,32 @@ pub(super) fn of_another_database(token: &ChangeToken, here: DatabaseId) -> Erro
 }
 
 /// The newest manifest, and the start token of a feed without a consumer.
-async fn place_of(objects: &Objects, since: &Since) -> Result<(Arc<Manifest>, ChangeToken)> {
+async fn place_of(objects: &Objects, since: &ChangesFrom) -> Result<(Arc<Manifest>, ChangeToken)> {
     match since {
-        Since::Kept | Since::Newest => {
+        ChangesFrom::Kept | ChangesFrom::Newest => {
             let (state, place) = walked(objects).await?;
             check_lives(&state)?;
             let token = ChangeToken::of(&state, place);
             Ok((state, token))
         }
-        Since::Snapshot => Err(Error::invalid(
+        ChangesFrom::Snapshot => Err(Error::invalid(
             "a feed that begins with a snapshot needs a consumer, whose hold retains the changes \
              after the snapshot; name a consumer",
         )),
-        Since::Token(token) => {
+        ChangesFrom::Token(token) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
             check_lives(&state)?;
             Ok((state, *token))
         }
-        Since::Oldest | Since::Seq(_) => {
+        ChangesFrom::Oldest | ChangesFrom::Seq(_) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
             check_lives(&state)?;
             let wal = oldest_wal(objects, &state).await?;
-            let seq = if let Since::Seq(seq) = since { *seq } else { Seq::NONE };
+            let seq = if let ChangesFrom::Seq(seq) = since { *seq } else { Seq::NONE };
             let token = ChangeToken::of(&state, LogPlace { seq, wal });
             Ok((state, token))
         }
-        Since::Checkpoint(name) => {
+        ChangesFrom::Checkpoint(name) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
             check_lives(&state)?;
             let token = behind_checkpoint(objects, &state, name).await?;
@@ -325,7 +325,7 @@ type AcquiredHold = (ConsumerHold, Option<Checkpoint>);
 /// Commits a hold for `consumer`. Returns the manifest, the start token, and the hold.
 async fn hold(
     objects: &Objects,
-    since: &Since,
+    since: &ChangesFrom,
     consumer: Consumer,
 ) -> Result<(Arc<Manifest>, ChangeToken, Option<AcquiredHold>)> {
     let (_, seen) = newest_state(&objects.env, objects.limit).await?;
@@ -338,7 +338,7 @@ async fn hold(
     let expires_at = consumer.expires_at(now)?;
     let generation = generation(&objects.env, base.hold(&consumer.name));
     let checkpoint = match (since, from) {
-        (Since::Snapshot, HoldFrom::Walked(place)) => Some(NewCheckpoint {
+        (ChangesFrom::Snapshot, HoldFrom::Walked(place)) => Some(NewCheckpoint {
             id: CheckpointId::random(objects.env.random_u128()),
             created_at: now,
             expires_at,
@@ -365,7 +365,7 @@ async fn hold(
     // Only a token records a position inside an ingest; a hold does not.
     let token = match (token, since) {
         (Some(token), _) => token,
-        (None, Since::Oldest) => from_the_oldest(objects, &state, place).await?,
+        (None, ChangesFrom::Oldest) => from_the_oldest(objects, &state, place).await?,
         (None, _) => ChangeToken::of(&state, place),
     };
     let (timeline, base) = (token.timeline, Arc::clone(&state));
@@ -392,32 +392,32 @@ async fn from_the_oldest(
 /// one.
 async fn begins(
     objects: &Objects,
-    since: &Since,
+    since: &ChangesFrom,
     seen: Arc<Manifest>,
     name: &str,
 ) -> Result<(Arc<Manifest>, HoldFrom, Option<ChangeToken>)> {
     let certain = seen.oldest_certain();
     match since {
-        Since::Kept if seen.hold(name).is_some() => Ok((seen, HoldFrom::Kept, None)),
+        ChangesFrom::Kept if seen.hold(name).is_some() => Ok((seen, HoldFrom::Kept, None)),
         // Beginning at the end of the log would skip the changes since the consumer was removed.
-        Since::Kept => Err(Error::new(
+        ChangesFrom::Kept => Err(Error::new(
             ErrorKind::Expired,
             "no consumer of this name has a hold on the log: it is new, or it was removed and \
              later changes are not retained; choose where to begin: since=\"snapshot\", \
              \"oldest\" or \"latest\"",
         )
         .with("consumer", name)),
-        Since::Newest | Since::Snapshot => {
+        ChangesFrom::Newest | ChangesFrom::Snapshot => {
             let (state, place) = walked(objects).await?;
             Ok((state, HoldFrom::Walked(place), None))
         }
-        Since::Oldest => Ok((seen, HoldFrom::At(certain), None)),
-        Since::Token(token) => Ok((seen, HoldFrom::At(token.place()), Some(*token))),
-        Since::Seq(seq) => {
+        ChangesFrom::Oldest => Ok((seen, HoldFrom::At(certain), None)),
+        ChangesFrom::Token(token) => Ok((seen, HoldFrom::At(token.place()), Some(*token))),
+        ChangesFrom::Seq(seq) => {
             let place = LogPlace { seq: *seq, wal: certain.wal };
             Ok((seen, HoldFrom::At(place), None))
         }
-        Since::Checkpoint(checkpoint) => {
+        ChangesFrom::Checkpoint(checkpoint) => {
             let token = behind_checkpoint(objects, &seen, checkpoint).await?;
             Ok((seen, HoldFrom::At(token.place()), Some(token)))
         }

@@ -112,7 +112,8 @@ pub(crate) async fn prove(
     Err(Error::unsupported(
         "the store overwrites objects that exist: it ignores the condition of a create \
          (If-None-Match), and two writers would overwrite each other's log; use a store, or a \
-         version of it, that supports conditional writes",
+         version of it, that supports conditional writes, or give a transactional store as the \
+         store option `transactional_store`",
     )
     .with("object", name))
 }
@@ -191,6 +192,12 @@ fn kind_of(name: ObjectName) -> ObjectKind {
         }
         ObjectName::Compactions(_) => ObjectKind::Compactions,
         ObjectName::IngestManifest(_) => ObjectKind::Ingest,
-        ObjectName::ProbeRecord | ObjectName::ProbeScratch(_) => ObjectKind::Probe,
+        // The stores for encryption and two-phase creates read and write their own objects; nothing
+        // above them creates one.
+        ObjectName::EncryptionKey(_)
+        | ObjectName::ProbeRecord
+        | ObjectName::ProbeScratch(_)
+        | ObjectName::TwoPhaseNamespace
+        | ObjectName::TwoPhaseSource(..) => ObjectKind::Probe,
     }
 }

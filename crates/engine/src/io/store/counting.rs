@@ -78,6 +78,8 @@ pub struct RequestTotals {
     pub failed: u64,
     /// Failed requests that a retry may cure.
     pub transient: u64,
+    /// Those that were sent a second time because their answer was late. Both are counted above.
+    pub hedged: u64,
     /// Bytes that were read.
     pub bytes_read: u64,
     /// Bytes of creates and uploads, including failed ones.
@@ -105,6 +107,7 @@ impl Requests {
             upload_chunks: sent.of(SentKind::Chunk),
             failed: sent.failed,
             transient: sent.transient,
+            hedged: sent.hedged,
             ..counted
         }
     }
@@ -129,6 +132,7 @@ impl Requests {
             upload_chunks: self.upload_chunks.load(Relaxed),
             failed: self.failed.load(Relaxed),
             transient: self.transient.load(Relaxed),
+            hedged: 0,
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_written: self.bytes_written.load(Relaxed),
         }
@@ -328,6 +332,10 @@ impl Store for CountingStore {
         .boxed()
     }
 
+    fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
     fn get_now(
         &self,
         name: ObjectName,
@@ -366,6 +374,10 @@ impl Store for CountingStore {
         self.store.moved()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        self.store.lists_in_order()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
     }
@@ -397,6 +409,10 @@ impl Store for CountingStore {
             self.requests.puts.fetch_add(was_asked, Relaxed);
         };
         copy.inspect(count).boxed()
+    }
+
+    fn records(&self) -> Option<&'static str> {
+        self.store.records()
     }
 
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,13 +1,14 @@
 //! Objects as files in a local folder.
 //!
-//! Our own, rather than a general store over a file system: an acknowledged object must survive a
-//! power cut (file and folder are synced before the answer), a cold read must cost one system call
-//! (files stay open and are read at offsets), and a process that dies must leave nothing that
-//! another takes for an object (files are written under a staging name). `folder` has the order of
-//! the steps. The file system must have hard links, and name clashes among them must be decided by
-//! one machine: local disks do; on network file systems it is the server's promise.
+//! This is our own store and not a general one over a file system, for three reasons. An
+//! acknowledged object must survive a power failure, so its file and folder are synced before the
+//! answer. A cold read must cost one system call, so files stay open and are read at offsets. A
+//! process that dies must not leave anything that another process takes for an object, so files are
+//! written under a staging name. `folder` has the order of the steps. The file system must support
+//! hard links, and one machine must decide name clashes among them. Local disks meet this; on a
+//! network file system the server has to guarantee it.
 //!
-//! A database is the folder that was open first, not its path (`parts`, rule E2).
+//! A database is identified by the first opened folder, not by its path (`parts`, rule E2).
 
 mod address_space;
 mod around;
@@ -51,19 +52,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of an upload, bytes after which a sync begins beside the writing: the disk works while a table
-/// is made, and what is left at its end takes some 10 ms. Less would cost more commits of the file
-/// system's journal.
+/// Number of bytes of an upload after which a sync begins beside the writing. The disk works while
+/// a table is made, and the sync of the rest at the end takes some 10 ms. A smaller number would
+/// cost more commits of the file system's journal.
 const SYNC_BYTES: usize = 16 << 20;
 
-/// Openers of one folder look one at a time whether a writer lives, each for a few system calls: so
-/// often, and with such pauses, one waits for its turn. What holds it for two seconds was stopped
-/// in the midst of it, and is a writer to be, or was one.
+/// Maximum number of pauses in which an opener waits for its turn, and their length. Openers of one
+/// folder check one at a time whether a writer is alive, which takes a few system calls. An opener
+/// that holds its turn for two seconds was stopped in the middle, and is a writer or was about to
+/// become one.
 const TURNS: u32 = 400;
 const TURN: Duration = Duration::from_millis(5);
 
-/// Turns for which an opener waits for a handle of its own process: of an opening that somebody
-/// gave up, the mark may be on its way still, in another thread.
+/// Number of pauses in which an opener waits for a handle of its own process. After a caller gave
+/// up an opening, another thread may still be setting or releasing its mark.
 const LEAVING: u32 = 20;
 
 /// A store in a local folder, which need not exist before the first write.
@@ -73,11 +75,11 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// The store in `root`; a relative path is taken from the present working directory once and
-    /// for all. Looks, in the background, for staged files that killed processes left behind.
+    /// The store in `root`. A relative path is resolved once, against the current working
+    /// directory. Removes, in the background, staged files that killed processes left behind.
     ///
     /// # Errors
-    /// Invalid for an empty path, or where there is no working directory.
+    /// Invalid if the path is empty, or if there is no working directory.
     pub fn new(root: &Path, effects: Effects) -> Result<Arc<LocalStore>> {
         LocalStore::over(root, effects, Arc::new(SystemFiles))
     }
@@ -91,7 +93,7 @@ impl LocalStore {
         let folder = Arc::new(Folder::new(root, files));
         let (sweeping, now) = (Arc::clone(&folder), effects.clock.now());
         let cutoff = UnixMillis(now.0.saturating_sub(staging::ABANDONED_MILLIS));
-        // What cannot be removed now is left for the next opener.
+        // The next opener removes files that cannot be removed now.
         let sweep = move || drop(sweeping.sweep(cutoff));
         effects.spawn.spawn_blocking("sweep staging", Box::new(sweep));
         Ok(Arc::new(LocalStore { folder, effects }))
@@ -120,6 +122,18 @@ impl Store for LocalStore {
                 Some(read) => read,
                 None => self.effects.blocking("read", move || folder.read(name, range)).await?,
             }
+        }
+        .boxed()
+    }
+
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let folder = Arc::clone(&self.folder);
+        async move {
+            self.effects.blocking("read", move || folder.read_clamped(name, range)).await?
         }
         .boxed()
     }
@@ -153,7 +167,7 @@ impl Store for LocalStore {
         url::of_folder(self.folder.root())
     }
 
-    /// Also by another path, through a symbolic link.
+    /// Also if `location` is another path to the folder, through a symbolic link.
     fn stands_at(&self, location: &str) -> bool {
         if self.location().as_deref() == Some(location) {
             return true;
@@ -280,7 +294,8 @@ impl Store for LocalStore {
                     }
                     Ok(MarkAttempt::Occupied(occupant)) => return Err(occupant.refusal()),
                     Ok(MarkAttempt::Busy) => self.effects.clock.sleep(TURN).await,
-                    // What the folder refuses, the claim that follows is told in full.
+                    // If the folder refuses writes, the writer's claim, which follows, reports the
+                    // error.
                     Err(_) => return Ok(Presence::unknown()),
                 }
             }
@@ -294,22 +309,22 @@ struct LocalUpload {
     folder: Arc<Folder>,
     effects: Effects,
     name: ObjectName,
-    /// Gone once a write has failed, or was dropped on its way.
+    /// `None` once a write has failed or was cancelled.
     file: Option<StagedFile>,
-    /// Bytes written since the last sync began.
+    /// Number of bytes written since the last sync began.
     unsynced: usize,
-    /// Answers when a sync that runs beside the writing is done.
+    /// Receives the result of a sync that runs beside the writing.
     syncing: Option<oneshot::Receiver<io::Result<()>>>,
 }
 
 impl LocalUpload {
     fn take(&mut self) -> Result<StagedFile> {
         self.file.take().ok_or_else(|| {
-            Error::internal("an upload goes on after a write failed").with("object", self.name)
+            Error::internal("an upload continues after a failed write").with("object", self.name)
         })
     }
 
-    /// So many bytes were written.
+    /// Continues with `file` after `bytes` bytes were written to it.
     fn go_on(&mut self, file: StagedFile, bytes: usize) -> Result<()> {
         self.unsynced += bytes;
         if self.unsynced >= SYNC_BYTES && !file.is_around() {
@@ -319,7 +334,7 @@ impl LocalUpload {
         Ok(())
     }
 
-    /// Begins to sync what was written, unless a sync is under way.
+    /// Begins to sync the written bytes, unless a sync is running.
     fn sync_beside(&mut self, file: &StagedFile) -> Result<()> {
         if let Some(syncing) = &mut self.syncing {
             match syncing.try_recv() {
@@ -327,7 +342,7 @@ impl LocalUpload {
                 Ok(Some(synced)) => {
                     synced.map_err(|error| errors::explain(error, &file.path()))?;
                 }
-                Err(_) => return Err(Error::internal("a sync died")),
+                Err(_) => return Err(Error::internal("a sync task ended without a result")),
             }
         }
         let (answer, answered) = oneshot::channel();
@@ -373,9 +388,11 @@ impl Upload for LocalUpload {
         async move {
             let (file, folder, name) = (self.take()?, Arc::clone(&self.folder), self.name);
             if let Some(syncing) = self.syncing.take() {
-                // A system tells of bytes that it could not write once: whoever was told must not
-                // lose it.
-                let synced = syncing.await.map_err(|_| Error::internal("a sync died"))?;
+                // A system reports only once that it could not write bytes, so the result of this
+                // sync must not be dropped.
+                let synced = syncing
+                    .await
+                    .map_err(|_| Error::internal("a sync task ended without a result"))?;
                 synced.map_err(|error| errors::explain(error, &file.path()))?;
             }
             let complete = move || folder.complete(name, file);

@@ -8,6 +8,7 @@
 pub mod conditional;
 pub mod counting;
 pub mod disk_cache;
+pub mod encrypted;
 pub mod full;
 pub mod in_use;
 pub mod local;
@@ -22,6 +23,7 @@ mod remote;
 pub mod retry;
 pub mod sent;
 pub(crate) mod troubles;
+pub mod two_phase;
 pub mod url;
 
 use bytes::Bytes;
@@ -96,6 +98,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
+    /// As [`Store::get`] with a range that has to begin in the object: the answer ends with the
+    /// object. For stores that other stores are built over.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; Unsupported for a store that no other one is built over.
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        _range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let refused = Error::unsupported("this store reads no ranges that go beyond an object");
+        Box::pin(ready(Err(refused.with("object", name))))
+    }
+
+    /// Whether the bytes below are encrypted, so that no copy of what is read here may be stored.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
     /// As [`Store::get`], for stores that answer without waiting for a network (memory, local
     /// folder); `None` if this store cannot.
     fn get_now(
@@ -165,6 +186,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Whether the listings so far came in the order of the names, before this seam sorted them;
+    /// `None` for stores that make their listings themselves.
+    fn lists_in_order(&self) -> Option<bool> {
+        None
+    }
+
     /// Counts of the requests of its clients; `None` for stores without clients, whose requests are
     /// counted at this seam.
     fn sent(&self) -> Option<Arc<SentRequests>> {
@@ -204,6 +231,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// cannot copy.
     fn copy_from(&self, _location: &str, _from: ObjectName, _to: ObjectName) -> CopyAnswer<'_> {
         ready(Ok(false)).boxed()
+    }
+
+    /// The kind of transactional store that commits creates (`sqlite`, `postgres`, …); `None` for a
+    /// store with conditional creates of its own.
+    fn records(&self) -> Option<&'static str> {
+        None
     }
 
     /// Checks, before the first create of a handle, that the store honours the condition of
@@ -341,6 +374,8 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         ObjectName::DamagedManifest(..)
         | ObjectName::DamagedWal(..)
         | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
+        ObjectName::TwoPhaseNamespace | ObjectName::TwoPhaseSource(..) => &[prefix::TWO_PHASE],
+        ObjectName::EncryptionKey(_) => &[prefix::ENCRYPTION],
     };
     folders.contains(&prefix)
 }

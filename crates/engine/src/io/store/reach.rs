@@ -11,7 +11,7 @@ use super::profile::Profile;
 use super::remote::{Provider, RemoteStore};
 use super::sent::SentRequests;
 use super::url::{self, StorePlace};
-use super::{Listed, PutAnswer, Store, SweepReport, Upload};
+use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::Effects;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -210,6 +210,18 @@ impl Store for ReachingStore {
         self.store.get(name, range)
     }
 
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.store.get_clamped(name, range)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
     fn get_now(
         &self,
         name: ObjectName,
@@ -247,8 +259,20 @@ impl Store for ReachingStore {
         self.store.moved()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        self.store.lists_in_order()
+    }
+
     fn location(&self) -> Option<String> {
         self.store.location()
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        self.store.copy_from(location, from, to)
+    }
+
+    fn records(&self) -> Option<&'static str> {
+        self.store.records()
     }
 
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {

@@ -13,6 +13,7 @@ mod aws_profile;
 mod build;
 mod clients;
 mod errors;
+mod hedge;
 mod limits;
 mod pace;
 mod proof;
@@ -47,6 +48,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::OnceCell;
 use upload::RemoteUpload;
 
@@ -64,6 +66,8 @@ struct RemoteShared {
     is_lone: bool,
     /// Whether to try requests that delete many names.
     deletes_many: AtomicBool,
+    /// Set once a listing came in another order than that of the names.
+    lists_unordered: AtomicBool,
     /// Set once the store was seen to honour the condition of a create.
     proven: OnceCell<()>,
     provider: Provider,
@@ -119,6 +123,7 @@ impl RemoteStore {
             root: root.to_owned(),
             is_lone,
             deletes_many: AtomicBool::new(true),
+            lists_unordered: AtomicBool::new(false),
             proven: OnceCell::new(),
             provider,
             explainer,
@@ -206,6 +211,38 @@ impl RemoteShared {
                 }
             }
         }
+    }
+
+    /// Reads the part of a range that lies in the object.
+    async fn read_clamped(
+        self: Arc<Self>,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>> {
+        check_range(Some(&range))?;
+        let path = self.path(name)?;
+        let bounded = Some(GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: bounded, ..GetOptions::default() };
+        let found = match self.clients.repeating().get_opts(&path, options).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { source, .. }) => {
+                return self.explainer.absent(&*source).map(|()| None);
+            }
+            Err(error) => {
+                return match self.unsatisfiable(name, &path, Some(range), error).await? {
+                    Read::Whole(bytes) => Ok(Some(bytes)),
+                    Read::Absent | Read::Short(_) => Ok(None),
+                };
+            }
+        };
+        let wanted = range.start..range.end.min(found.meta.size);
+        let bytes = found.bytes().await.map_err(|error| self.explainer.explain(&error))?;
+        if bytes.len() as u64 == wanted.end.saturating_sub(wanted.start) {
+            return Ok(Some(bytes));
+        }
+        Err(Error::corruption("the store sent fewer bytes than it announced")
+            .with("object", name)
+            .with("bytes", bytes.len()))
     }
 
     async fn read_once(
@@ -312,6 +349,9 @@ impl RemoteShared {
         };
         let objects: Vec<ObjectMeta> =
             stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
+        if !objects.is_sorted_by(|left, right| left.location < right.location) {
+            self.lists_unordered.store(true, Relaxed);
+        }
         let mut listed: Vec<Listed> =
             objects.iter().filter_map(|object| self.listed(object)).collect();
         listed.sort_unstable_by_key(|object| object.name);
@@ -379,6 +419,8 @@ fn is_in_text_order(name: ObjectName) -> bool {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::TwoPhaseNamespace
+            | ObjectName::TwoPhaseSource(..)
     )
 }
 
@@ -399,6 +441,10 @@ impl Store for RemoteStore {
         self.shared.pace.sent().bytes_came()
     }
 
+    fn lists_in_order(&self) -> Option<bool> {
+        Some(!self.shared.lists_unordered.load(Relaxed))
+    }
+
     fn location(&self) -> Option<String> {
         let shared = &self.shared;
         (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
@@ -415,6 +461,7 @@ impl Store for RemoteStore {
             root,
             is_lone: false,
             deletes_many: AtomicBool::new(true),
+            lists_unordered: AtomicBool::new(false),
             proven: OnceCell::new(),
             provider: shared.provider,
             explainer: shared.explainer.clone(),
@@ -430,6 +477,16 @@ impl Store for RemoteStore {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let read = Arc::clone(&self.shared).read(name, range);
+        let read = self.shared.start("get", read);
+        async move { read.await? }.boxed()
+    }
+
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let read = Arc::clone(&self.shared).read_clamped(name, range);
         let read = self.shared.start("get", read);
         async move { read.await? }.boxed()
     }

@@ -63,6 +63,7 @@ pub struct SentRequests {
     failed: AtomicU64,
     transient: AtomicU64,
     bytes_came: AtomicU64,
+    hedged: AtomicU64,
 }
 
 /// [`SentRequests`] at one moment.
@@ -71,6 +72,7 @@ pub(crate) struct SentTotals {
     kinds: [u64; 5],
     pub(crate) failed: u64,
     pub(crate) transient: u64,
+    pub(crate) hedged: u64,
 }
 
 impl SentRequests {
@@ -79,6 +81,11 @@ impl SentRequests {
         if let Some(count) = self.kinds.get(kind as usize) {
             count.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Counts requests that were sent a second time because their answer was late.
+    pub(crate) fn hedges(&self, requests: u64) {
+        self.hedged.fetch_add(requests, Relaxed);
     }
 
     /// Counts a piece of an answer.
@@ -102,6 +109,7 @@ impl SentRequests {
             kinds: self.kinds.each_ref().map(|count| count.load(Relaxed)),
             failed: self.failed.load(Relaxed),
             transient: self.transient.load(Relaxed),
+            hedged: self.hedged.load(Relaxed),
         }
     }
 }
@@ -117,6 +125,7 @@ impl SentTotals {
         self.kinds.iter_mut().zip(grown).for_each(|(sum, grown)| *sum += grown);
         self.failed += now.failed - before.failed;
         self.transient += now.transient - before.transient;
+        self.hedged += now.hedged - before.hedged;
         self
     }
 }

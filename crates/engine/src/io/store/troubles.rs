@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Log target of lines about the store.
-const TARGET: &str = "siltstone.store";
+pub(super) const TARGET: &str = "siltstone.store";
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

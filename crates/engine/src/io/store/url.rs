@@ -9,12 +9,14 @@
 //! | `memory://name` | memory of this process |
 
 use super::Store;
+use super::encrypted;
 use super::local::LocalStore;
 use super::lone_object::LoneObject;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
 use super::reach::Reach;
 use super::remote::{Provider, RemoteStore};
+use super::two_phase::{self, TwoPhaseStore};
 use crate::io::env::Effects;
 use siltstone_base::{Error, Result};
 use std::borrow::Cow;
@@ -35,6 +37,12 @@ use std::sync::Arc;
 /// provider is that of the URL, or if the URL's store takes no options; all others with the
 /// environment.
 ///
+/// The option `transactional_store`, or the variable `SILTSTONE_TRANSACTIONAL_STORE`, is the URL of
+/// a transactional store that commits creates, for stores without conditional creates.
+///
+/// The option `encryption_key`, or the variable `SILTSTONE_ENCRYPTION_KEY`, gives the keys of an
+/// encrypted database.
+///
 /// # Errors
 /// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
 /// options, by name; Unsupported for options of parts that are not built.
@@ -45,7 +53,9 @@ pub fn parse(
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
     let environment: Vec<_> = environment.into_iter().collect();
-    let (allowed, options) = Reach::read(options, &environment)?;
+    let (keys, options) = encrypted::read_option(options, &environment)?;
+    let (records, options) = two_phase::read_option(&options, &environment, effects)?;
+    let (allowed, options) = Reach::read(&options, &environment)?;
     let own = match &allowed {
         // Options that a folder does not take belong to its parents.
         Some(allowed) if !is_remote(url) && allowed.has_remote() => StoreOptions::default(),
@@ -58,12 +68,20 @@ pub fn parse(
             RemoteStore::new(provider, bucket, &root, &own, &environment, effects.clone())?
         }
     };
-    Ok(match allowed {
+    let store = match allowed {
         None => store,
         Some(allowed) => {
             let of = in_bucket(url).map(|(provider, ..)| provider);
             allowed.reaching(store, (of, options), environment, effects.clone())
         }
+    };
+    let store = match records {
+        None => store,
+        Some(records) => TwoPhaseStore::new(store, records, effects.clone()),
+    };
+    Ok(match keys {
+        None => store,
+        Some(keys) => keys.over(store, effects.clone()),
     })
 }
 
@@ -96,7 +114,9 @@ pub fn parse_object(
     environment: impl IntoIterator<Item = (String, String)>,
     effects: &Effects,
 ) -> Result<LoneObject> {
-    match place(url, options)? {
+    let (_, options) = options.without(two_phase::OPTION);
+    let (_, options) = options.without(encrypted::OPTION);
+    match place(url, &options)? {
         StorePlace::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
         StorePlace::Memory(name) => Ok(LoneObject::in_memory(name)),
         StorePlace::Remote(provider, bucket, root) => {
@@ -106,7 +126,8 @@ pub fn parse_object(
             }
             let environment: Vec<_> = environment.into_iter().collect();
             let effects = effects.clone();
-            let store = RemoteStore::lone(provider, bucket, &root, options, &environment, effects)?;
+            let store =
+                RemoteStore::lone(provider, bucket, &root, &options, &environment, effects)?;
             Ok(LoneObject::in_store(store))
         }
     }

@@ -20,7 +20,7 @@ fn tree(above: u64) -> Manifest {
     state
 }
 
-/// Writers slow down from where the factor is passed, or two layers, whatever is more.
+/// Writers slow down when the factor is exceeded or there are two layers, whichever is more.
 #[test]
 fn what_lies_above_slows_writers_down() {
     let above = |state: &Manifest| LazyLeveled::default().above(state);
@@ -29,7 +29,7 @@ fn what_lies_above_slows_writers_down() {
     };
     assert_eq!(above(&tree(18)), of(54, 18, 75, 90));
     assert_eq!(above(&tree(100)), of(300, 100, 200, 240));
-    // Nothing comes that one would know of; and there is nothing.
+    // An empty tree: no flush is expected.
     let mut state = tree(18);
     state.l0.clear();
     assert_eq!(above(&state), None);

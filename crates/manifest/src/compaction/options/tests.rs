@@ -28,7 +28,7 @@ fn the_defaults_are_what_rfc_0018_says() {
     assert_eq!(options.scheduler(64 << 20).unwrap().name(), "tiered");
 }
 
-/// Every line is set and read back, refuses what lies outside, and says its range.
+/// Every line is set and read back, refuses values out of range, and states its range.
 #[test]
 fn every_option_is_set_and_read_back() {
     for line in CompactionOptions::TABLE {
@@ -110,7 +110,7 @@ fn options_must_fit_each_other() {
     assert!(with(&[("level_max_runs", "8")]).unwrap_err().contains("level_compaction_threshold"));
 }
 
-/// What is set reaches the scheduler.
+/// Options reach the scheduler.
 #[test]
 fn a_scheduler_plans_by_its_options() {
     let state = manifest();
@@ -130,7 +130,7 @@ fn a_scheduler_plans_by_its_options() {
     assert_eq!(plans(text("compaction_scheduler", "lazy_leveled").unwrap()), 1);
 }
 
-/// Whatever way it was written before.
+/// For every previous spelling.
 #[test]
 fn an_option_that_moved_is_refused_with_its_place() {
     for (name, place) in [

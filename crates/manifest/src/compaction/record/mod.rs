@@ -108,7 +108,7 @@ pub struct JobFacts {
     pub target_sst_bytes: u64,
     /// Whether values that every reader sees get sequence number 0 at the bottom.
     pub zero_seqs: bool,
-    /// A table ends where the first so many bytes of the key change; 0: no such limit.
+    /// A table ends where this many first bytes of the key change; 0: no such limit.
     pub cut_prefix_bytes: u16,
 }
 

@@ -62,12 +62,12 @@ mod tests {
         let at = Duration::from_secs;
         let claim = |heartbeats| Claim { worker: AttemptId(9), heartbeats };
         let mut watch = ClaimWatch::default();
-        // An observer that has just come knows nothing yet, however long the claim stands.
+        // A new observer knows nothing yet, however old the claim is.
         assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
         assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);
         let still = watch.look(&record(Some(claim(1))), at(1030), limit);
         assert_eq!(still, vec![(JobId(7), 1, claim(1))]);
-        // A heartbeat starts the count anew, and so does another worker or an end in between.
+        // A heartbeat restarts the count, and so does another worker or an end in between.
         assert_eq!(watch.look(&record(Some(claim(2))), at(1031), limit), vec![]);
         let other = Claim { worker: AttemptId(10), heartbeats: 2 };
         assert_eq!(watch.look(&record(Some(other)), at(1061), limit), vec![]);

@@ -3,8 +3,8 @@ use crate::state::{L0Entry, Manifest, SortedRun};
 use crate::testing::{empty, table};
 use siltstone_base::{SstDescriptor, SstId, UnixMillis};
 
-/// Tables over all keys: as many layers of L0 as said, and runs of so many bytes, newest first, the
-/// last one with id 0. Levels hold 100 x 8^N bytes times 8.
+/// Tables over all keys: the given number of layers of L0, and runs of the given bytes, newest
+/// first, the last one with id 0. Levels hold 100 x 8^N bytes times 8.
 fn tree(l0: u64, runs: &[u64]) -> Manifest {
     let mut state = empty();
     let of = |id: u128, bytes| SstDescriptor {
@@ -28,7 +28,7 @@ fn tiered() -> Tiered {
 
 const LEVEL_1: u64 = 100 * 8 * 8;
 
-/// Old runs that shrank do not part the runs of a level.
+/// Old runs that shrank do not separate the runs of a level.
 #[test]
 fn levels_are_neighbours() {
     let levels = |runs: &[u64]| -> Vec<usize> {

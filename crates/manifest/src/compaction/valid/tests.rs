@@ -53,8 +53,8 @@ fn every_refusal_says_what_would_help() {
     }
 }
 
-/// The rule of neighbours, word by word, for layers that all span the same keys: sources
-/// consecutive, and a destination that is the last source, a run, or a new run right below it.
+/// The rule of neighbours, literally, for layers that all span the same keys: consecutive sources,
+/// and a destination that is the last source, a run, or a new run directly below it.
 fn neighbours_permit(state: &Manifest, plan: &Plan) -> bool {
     let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
     let sources: Vec<Layer> = plan.sources.iter().map(|source| source.layer).collect();
@@ -67,7 +67,7 @@ fn neighbours_permit(state: &Manifest, plan: &Plan) -> bool {
 }
 
 proptest! {
-    /// Where all layers span the same keys the rule is that of neighbours.
+    /// If all layers span the same keys, the rule is that of neighbours.
     #[test]
     fn over_all_keys_the_rule_is_that_of_neighbours(
         picked in prop::collection::vec(0usize..9, 1..6), destination in 0u32..110,
@@ -82,7 +82,7 @@ proptest! {
         prop_assert_eq!(answer.is_ok(), neighbours_permit(&state, &plan), "{} {:?}", plan, answer);
     }
 
-    /// A commit judges as the plan was judged, while nothing else has changed.
+    /// A commit accepts exactly the plans that were accepted, if nothing else has changed.
     #[test]
     fn the_commit_agrees(
         bounds in prop::collection::vec((b'a'..b'm', 0u8..6), 9),

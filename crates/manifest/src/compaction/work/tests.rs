@@ -37,7 +37,7 @@ fn ids<'a>(tables: impl IntoIterator<Item = &'a SstDescriptor>) -> Vec<u128> {
 /// A group: its bounds and tables.
 type Bounds<'a> = (&'a [u8], Option<&'a [u8]>, Vec<u128>);
 
-/// Tables that move, then the groups.
+/// Tables that are moved, then the groups.
 fn shape(work: &Work) -> (Vec<u128>, Vec<Bounds<'_>>) {
     let groups = work.groups.iter();
     let group = groups.map(|one| (one.start.as_ref(), one.end.as_deref(), ids(&one.tables)));
@@ -55,7 +55,7 @@ fn what_meets_nothing_moves_and_the_rest_is_merged() {
         shape(&work),
         (vec![22], vec![(b"d".as_slice(), Some(b"m".as_slice()), vec![11, 1])])
     );
-    // Tables 2 and 3 are where they would move to.
+    // Tables 2 and 3 are already at their destination.
     let finish =
         work.finish(Epoch(1), (JobId(1), ManifestId::FIRST), vec![one(9, b"d", b"g")], vec![]);
     assert_eq!(finish.remove, [SstId(22), SstId(11), SstId(1)].map(TablePart::from));
@@ -91,13 +91,13 @@ fn ranges_cover_each_group_and_no_more() {
     );
     let first = &work.groups[0];
     assert_eq!(ids(first.tables_in(b"d", Some(b"g"))), vec![21, 11]);
-    // Without anchors the bounds of the tables have to do: nothing to cut at here.
+    // Without anchors the bounds of the tables are used: there is no key to split at here.
     assert_eq!(work.ranges(&[], 4, 100).len(), 2);
     assert_eq!(work.ranges(&anchors, 4, 100_000).len(), 2);
 }
 
-/// What is dropped comes down nowhere, and a commit cannot know that: it takes what the dropped
-/// would pass out and in again.
+/// Rows of a dropped table do not sink, and the commit cannot know that: it removes the tables that
+/// the dropped ones would pass and adds them again.
 #[test]
 fn what_stays_below_a_dropped_table_moves_to_where_it_is() {
     let mut state = tree(&[(2, vec![one(22, b"b", b"c")])], &[(0, vec![one(1, b"a", b"z")])]);

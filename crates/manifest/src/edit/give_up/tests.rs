@@ -8,7 +8,7 @@ fn parts(state: &Manifest, id: u128) -> Vec<GivenUpPart> {
     GivenUpPart::all(state, SstId(id), Rules::ALL).expect("numbers are apart")
 }
 
-/// What takes the place of a table, at `seq`, under a reserved name.
+/// The cover that replaces a table, at `seq`, under a reserved name.
 fn cover(of: &SstDescriptor, seq: u64) -> SstDescriptor {
     table(SstId(50), &of.first_key, &of.last_key, seq, seq)
 }
@@ -25,19 +25,19 @@ fn giving_up(id: u128, cover: Option<SstDescriptor>) -> GiveUpTable {
 #[test]
 fn a_cover_lies_between_newer_and_older_tables() {
     let m = manifest();
-    // Its own largest number, with the tables of two older layers below it.
+    // Its own largest number: the tables of two older layers are below it.
     let [newest] = &parts(&m, 14)[..] else { panic!("one part") };
     assert_eq!((newest.cover, newest.entries_below), (Some(Seq(60)), 4));
     assert_eq!(parts(&m, 13)[0].cover, Some(Seq(50)));
     assert_eq!((parts(&m, 10)[0].cover, parts(&m, 10)[0].layer), (Some(Seq(30)), Layer::Run(6)));
-    // Below the last run there is nothing to hide.
+    // No older table is below the last run.
     assert_eq!((parts(&m, 9)[0].cover, parts(&m, 9)[0].entries_below), (None, 0));
     assert_eq!(parts(&m, 99), []);
-    // A newer row of a key that it does not have.
+    // A newer row of a key that the table does not contain.
     let mut m = manifest();
     m.l0[1].tables[0] = table(SstId(13), b"b", b"c", 25, 25);
     assert_eq!(parts(&m, 10)[0].cover, Some(Seq(24)));
-    // And none is left.
+    // No number is left.
     m.l0[1].tables[0] = table(SstId(13), b"b", b"c", 21, 21);
     let refused = GivenUpPart::all(&m, SstId(10), Rules::ALL);
     assert_eq!(refused, Err(Conflict::NoRoomForCover { table: SstId(10) }.into()));
@@ -54,7 +54,7 @@ fn its_cover_takes_its_place() {
     let ids = |state: &Manifest| state.tables().map(|one| one.id.get()).collect::<Vec<_>>();
     assert_eq!(ids(&next), [14, 13, 50, 11, 9]);
     assert_eq!((next.tables_since, next.reserved.as_slice()), (next.id, [].as_slice()));
-    // Nothing of the log, and nothing that counts, has changed.
+    // The log and the counters are unchanged.
     assert_eq!(next.replay_from, base.replay_from);
     assert_eq!((next.flushed_seq, next.writer_epoch), (base.flushed_seq, base.writer_epoch));
     assert!(next.closed_cleanly());
@@ -85,7 +85,7 @@ fn what_was_planned_on_other_layers_is_refused() {
     let gone = Refusal::from(Conflict::TableGone { table: SstId(10) });
     let refused = |edit: GiveUpTable| Edit::GiveUpTable(edit).apply(&base).unwrap_err();
     let lost = base.runs[0].tables[0].clone();
-    // Another number, none where one is needed, one where none is, and no such table.
+    // Another number; no cover where one is needed; a cover where none is; and no such table.
     assert_eq!(refused(giving_up(10, Some(cover(&lost, 29)))), gone);
     assert_eq!(refused(giving_up(10, None)), gone);
     let last = base.runs[1].tables[0].clone();
@@ -95,7 +95,7 @@ fn what_was_planned_on_other_layers_is_refused() {
     assert_eq!(never, Conflict::TableGone { table: SstId(99) }.into());
     let wide = table(SstId(50), b"a", b"g", 30, 30);
     assert!(matches!(refused(giving_up(10, Some(wide))), Refusal::Invalid(_)));
-    // A name that nobody reserved, and another writer.
+    // A name that is not reserved, and another writer.
     let unnamed = SstDescriptor { id: SstId(77), ..cover(&lost, 30) };
     assert!(matches!(refused(giving_up(10, Some(unnamed))), Refusal::Invalid(_)));
     let fenced = GiveUpTable { epoch: Epoch(1), ..giving_up(9, None) };

@@ -49,7 +49,7 @@ fn advanced(base: &Manifest, name: &str, generation: u64, to: LogPlace) -> Manif
     next
 }
 
-/// `manifest()` replays from 6, and has 60 in tables.
+/// `manifest()` replays from 6; its tables contain entries up to 60.
 #[test]
 fn a_hold_begins_where_all_behind_it_is_there() {
     let at = |place| HoldEdit::Take(Box::new(taking("a", 1, HoldFrom::At(place))));
@@ -60,7 +60,7 @@ fn a_hold_begins_where_all_behind_it_is_there() {
     let held = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
     assert_eq!(held.hold("a").map(Hold::place), Some(place(60, 6)));
     assert!(held.features.names(FEED) && held.features.check_committable().is_ok());
-    // What was walked to is passed by the replay point, or not.
+    // Positions to which a consumer has walked: passed by the replay point, or not.
     let walked = |to| take(&manifest(), "a", 1, HoldFrom::Walked(to)).hold("a").map(Hold::place);
     assert_eq!(walked(place(58, 4)), Some(place(60, 6)));
     assert_eq!(walked(place(64, 8)), Some(place(64, 8)));
@@ -84,7 +84,7 @@ fn the_newest_of_a_name_goes_on_where_it_stood() {
     let held = advanced(&held, "a", 5, place(70, 7));
     let newer = take(&held, "a", 6, HoldFrom::Kept);
     assert_eq!(newer.hold("a").map(Hold::place), Some(place(70, 7)));
-    // W5: one that slept frees nothing; nor does it come back.
+    // W5: a consumer that slept frees nothing, and its hold does not return.
     assert_eq!(refused(&newer, advance("a", 5, place(80, 8))), HoldConflict::Overtaken);
     let again = HoldEdit::Take(Box::new(taking("a", 5, HoldFrom::Kept)));
     assert_eq!(refused(&newer, again), HoldConflict::Overtaken);
@@ -96,7 +96,7 @@ fn the_newest_of_a_name_goes_on_where_it_stood() {
     assert_eq!(held.hold("a").and_then(|one| one.expires_at), Some(UnixMillis(200)));
 }
 
-/// W6: what a restore has undone is neither acknowledged nor a place to begin.
+/// W6: undone data can be neither acknowledged nor a position at which to begin.
 #[test]
 fn a_hold_moves_and_begins_in_the_history_of_its_state() {
     let held = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
@@ -132,12 +132,12 @@ fn what_ends_a_hold_ends_its_consumer() {
     let revoked = expired.apply(&held).unwrap();
     assert!(revoked.holds.is_empty() && expired.in_effect(&revoked));
     assert_eq!(refused(&revoked, advance("a", 1, place(70, 7))), HoldConflict::Gone);
-    // A refresh that lands first wins (rule G3).
+    // A refresh that is committed first takes precedence (rule G3).
     let refreshed = advanced(&held, "a", 1, place(60, 6));
     assert_eq!(expired.apply(&refreshed).unwrap().holds.len(), 1);
     let release = Edit::Hold(HoldEdit::Release { name: "a".to_owned() });
     assert!(release.apply(&held).unwrap().holds.is_empty());
-    // So does progress, over its bytes.
+    // The same for progress, against the limit on bytes.
     let overdrawn = HoldExcess { name: "a".to_owned(), generation: 1, wal_from: WalId(6) };
     let revoke = Edit::Hold(HoldEdit::Revoke(vec![overdrawn]));
     assert!(revoke.apply(&held).unwrap().holds.is_empty());
@@ -145,7 +145,7 @@ fn what_ends_a_hold_ends_its_consumer() {
     assert!(revoke.in_effect(&moved) && revoke.apply(&moved).unwrap().holds.len() == 1);
 }
 
-/// W3: the state that is pinned, and the hold, are of one commit.
+/// W3: the pinned state and the hold come from one commit.
 #[test]
 fn a_snapshot_and_what_follows_it_are_one_commit() {
     let new = NewCheckpoint {
@@ -186,7 +186,7 @@ fn installed(base: &Manifest) -> Manifest {
     Edit::FlushL0(flush).apply(&base).unwrap()
 }
 
-/// W4: until every hold has passed it, whoever passes first.
+/// W4: until every hold has passed it, in either order.
 #[test]
 fn an_ingest_keeps_its_originals_until_all_have_passed_it() {
     assert!(installed(&manifest()).fed.is_empty());
@@ -201,7 +201,7 @@ fn an_ingest_keeps_its_originals_until_all_have_passed_it() {
     assert!(release.apply(&first).unwrap().fed.is_empty());
     let expired = Edit::RevokeExpired { ids: vec![], now: UnixMillis(1_000) };
     assert!(expired.apply(&kept).unwrap().fed.is_empty());
-    // Who begins behind it needs none of it.
+    // A consumer that begins after it does not need it.
     let past = advanced(&one, "a", 1, place(61, 7));
     assert!(installed(&past).fed.is_empty());
 }

@@ -11,7 +11,7 @@ fn cover(newest: bool, versions: &[u64], enough: u64, until: u64) -> Edit {
     Edit::CoverVersions(CoverVersions { since: None, newest, versions, enough, until })
 }
 
-/// A since-lease on what the commit makes, and point leases.
+/// A since-lease on the version that the commit makes, and point leases.
 fn since(since: u64, versions: &[u64], enough: u64, until: u64) -> Edit {
     match cover(false, versions, enough, until) {
         Edit::CoverVersions(cover) => {
@@ -29,7 +29,7 @@ fn newest_leased(state: &Manifest) -> Option<ManifestId> {
     state.leased_as(state, Rules::ALL).map(|(version, _)| version.manifest_id)
 }
 
-/// Each record: when it ends, and what it covers.
+/// The expiry and the versions of each record.
 fn records(state: &Manifest) -> Vec<(u64, Vec<u64>)> {
     let versions = |lease: &Lease| lease.versions.iter().map(|one| one.manifest_id.get()).collect();
     state.leases.iter().map(|lease| (lease.expires_at.0, versions(lease))).collect()
@@ -64,12 +64,12 @@ fn a_version_enters_with_the_commit_that_creates_it() {
         AttemptId(5)
     });
     assert!(edit.in_effect(&state));
-    // Who comes later, and asks for as much or a little more, finds it done.
+    // A later request for the same or a slightly longer time is in effect already.
     assert!(cover(true, &[], 700, 1125).in_effect(&state));
     assert!(!cover(true, &[], 1001, 1125).in_effect(&state));
 }
 
-/// L2: as long as no table changes the same version serves; then it does not.
+/// L2: while no table changes, the same version is sufficient; after a change it is not.
 #[test]
 fn the_newest_tables_are_told_by_the_commit_that_changed_them() {
     let first = cover(true, &[], 500, 1000).apply(&bare()).unwrap();
@@ -92,22 +92,22 @@ fn a_version_moves_to_a_later_record_and_nobodys_time_is_cut() {
     assert_eq!(records(&second), vec![(1000, vec![old, new])]);
     let renewed = cover(false, &[old], 1001, 1500).apply(&second).unwrap();
     assert_eq!(records(&renewed), vec![(1000, vec![new]), (1500, vec![old])]);
-    // One who asks for less cuts nothing.
+    // A request for a shorter time shortens nothing.
     let less = cover(false, &[old, new], 1001, 1200).apply(&renewed).unwrap();
     assert_eq!(records(&less), vec![(1200, vec![new]), (1500, vec![old])]);
 }
 
-/// L1, G3: present is alive; gone is gone.
+/// L1, G3: a present lease is alive; a dropped one stays dropped.
 #[test]
 fn what_was_revoked_does_not_come_back() {
     let first = cover(true, &[], 500, 1000).apply(&bare()).unwrap();
     let old = first.id.get();
-    // Run out, and present: renewed all the same. The collector comes too late.
+    // Expired but present: it is renewed nevertheless. The collector comes too late.
     let renewed = cover(false, &[old], 1001, 3000).apply(&first).unwrap();
     let revoke = Edit::RevokeExpired { ids: vec![], now: UnixMillis(2000) };
     assert!(!revoke.in_effect(&first) && revoke.in_effect(&renewed));
     assert_eq!(records(&revoke.apply(&renewed).unwrap()), vec![(3000, vec![old])]);
-    // The other way round.
+    // In the other order.
     let revoked = revoke.apply(&first).unwrap();
     assert_eq!(records(&revoked), vec![]);
     let late = cover(false, &[old], 1001, 3000);
@@ -143,8 +143,8 @@ fn versions_are_bounded_and_renewals_are_not_refused() {
     assert!(cover(false, &[1, 2], 200, 200).apply(&state).is_ok());
 }
 
-/// L9: the smallest version that is covered never falls. The run of RFC 0048: a reader that slept
-/// covers what was dropped and collected meanwhile.
+/// L9: the smallest covered version never falls. The run of RFC 0048: a reader that slept covers a
+/// version that was dropped and collected meanwhile.
 #[test]
 fn a_since_lease_begins_with_the_commit_that_makes_it() {
     let first = since(1000, &[], 500, 500).apply(&bare()).unwrap();
@@ -161,7 +161,7 @@ fn a_since_lease_begins_with_the_commit_that_makes_it() {
     assert_eq!((old.kept_from(), records(&old)), (Some(later.id), vec![]));
 }
 
-/// A scan that outlasts the since-lease: its version goes on under a point lease of its own.
+/// A scan that outlasts the since-lease: its version continues under its own point lease.
 #[test]
 fn what_a_since_lease_covers_may_be_covered_by_a_point_lease() {
     let first = since(1000, &[], 500, 500).apply(&bare()).unwrap();
@@ -175,7 +175,8 @@ fn what_a_since_lease_covers_may_be_covered_by_a_point_lease() {
     assert!(edit.in_effect(&both));
 }
 
-/// Where no point lease finds room a version stays under what covers it, and no commit is refused.
+/// If there is no room for point leases, a version stays under its present lease, and no commit is
+/// refused.
 #[test]
 fn without_room_for_points_nothing_is_refused() {
     let mut state = since(1000, &[], 500, 500).apply(&bare()).unwrap();
@@ -205,8 +206,8 @@ fn what_happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Never more than 32 records, each version in one; what is covered stays so until its time,
-    /// and what is gone stays away.
+    /// Never more than 32 records, each version in one. A covered version stays covered until its
+    /// expiry, and a dropped one does not return.
     #[test]
     fn leases_are_bounded_and_nobodys_time_is_cut(
         story in prop::collection::vec(what_happens(), 1..150)

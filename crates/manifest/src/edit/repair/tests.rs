@@ -36,8 +36,8 @@ fn void() -> VoidManifests {
     }
 }
 
-/// Y2: rows before the cut are in tables, the rest of the log is behind the replay point, and no
-/// number of it is given again.
+/// Y2: rows before the cut are in tables, the rest of the log is behind the replay point, and its
+/// numbers are not used again.
 #[test]
 fn what_is_cut_off_is_passed() {
     let edit = Edit::KeepPrefix(prefix());
@@ -60,7 +60,7 @@ fn a_log_is_cut_off_under_the_own_epoch_alone() {
     assert_eq!(edit.apply(&manifest()), Err(Refusal::Fenced { by: Epoch(2) }));
 }
 
-/// Y3: behind everything that is taken, under an epoch that no void manifest can have claimed.
+/// Y3: after all used numbers, under an epoch that no void manifest can have claimed.
 #[test]
 fn void_manifests_are_passed() {
     let mut base = manifest();
@@ -71,7 +71,7 @@ fn void_manifests_are_passed() {
     assert_eq!(next.writer_epoch, Epoch(5), "manifests 6 and 7 may have claimed 3 and 4");
     assert!(next.compactor_epoch > Epoch(3) && next.compactor_is_released());
     assert_eq!(next.widest_window, MAX_PARALLEL_WRITES);
-    assert!(!next.closed_cleanly(), "nobody was fenced");
+    assert!(!next.closed_cleanly(), "no writer was fenced");
     assert_eq!((next.l0.clone(), next.replay_from), (base.l0.clone(), base.replay_from));
     assert_eq!(next.wal_id_last_seen, WalId(9), "freed up to there");
     assert_eq!(next.checkpoint(CheckpointId(1)), None);
@@ -85,7 +85,7 @@ fn void_manifests_are_passed() {
     assert_eq!(void().apply(&base, rules).unwrap().writer_epoch, Epoch(4));
 }
 
-/// The epochs that show in the log count as well: a manifest may be gone without a trace.
+/// The epochs in the log count as well: a manifest may be missing without a trace.
 #[test]
 fn an_epoch_of_the_log_is_passed() {
     let lost = VoidManifests { last: ManifestId(5), epoch: Epoch(9), ..void() };
@@ -93,7 +93,7 @@ fn an_epoch_of_the_log_is_passed() {
     assert_eq!((next.id, next.writer_epoch), (ManifestId(6), Epoch(10)));
 }
 
-/// Where the first manifest is gone on from, the number is the one after it as it says.
+/// If the repair continues from the first manifest, the next number is the one that it names.
 #[test]
 fn numbers_of_a_database_that_counts_from_later_go_on() {
     let database = DatabaseId::counting_from(7 * siltstone_base::id::NUMBERS_A_MILLI, 1);
@@ -106,7 +106,7 @@ fn numbers_of_a_database_that_counts_from_later_go_on() {
     assert_eq!((next.id, next.writer_epoch), (first.next_id().next(), Epoch(2)));
 }
 
-/// A fence that a listing shows and that reaches into another is left over from a gap.
+/// A listed fence that reaches into another one is left over from a gap.
 #[test]
 fn a_fence_in_a_gap_is_not_kept() {
     let left = KeptFence { id: WalId(3), epoch: Epoch(1), next_id: WalId(5) };

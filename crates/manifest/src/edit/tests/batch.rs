@@ -12,7 +12,7 @@ fn made(id: SstId, first: &[u8], last: &[u8], seq: u64) -> SstDescriptor {
     SstDescriptor { seq_override: Some(Seq(seq)), ..table(id, first, last, 1, 9) }
 }
 
-/// The writer of `manifest()` flushes nothing but this.
+/// The writer of `manifest()` flushes only this batch.
 fn installing(base: &Manifest, tables: Vec<SstDescriptor>, flushed: u64) -> Edit {
     let batches = vec![InstallBatch { after: 0, tables }];
     let (epoch, flushed_seq) = (base.writer_epoch, Seq(flushed));
@@ -27,7 +27,7 @@ fn names_are_kept_for_readers_to_come() {
     let next = edit.apply(&base).unwrap();
     assert!(edit.in_effect(&next) && next.features.names("large-batches"));
     assert_eq!((&next.left[..], next.tables_since), (&NAMES[..], next.id));
-    // Those of a batch that failed make room for others.
+    // The names of a failed batch make room for others.
     let names = vec![SstId(92)];
     let epoch = base.writer_epoch;
     let edit = Edit::ReserveBatch(ReserveBatch { epoch, names, let_go: vec![NAMES[0]] });
@@ -48,7 +48,7 @@ fn a_batch_is_installed_once_and_uses_its_name_up() {
     assert_eq!((&next.left[..], next.flushed_seq), (&NAMES[1..], Seq(61)));
     assert!(next.tables().any(|table| table.id == NAMES[0]));
     assert!(edit.apply(&next).is_err(), "not twice");
-    // Not what nobody reserved, not above what is flushed, and not without a number.
+    // Refused: a name that is not reserved, a number above what is flushed, and a missing number.
     let refused = |tables, flushed| installing(&base, tables, flushed).apply(&base).unwrap_err();
     let invalid = |refusal| matches!(refusal, Refusal::Invalid(_));
     assert!(invalid(refused(vec![made(SstId(95), b"a", b"b", 61)], 61)));
@@ -56,7 +56,7 @@ fn a_batch_is_installed_once_and_uses_its_name_up() {
     assert!(invalid(refused(vec![], 61)));
 }
 
-/// Layers, jobs and batches go by their numbers, each on all that is below it.
+/// Layers, jobs and batches are placed by their numbers, each on all older data.
 #[test]
 fn a_batch_is_placed_between_what_is_older_and_what_is_newer() {
     let base = reserve(&manifest(), vec![]).apply(&manifest()).unwrap();
@@ -73,7 +73,7 @@ fn a_batch_is_placed_between_what_is_older_and_what_is_newer() {
     assert_eq!(newest, [NAMES[1], SstId(51), NAMES[0], SstId(50)]);
 }
 
-/// N15: a claim voids other names, and these stay until nobody replays what may hold them.
+/// N15: a claim voids other names. These names stay until no replay can need them.
 #[test]
 fn a_claim_leaves_the_names_of_batches() {
     let base = reserve(&manifest(), vec![]).apply(&manifest()).unwrap();
@@ -91,7 +91,7 @@ fn a_claim_leaves_the_names_of_batches() {
     assert!(edit.in_effect(&next) && next.left.is_empty());
 }
 
-/// W4: likewise the tables of a batch.
+/// W4: the same for the tables of a batch.
 #[test]
 fn a_feed_keeps_the_tables_of_a_batch() {
     let hold = Hold {

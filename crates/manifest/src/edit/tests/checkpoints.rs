@@ -1,4 +1,5 @@
-//! Checkpoints of writers and readers: who may change them, and what is recognised afterwards.
+//! Checkpoints of writers and readers: which processes may change them, and how edits are
+//! recognised.
 
 use super::*;
 
@@ -14,8 +15,8 @@ fn kept() -> Manifest {
     base
 }
 
-/// What a writer accepted is in the checkpoint that is made through it; a newer one may stand on a
-/// state that a restore took back.
+/// A checkpoint that is made through a writer contains the rows that this writer accepted. A newer
+/// writer may have begun on a state that a restore replaced.
 #[test]
 fn a_checkpoint_through_a_writer_is_refused_once_there_is_a_newer_one() {
     let base = manifest();
@@ -29,7 +30,7 @@ fn a_checkpoint_through_a_writer_is_refused_once_there_is_a_newer_one() {
     assert_eq!(through(by.get() - 1), Err(Refusal::Fenced { by }));
 }
 
-/// C1: a writer's checkpoint goes by its own commits, its close, and the next claim.
+/// C1: a writer's checkpoint is removed by its own commits, its close, and the next claim.
 #[test]
 fn a_writers_checkpoint_is_the_writers() {
     let (base, id) = (kept(), CheckpointId(3));
@@ -53,7 +54,7 @@ fn a_writers_checkpoint_is_the_writers() {
     assert!(claimed.apply_with(&base, piling).unwrap().checkpoint(id).is_some());
 }
 
-/// A writer's checkpoint pins no WAL: what it reads of that is in its memory.
+/// A writer's checkpoint pins no WAL: the writer has these rows in memory.
 #[test]
 fn a_flush_swaps_the_writers_checkpoint_in_one_commit() {
     let base = kept();
@@ -69,7 +70,7 @@ fn a_flush_swaps_the_writers_checkpoint_in_one_commit() {
     assert_eq!((new.manifest_id, new.owner), (next.id, CheckpointOwner::Writer(Epoch(2))));
     assert!(!new.pins_wal(new.replay_from));
 
-    // A compaction came first and took table 14 away, which a scan may be reading.
+    // A compaction was committed first and removed table 14, which a scan may be reading.
     let mut compaction = finish(&[14, 13], 7);
     compaction.add[0].max_seq = Seq(60);
     let compacted = Edit::FinishCompaction(compaction).apply(&base).unwrap();
@@ -80,7 +81,7 @@ fn a_flush_swaps_the_writers_checkpoint_in_one_commit() {
     assert!(careless.checkpoint(CheckpointId(3)).is_none());
 }
 
-/// A commit for nothing but checkpoints is not taken for done before it is.
+/// A commit of checkpoints alone is not in effect before it is committed.
 #[test]
 fn a_commit_that_only_pins_or_lets_go_is_recognised() {
     let base = kept();
@@ -128,7 +129,7 @@ fn a_reader_swaps_and_refreshes_in_one_commit() {
     assert_eq!(refused, Err(Refusal::Expired { checkpoint: CheckpointId(99) }));
 }
 
-/// A reader may vanish; a writer's checkpoint knows no clock.
+/// A reader may end without notice; a writer's checkpoint never expires.
 #[test]
 fn who_keeps_a_checkpoint_decides_whether_it_expires() {
     let new = |owner, expires_at: Option<u64>| {
@@ -151,7 +152,7 @@ fn who_keeps_a_checkpoint_decides_whether_it_expires() {
     assert_eq!(other.apply(&kept()), Err(Refusal::Fenced { by: Epoch(2) }));
 }
 
-/// C3: expired and present is as good as any; gone is gone.
+/// C3: an expired checkpoint that is present is valid; a removed one does not return.
 #[test]
 fn present_is_alive_whatever_the_clock_says() {
     let base = kept();

@@ -28,7 +28,7 @@ fn it_ends_the_writer_and_says_so() {
     assert!(!Edit::Destroy(destroy(false)).in_effect(&base));
 }
 
-/// D1: whoever was overtaken since the fence destroys nothing.
+/// D1: a process that was overtaken since its fence destroys nothing.
 #[test]
 fn another_epoch_is_fenced() {
     let base = Manifest { checkpoints: Vec::new(), ..manifest() };
@@ -65,8 +65,9 @@ fn a_hard_one_names_who_needs_it() {
     }
 }
 
-/// D3: what nobody pins takes no edit any more: a clone's collector that was about to detach finds
-/// that it is over, or whoever removes takes its commit for a sign that somebody else has finished.
+/// D3: a destroyed state without pins accepts no edit. Otherwise a clone's collector that was about
+/// to detach would commit, and the remover would take that commit for a sign that another process
+/// has finished.
 #[test]
 fn a_late_detach_does_not_fit_the_last_manifest() {
     let entry = crate::state::Ancestor {
@@ -81,12 +82,12 @@ fn a_late_detach_does_not_fit_the_last_manifest() {
     assert!(detach.apply(&base).is_ok());
     for soft in [false, true] {
         let ended = apply(destroy(soft), &base).unwrap();
-        assert_eq!(ended.ancestors, base.ancestors, "whoever removes goes by them");
+        assert_eq!(ended.ancestors, base.ancestors, "a removal needs them");
         assert_eq!(detach.apply(&ended), Err(Conflict::Destroyed.into()));
     }
 }
 
-/// D2: it waits for all of them; what is left then is what a hard one asks for.
+/// D2: a soft destroy waits for all pins; the remaining state is that of a hard one.
 #[test]
 fn a_soft_one_keeps_what_is_pinned() {
     let checkpoints = vec![
@@ -115,7 +116,7 @@ fn one_that_was_never_initialised_ends_by_that_commit_alone() {
     assert_eq!(other, Err(Conflict::NotInitialized.into()));
 }
 
-/// D3: nothing is pinned, so the number of the last state is the last one.
+/// D3: nothing is pinned, so the number of the last state stays the last one.
 #[test]
 fn no_edit_fits_what_nobody_pins() {
     let base = Manifest { checkpoints: Vec::new(), ..manifest() };

@@ -48,7 +48,7 @@ fn install(job: JobId, after: usize, tables: Vec<SstDescriptor>) -> InstallInges
     InstallIngest { after, job, digest: Bytes::from_static(b"parts"), layers: vec![tables] }
 }
 
-/// The writer of `manifest()` flushes nothing but this.
+/// The writer of `manifest()` flushes only these jobs.
 fn installing(base: &Manifest, ingests: Vec<InstallIngest>, flushed: u64) -> Edit {
     let (epoch, flushed_seq) = (base.writer_epoch, Seq(flushed));
     Edit::FlushL0(FlushL0 { ingests, flushed_seq, ..FlushL0::nothing(epoch, base) })
@@ -61,7 +61,7 @@ fn the_feature_is_named_once_and_first() {
     let next = edit.apply(&empty()).unwrap();
     assert!(edit.in_effect(&next) && next.features.check_committable().is_ok());
     assert_eq!(edit.apply(&next).unwrap().features.named.len(), 1);
-    // A request that comes without names it too.
+    // A request without a recorded feature adds the feature too.
     assert!(ask(&empty(), request(job(9, 1))).unwrap().features.names("ingest"));
 }
 
@@ -73,7 +73,7 @@ fn a_request_waits_and_shows_whatever_becomes_of_it() {
     let next = asked.apply(&base).unwrap();
     assert!(asked.in_effect(&next));
     assert_eq!(next.pending_ingests.len(), base.pending_ingests.len() + 1);
-    // Made again it changes nothing.
+    // A repeated request changes nothing.
     assert_eq!(asked.apply(&next).unwrap().pending_ingests, next.pending_ingests);
     let other = RequestIngest { digest: Bytes::from_static(b"others"), ..request(one) };
     assert_eq!(ask(&next, other), no(IngestConflict::OtherContent));
@@ -115,7 +115,7 @@ fn no_more_wait_than_may() {
     assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
 }
 
-/// As many as may be remembered, of deadlines from 1,000 on.
+/// The maximum number of remembered jobs, with deadlines from 1,000 on.
 fn many_ended() -> Manifest {
     let ended = |number: u64| RememberedIngest {
         job: job(1_000 + number, 7),
@@ -126,7 +126,8 @@ fn many_ended() -> Manifest {
     Manifest { remembered_ingests, ..manifest() }
 }
 
-/// N10: however many have ended, another one is taken in; the earliest deadline goes.
+/// N10: at the maximum number of ended jobs, another one is accepted; the earliest deadline is
+/// forgotten.
 #[test]
 fn where_as_many_are_remembered_as_may_the_earliest_goes() {
     let (base, one) = (many_ended(), job(9_000, 1));
@@ -136,7 +137,7 @@ fn where_as_many_are_remembered_as_may_the_earliest_goes() {
     let next = installing(&asked, vec![install(one, 0, tables)], 61).apply(&asked).unwrap();
     assert_eq!((next.remembered_ingests.len(), broken(&next)), (4_096, None));
     assert_eq!(standing(&next, one), JobStatus::Adopted(Seq(61)));
-    // Nobody asks for what was forgotten, nor for what was begun no later.
+    // A forgotten job cannot be requested, nor one that began no later.
     let horizon = UnixMillis(1_001);
     for gone in [job(1_000, 7), job(1_000, 8), job(900, 1)] {
         assert_eq!(standing(&next, gone), JobStatus::Forgotten);
@@ -150,7 +151,7 @@ fn where_as_many_are_remembered_as_may_the_earliest_goes() {
     assert_eq!((next.remembered_ingests.len(), next.ingest_horizon), (4_096, UnixMillis(1_002)));
 }
 
-/// Without the horizon a job that was taken in, and pushed out by others, is taken in once more.
+/// Without the horizon a job that was installed, and pushed out by others, is installed again.
 #[test]
 fn what_is_forgotten_for_want_of_room_is_not_asked_for_again() {
     let twice = |rules: Rules| {
@@ -171,7 +172,8 @@ fn what_is_forgotten_for_want_of_room_is_not_asked_for_again() {
     assert!(twice(Rules::ALL.without(Rule::ForgetBelowHorizon)));
 }
 
-/// N11: an equal version is answered, a lower one is a conflict, a higher one waits, and falls.
+/// N11: an equal version is answered, a lower one is a conflict, a higher one waits and is refused
+/// with its predecessor.
 #[test]
 fn versions_of_an_application_ascend() {
     let [first, second, third] = [1, 2, 3].map(|number| job(9_000, number));
@@ -181,7 +183,8 @@ fn versions_of_an_application_ascend() {
     let both = ask(&base, of_app(second, 8)).unwrap();
     let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     assert_eq!(forget.apply(&both), no(IngestConflict::AppPending));
-    // Of an application without a record, too, one of whose jobs waits; not of one without either.
+    // The same for an application without a record that has a pending job; not for one without
+    // either.
     assert!(!forget.in_effect(&base) && forget.in_effect(&manifest()));
     let (epoch, reason) = (Epoch(2), "empty".to_owned());
     let refuse = Edit::Ingest(IngestEdit::Refuse { epoch, job: first, reason });
@@ -196,7 +199,7 @@ fn versions_of_an_application_ascend() {
     assert_eq!(standing(&installed, first), JobStatus::Adopted(Seq(61)));
     assert!(installed.remembered_ingests.is_empty());
     assert_eq!(ask(&installed, of_app(third, 8)), no(IngestConflict::AppHas { job: second }));
-    // For good: the horizon forgets jobs, not applications.
+    // Permanently: the horizon forgets jobs, not applications.
     let edit = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(20_000) });
     let late = edit.apply(&installed).unwrap();
     let again = of_app(job(30_000, 4), 7);
@@ -234,7 +237,7 @@ fn the_horizon_only_grows_and_forgets_below_it() {
     assert_eq!(back.apply(&next).unwrap().ingest_horizon, UnixMillis(150));
 }
 
-/// N13: with all that is below it, under the epoch, while it is pending.
+/// N13: with everything older, under the epoch, while the job is pending.
 #[test]
 fn an_install_brings_what_is_pending_with_all_below_it() {
     let one = job(9_000, 1);
@@ -255,7 +258,7 @@ fn an_install_brings_what_is_pending_with_all_below_it() {
     assert!(matches!(Edit::FlushL0(fenced).apply(&base), Err(Refusal::Fenced { .. })));
 }
 
-/// Q2, P2: among the flush's layers it stands at its place, and over what is below it.
+/// Q2, P2: among the flush's layers the job has its position, above all older data.
 #[test]
 fn a_job_between_two_memtables_is_placed_between_them() {
     let one = job(9_000, 1);
@@ -274,12 +277,12 @@ fn a_job_between_two_memtables_is_placed_between_them() {
     let ids = |tables: &[SstDescriptor]| tables.iter().map(|one| one.id.0).collect::<Vec<_>>();
     let l0: Vec<_> = next.l0.iter().map(|entry: &L0Entry| ids(&entry.tables)).collect();
     assert_eq!(l0, [vec![51], vec![90], vec![50]]);
-    // Nothing reaches up to zz: the last run takes it.
+    // No table reaches up to zz: the last run takes it.
     assert_eq!(ids(&next.runs[1].tables), [9, 91]);
     assert!(edit.in_effect(&next));
 }
 
-/// P6: it goes under a number and a run below all, ends its request, and shows that it did.
+/// P6: it gets a number and a run below all others, ends its request, and shows that it did.
 #[test]
 fn a_job_behind_is_installed_below_all_and_once() {
     let one = job(9_000, 1);
@@ -324,8 +327,8 @@ fn a_database_that_was_not_made_for_it_has_nothing_behind() {
     assert!(matches!(edit.apply(&base), Err(Refusal::Invalid(_))));
 }
 
-/// N10, N11: the record was all that was known of the job. Forgotten with it, the same request is
-/// taken in a second time, and names of tables stand twice: no writer can flush from then on.
+/// N10, N11: the record was the only trace of the job. If it is forgotten too, the same request is
+/// accepted a second time, names of tables occur twice, and no writer can flush from then on.
 #[test]
 fn a_job_outlives_the_record_of_its_application() {
     let job = JobId((500 << 80) + 1);
@@ -339,15 +342,15 @@ fn a_job_outlives_the_record_of_its_application() {
     assert_eq!(standing(&forgotten, job), JobStatus::Adopted(Seq(61)));
     let again = request.apply(&forgotten).unwrap();
     assert!(!again.pending_ingests.iter().any(|one| one.job == job), "{again:?}");
-    // Another job may bring any version, if it begins now.
+    // Another job may contain any version, if it begins now.
     let other = JobId((500 << 80) + 2);
     assert_eq!(ask(&forgotten, of_app(other, 1)), no(IngestConflict::AppForgotten));
     let lower = ask(&forgotten, of_app_since(other, 1, 1)).unwrap();
     assert!(lower.pending_ingests.iter().any(|one| one.job == other));
 }
 
-/// N11: versions 1 and 2 are there, and of the job of version 1 there is no record any more. It
-/// cannot be asked for, nor taken back, also once its application is forgotten and begins anew.
+/// N11: versions 1 and 2 are installed, and the job of version 1 has no record any more. It can
+/// neither be requested nor withdrawn, even after its application is forgotten and begins again.
 #[test]
 fn a_version_that_was_passed_is_no_open_job() {
     let (first, second) = (job(9_000, 1), job(9_000, 2));
@@ -363,7 +366,7 @@ fn a_version_that_was_passed_is_no_open_job() {
         (standing(&passed, first), stands(&passed)),
         (JobStatus::Open, JobStatus::Forgotten)
     );
-    // Whoever saw it asked for knows more: what was refused would be remembered.
+    // A process that saw its request knows more: a refused job would be remembered.
     let since = |state: &Manifest| standing_since(state, (first, app().as_ref()), None);
     assert_eq!(since(&passed), JobStatus::AdoptedBefore(Seq(62)));
     let restored = Timeline {
@@ -391,25 +394,26 @@ fn a_version_that_was_passed_is_no_open_job() {
     let dropped = Rules::ALL.without(Rule::RefuseForgotten);
     let twice = Edit::Ingest(IngestEdit::Request(asked.clone()));
     assert!(twice.apply_with(&forgotten, dropped).is_ok());
-    // The same after version 0 of its new life.
+    // The same after version 0 of the new record.
     let anew = job(9_000, 3);
     let again = ask(&forgotten, of_app_since(anew, 0, 1)).unwrap();
     let jobs = vec![install(anew, 0, tables(anew, 92, 63))];
     let again = installing(&again, jobs, 63).apply(&again).unwrap();
     assert_eq!(ask(&again, asked), no(IngestConflict::AppForgotten));
-    // Nor is one answered with the same version of the new life, that waits or is there.
+    // It is not answered by the same version of the new record either, pending or installed.
     assert_eq!(ask(&again, of_app(job(9_000, 5), 0)), no(IngestConflict::AppForgotten));
     let waits = ask(&again, of_app_since(job(9_000, 6), 4, 1)).unwrap();
     assert_eq!(ask(&waits, of_app(job(9_000, 5), 4)), no(IngestConflict::AppForgotten));
-    // Another application has nothing to do with it.
+    // Another application is not affected.
     let name = "daily".to_owned();
     let other = Some(JobApp { name, version: 1, forgotten: 0 });
     assert!(ask(&again, RequestIngest { app: other, ..request(job(9_000, 4)) }).is_ok());
-    // Made once more, by who did not hear of it, it leaves the new life alone; another does not.
+    // Repeated by a process that received no answer, the edit does not affect the new record; a new
+    // edit does.
     assert!(forget.in_effect(&again) && forget.apply(&again).unwrap().ingest_apps.len() == 1);
     let next = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 1 });
     assert!(!next.in_effect(&again) && next.apply(&again).unwrap().ingest_apps.is_empty());
-    // It is all there in what is stored.
+    // All of this is in the stored bytes.
     let bytes = again.encode(ObjectId(1), AttemptId(2)).unwrap();
     let (_, read) = Manifest::decode(&bytes).unwrap();
     assert_eq!((read.forgotten_apps, read.features), (again.forgotten_apps, again.features));

@@ -1,4 +1,4 @@
-//! A checkpoint becomes the current state again: what goes back, and what never does.
+//! A checkpoint becomes the current state again: which fields go back, and which never do.
 
 use super::*;
 use crate::state::{
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use siltstone_base::{JobId, ManifestId, TimelineId};
 use std::sync::Arc;
 
-/// What checkpoint 1 of `manifest()` pins: manifest 3, before its last flush.
+/// The version that checkpoint 1 of `manifest()` pins: manifest 3, before its last flush.
 fn version() -> Manifest {
     let now = manifest();
     let (l0, runs) = (now.l0[1..].to_vec(), now.runs.clone());
@@ -58,7 +58,7 @@ fn the_tables_go_back_and_nothing_that_counts_does() {
     assert!(!Edit::Restore(restore()).in_effect(&before));
 }
 
-/// S1: one that was overtaken since its fence commits nothing.
+/// S1: a restore that was overtaken since its fence commits nothing.
 #[test]
 fn another_epoch_is_fenced() {
     let older = Restore { epoch: Epoch(1), ..restore() };
@@ -66,7 +66,7 @@ fn another_epoch_is_fenced() {
     assert!(apply(older, Rules::ALL.without(Rule::RestoreByEpoch)).is_ok());
 }
 
-/// S1: what a collector may have taken since does not come back.
+/// S1: a version that a collector may have deleted since is not restored.
 #[test]
 fn what_is_restored_is_pinned_in_this_very_state() {
     let gone = Restore { checkpoint: CheckpointId(77), ..restore() };
@@ -79,7 +79,7 @@ fn what_is_restored_is_pinned_in_this_very_state() {
 }
 
 /// S1: with the checkpoint's own number a reader keeps undone rows, which are above it, and the
-/// next writer gives their numbers again.
+/// next writer uses their numbers again.
 #[test]
 fn numbers_go_on_above_all_that_was_met() {
     let without = apply(restore(), Rules::ALL.without(Rule::RestoreGoesOn)).unwrap();
@@ -87,7 +87,7 @@ fn numbers_go_on_above_all_that_was_met() {
     assert_eq!(apply(restore(), Rules::ALL).unwrap().timelines[0].begins, Seq(91));
 }
 
-/// S1: with the old replay point the next opener replays what was undone.
+/// S1: with the old replay point the next opener replays undone rows.
 #[test]
 fn the_log_before_the_fence_is_cut_off() {
     let without = apply(restore(), Rules::ALL.without(Rule::RestoreCutsLog)).unwrap();
@@ -100,8 +100,8 @@ fn timeline(id: u128, cut: u64, begins: u64, manifest: u64) -> Timeline {
     Timeline { id: TimelineId(id), cut, begins, manifest_id, began_at: UnixMillis(1) }
 }
 
-/// S1: what the state goes on from is what the checkpoint went on from; with the histories that
-/// stood before, rows that are back would count as undone.
+/// S1: the restored state continues the histories of the checkpoint. With the previous histories,
+/// restored rows would count as undone.
 #[test]
 fn a_restored_state_has_the_checkpoints_histories() {
     let (before, beside) = (timeline(3, 20, 31, 2), timeline(4, 10, 71, 4));
@@ -143,7 +143,7 @@ fn a_hold_beside_the_cut_ends() {
     assert_eq!(names(Rules::ALL.without(Rule::HoldInHistory)), ["shared", "beside"]);
 }
 
-/// S2: the plan stood on a last run that the restore filled again.
+/// S2: the plan assumed a last run that the restore filled again.
 #[test]
 fn a_job_that_was_planned_before_is_void() {
     let next = apply(restore(), Rules::ALL).unwrap();
@@ -176,7 +176,7 @@ fn the_owners_checkpoints_stay_but_for_a_writers() {
 const JOB: JobId = JobId(9);
 const DIGEST: Bytes = Bytes::from_static(b"parts");
 
-/// [`version`], whose log goes on with a row, the job, a row and a large batch: 51 to 54.
+/// [`version`], whose log continues with a row, the job, a row and a large batch: 51 to 54.
 fn with_ingests(app: Option<(String, u64)>) -> Restore {
     let asked = PendingIngest {
         job: JOB,
@@ -209,7 +209,7 @@ fn ended(state: &Manifest) -> Vec<(JobId, IngestOutcome)> {
     state.remembered_ingests.iter().map(|one| (one.job, one.outcome)).collect()
 }
 
-/// N14: what was in the log alone becomes part of the state, once, and at its place.
+/// N14: data that was only in the log becomes part of the state, once, and at its position.
 #[test]
 fn ingests_of_the_log_come_back_at_their_numbers() {
     let next = apply(with_ingests(None), Rules::ALL).unwrap();
@@ -218,7 +218,7 @@ fn ingests_of_the_log_come_back_at_their_numbers() {
     assert!(next.pending_ingests.is_empty() && next.left.is_empty());
     assert_eq!(ended(&next), [(JOB, IngestOutcome::Adopted(Seq(52)))]);
     assert_eq!(broken(&next), None);
-    // Installed meanwhile, or taken back after a restore to what was before it.
+    // Installed meanwhile, or withdrawn after a restore to an earlier state.
     for outcome in [IngestOutcome::Adopted(Seq(52)), IngestOutcome::Withdrawn] {
         let known = RememberedIngest { job: JOB, outcome, reason: None };
         let base = Manifest { remembered_ingests: vec![known], ..manifest() };
@@ -227,7 +227,7 @@ fn ingests_of_the_log_come_back_at_their_numbers() {
     }
 }
 
-/// N11, N14: a new job of the same version would bring the rows a second time.
+/// N11, N14: a new job of the same version would add the rows a second time.
 #[test]
 fn an_ingest_that_comes_back_brings_its_application() {
     let next = apply(with_ingests(Some(("stream".to_owned(), 8))), Rules::ALL).unwrap();
@@ -235,7 +235,7 @@ fn an_ingest_that_comes_back_brings_its_application() {
     assert_eq!((apps, ended(&next)), (vec![(8, JOB)], vec![]));
 }
 
-/// N9: nothing keeps what nobody asked for.
+/// N9: an unrequested job is not kept.
 #[test]
 fn what_the_checkpoint_does_not_keep_does_not_come_back() {
     let of = |change: fn(&mut Manifest)| {
@@ -252,7 +252,7 @@ fn what_the_checkpoint_does_not_keep_does_not_come_back() {
     assert!(matches!(apply(beyond, Rules::ALL), Err(Refusal::Invalid(_))));
 }
 
-/// W4: a consumer that has not seen the ingest reads it from the originals, kept once.
+/// W4: a consumer that has not seen the ingest reads it from the original tables, kept once.
 #[test]
 fn what_consumers_have_not_seen_of_an_ingest_stays() {
     let hold = Hold {
@@ -272,7 +272,7 @@ fn what_consumers_have_not_seen_of_an_ingest_stays() {
     }
 }
 
-/// N10: as many are remembered as may be, those that a restore brings among them.
+/// N10: at most the maximum number is remembered, including jobs that a restore adds.
 #[test]
 fn where_many_are_remembered_the_earliest_goes() {
     let known = |job: u128| RememberedIngest {

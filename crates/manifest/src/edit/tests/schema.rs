@@ -8,7 +8,7 @@ fn evolve(from: &'static str, to: &'static str) -> Edit {
     })
 }
 
-/// A table whose keys are `k`.
+/// A table database whose keys are `k`.
 fn table_of(schema: &'static str) -> Manifest {
     let mut state = manifest();
     state.settings.key_schema = Some("k".to_owned());
@@ -22,13 +22,13 @@ fn columns_evolve_by_one_commit_of_no_epoch() {
     let next = edit.apply(&base).unwrap();
     assert!(edit.in_effect(&next));
     assert_eq!(next.settings, base.settings);
-    // What is in tables is as it was, and so is who writes.
+    // The tables and the writer are unchanged.
     let schema = base.schema.clone();
     assert_eq!(Manifest { id: base.id, attempt: base.attempt, schema, ..next }, base);
 }
 
-/// Two add the same column: one text, and both find it there. Two add different ones: the second
-/// looks again.
+/// Two processes add the same column: the texts are equal, and both find it. Two add different
+/// ones: the second reads the schema again.
 #[test]
 fn who_comes_second_does_not_write_over_the_first() {
     let next = evolve("k\n1", "k\n2").apply(&table_of("k\n1")).unwrap();

@@ -13,7 +13,7 @@ use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, SstDescriptor, 
 
 const LATE: UnixMillis = UnixMillis(1000);
 
-/// The store of this folder with tables, job records, and every object old.
+/// The store of this folder with tables and job records, every object old.
 struct World {
     store: TinyStore,
     tables: Vec<SstId>,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Steps until the collector wants something for which `reached` holds.
+    /// Steps until `reached` holds for the collector's next action.
     fn step_to(&mut self, collect: &mut Collect, reached: fn(&CollectAction) -> bool) {
         while !reached(&collect.action()) {
             self.step(collect);
@@ -195,8 +195,8 @@ fn a_second_round_at_rest_deletes_nothing() {
     assert_eq!(world.finish(&mut again), CollectReport::default());
 }
 
-/// G1: gc lists x, reads the manifest (no x yet), the compactor commits x and ends its job, gc
-/// finds no job either, and deletes x.
+/// G1: the collector lists x, reads the manifest (no x yet), the compactor commits x and ends its
+/// job, the collector finds no job either, and deletes x.
 #[test]
 fn a_table_committed_during_a_round_survives() {
     for (rules, survives) in [(Rules::ALL, true), (Rules::ALL.without(Rule::CollectorOrder), false)]
@@ -205,7 +205,7 @@ fn a_table_committed_during_a_round_survives() {
         world.flush(50, 1);
         world.tables = vec![SstId(50), SstId(70)];
         world.record(&[70]);
-        // One manifest alone, so that a round in the wrong order reads it first.
+        // Only one manifest, so that a round in the wrong order reads it first.
         let first = world.store.newest().id.get() - 1;
         world.store.free_manifests(first);
         let mut newest = Manifest::clone(&world.store.newest());
@@ -221,7 +221,7 @@ fn a_table_committed_during_a_round_survives() {
     }
 }
 
-/// M5: a table that only an older manifest above the boundary names.
+/// M5: a table that only an older manifest above the boundary references.
 #[test]
 fn a_manifest_above_the_boundary_keeps_its_tables() {
     for (rules, survives) in
@@ -260,14 +260,14 @@ fn with_expired_checkpoint() -> World {
     world
 }
 
-/// G3: gc decides "expired" on V; the refresh lands in V+1.
+/// G3: the collector decides "expired" on V; the refresh lands in V+1.
 #[test]
 fn a_checkpoint_refreshed_in_time_keeps_its_wal() {
     for (rules, survives) in [(Rules::ALL, true), (Rules::ALL.without(Rule::RevokeFirst), false)] {
         let mut world = with_expired_checkpoint();
         let mut collect = world.collect(rules);
         if rules == Rules::ALL {
-            // Planned on V, as yet not created.
+            // Planned on V, not created yet.
             assert!(matches!(collect.action(), CollectAction::Request(ManifestRequest::Create(_))));
         } else {
             world
@@ -293,7 +293,7 @@ fn an_expired_checkpoint_goes_by_a_commit_and_then_its_wal() {
     assert_eq!(world.store.wal_boundary, WalId(3));
 }
 
-/// Nothing is deleted before its boundary is known to be there.
+/// Nothing is deleted before its boundary is known to exist.
 #[test]
 fn deletes_wait_for_the_boundary() {
     let mut world = with_expired_checkpoint();
@@ -316,7 +316,7 @@ fn deletes_wait_for_the_boundary() {
     assert!(world.store.manifests.len() < before);
 }
 
-/// Another collector freed what this one was reading.
+/// Another collector freed the manifest that this one was reading.
 #[test]
 fn an_overtaken_round_deletes_nothing() {
     let mut world = World::new();
@@ -330,7 +330,7 @@ fn an_overtaken_round_deletes_nothing() {
     assert_eq!(world.tables, vec![SstId(99)]);
 }
 
-/// The newest manifest was proven, and then everything it stands on was freed.
+/// The newest manifest was proven; then the manifests before it were freed.
 #[test]
 fn a_round_verifies_that_nothing_it_read_was_freed() {
     for (rules, overtaken) in
@@ -343,7 +343,7 @@ fn a_round_verifies_that_nothing_it_read_was_freed() {
         world.step_to(&mut collect, |action| {
             matches!(action, CollectAction::Request(ManifestRequest::Read(_)))
         });
-        // Read and proven; what follows happens before the last listing.
+        // Read and proven; the following events happen before the last listing.
         world.step(&mut collect);
         world.step(&mut collect);
         world.store.grow(5);
@@ -352,8 +352,8 @@ fn a_round_verifies_that_nothing_it_read_was_freed() {
     }
 }
 
-/// G4: a failed delete stops neither tables nor the other numbered folder, but what is numbered
-/// above it.
+/// G4: a failed delete stops neither tables nor the other numbered folder, only objects with higher
+/// numbers in the same folder.
 #[test]
 fn a_failed_delete_keeps_numbered_names_ascending() {
     let mut world = with_expired_checkpoint();
@@ -370,16 +370,16 @@ fn a_failed_delete_keeps_numbered_names_ascending() {
     assert_eq!(world.store.wal.len(), 0);
     let left: Vec<u64> = world.store.manifests.keys().map(|id| id.get()).collect();
     assert_eq!(left.first(), Some(&1));
-    // One of them went; the newest and the one before it were not asked for.
+    // One of them was deleted; the newest and the one before it were not included.
     assert_eq!(left.len(), names.len() + 1);
 
-    // The next round takes up what is left, behind the boundary that is there.
+    // The next round deletes the rest, behind the present boundary.
     let mut again = world.collect(Rules::ALL);
     world.finish(&mut again);
     assert_eq!(world.store.manifests.len(), 2);
 }
 
-/// The driver may take as many of the first names of a batch as suits it.
+/// The driver may process any number of the first names of a batch.
 #[test]
 fn batches_are_of_one_kind() {
     let mut world = with_expired_checkpoint();
@@ -399,8 +399,8 @@ fn batches_are_of_one_kind() {
     assert!(matches!(collect.action(), CollectAction::Done(_)));
 }
 
-/// R1, with the record that compaction writes: what a job reserves stays, and goes once the record
-/// that has no such job is the newest, and the manifest does not name it.
+/// R1, with the record that compaction writes: names that a job reserves stay. They are deleted
+/// once the newest record has no such job and the manifest does not reference them.
 #[test]
 fn what_a_job_reserves_stays_until_the_job_is_gone() {
     let mut world = World::new();
@@ -413,12 +413,12 @@ fn what_a_job_reserves_stays_until_the_job_is_gone() {
     let mut collect = world.collect(Rules::ALL);
     world.finish(&mut collect);
     assert_eq!(world.tables, vec![]);
-    // The chain's last record stays, behind the boundary nothing is left.
+    // The chain's last record stays; behind the boundary nothing is left.
     assert_eq!(world.records.keys().copied().collect::<Vec<_>>(), vec![2]);
     assert_eq!(world.record_boundary, 1);
 }
 
-/// Planted bug 3 for records: the boundary is there before the first record goes.
+/// Planted bug 3 for records: the boundary exists before the first record is deleted.
 #[test]
 fn records_wait_for_their_boundary() {
     for (rules, first) in [(Rules::ALL, true), (Rules::ALL.without(Rule::BoundaryFirst), false)] {
@@ -432,13 +432,13 @@ fn records_wait_for_their_boundary() {
     }
 }
 
-/// A record in a freed slot is not believed: what the real newest one reserves stays.
+/// A record in a freed slot is not trusted: names that the real newest record reserves stay.
 #[test]
 fn a_zombie_record_hides_no_reservation() {
     let mut world = World::new();
     (0..4).for_each(|_| world.record(&[70]));
     world.tables = vec![SstId(70)];
-    // The collector lists, and everything up to 4 is freed while it looks.
+    // The collector lists, and everything up to 4 is freed during its look.
     let mut collect = world.collect(Rules::ALL);
     world.step_to(&mut collect, |action| *action == CollectAction::Record(RecordRequest::Read(4)));
     world.record(&[70]);
@@ -450,8 +450,8 @@ fn a_zombie_record_hides_no_reservation() {
     assert_eq!(world.tables, vec![SstId(70)]);
 }
 
-/// A bound on bytes moves the boundary past manifests that are young, by a boundary object first,
-/// and frees what only they kept. The manifests themselves stay.
+/// A limit on bytes moves the boundary past young manifests, by a boundary object first, and frees
+/// tables that only these referenced. The manifests themselves stay.
 #[test]
 fn more_than_may_stay_moves_the_boundary() {
     let mut world = World::new();
@@ -476,7 +476,7 @@ fn more_than_may_stay_moves_the_boundary() {
     assert!(!world.tables.contains(&SstId(50)) && world.tables.contains(&SstId(51)));
     assert_eq!(world.store.manifests.len(), manifests);
 
-    // Another collector went further meanwhile: what was read may have been freed.
+    // Another collector went further meanwhile: the manifests that were read may have been freed.
     let mut late = world.collect(Rules::ALL).leaving(Some(Allowance::NONE));
     late.on_objects(young(&world));
     world.store.grow(3);
@@ -484,7 +484,7 @@ fn more_than_may_stay_moves_the_boundary() {
     assert!(world.finish(&mut late).overtaken);
 }
 
-/// Manifests are read once: a second round knows what the first has proven.
+/// Manifests are read once: a second round reuses the facts that the first has proven.
 #[test]
 fn what_was_proven_is_not_read_again() {
     let mut world = World::new();
@@ -510,13 +510,14 @@ fn what_was_proven_is_not_read_again() {
     assert_eq!(world.store.requests - before, 4);
     let known = second.into_known();
 
-    // The table that only the older manifests name goes when they do.
+    // The table that only older manifests reference is deleted with them.
     let mut third = world.collect(Rules::ALL).knowing(known);
     world.finish(&mut third);
     assert!(!world.tables.contains(&SstId(50)));
 }
 
-/// A dry round tells what one that acts would do, expired checkpoints taken away, and does nothing.
+/// A dry run reports what a real round would do after revoking expired checkpoints, and changes
+/// nothing.
 #[test]
 fn a_dry_round_tells_and_does_nothing() {
     let mut world = with_expired_checkpoint();
@@ -534,13 +535,13 @@ fn a_dry_round_tells_and_does_nothing() {
         .collect();
     let mut real = world.collect(Rules::ALL);
     let report = world.finish(&mut real);
-    // The round that acts supersedes one manifest more, by its commit.
+    // The real round supersedes one manifest more, by its commit.
     assert_eq!(report.deleted, told.len() as u64 + 1);
     assert!(told.contains(&ObjectName::Wal(WalId(3))));
 }
 
-/// N10: where a folder's deadline has passed the horizon moves before the newest manifest is read,
-/// and what nobody asked for goes in the same round.
+/// N10: if a folder's deadline has passed, the horizon moves before the newest manifest is read,
+/// and unrequested objects are deleted in the same round.
 #[test]
 fn the_horizon_moves_before_what_was_abandoned_goes() {
     let job = JobId(ulid_bits(500, 1));
@@ -558,7 +559,7 @@ fn the_horizon_moves_before_what_was_abandoned_goes() {
         assert_eq!(world.finish(&mut collect).deleted, u64::from(goes));
         let horizon = world.store.newest().ingest_horizon;
         assert_eq!(horizon, UnixMillis(if goes { cutoff } else { 0 }));
-        // A second one has nothing to move.
+        // A second round has nothing to move.
         let before = world.store.newest().id;
         let mut again = world.collect(Rules::ALL);
         again.age_by(UnixMillis(cutoff + 10));
@@ -567,8 +568,8 @@ fn the_horizon_moves_before_what_was_abandoned_goes() {
     }
 }
 
-/// N11: whose versions jobs are is read once, where an application has brought something, and of a
-/// folder whose table could not be deleted it stays.
+/// N11: the applications of jobs are read once, if an application has installed anything. The
+/// closing object of a folder stays if its table could not be deleted.
 #[test]
 fn what_closed_a_job_is_read_once_and_goes_last() {
     let [passed, last] = [1, 2].map(|number| JobId(ulid_bits(500, number)));
@@ -579,7 +580,7 @@ fn what_closed_a_job_is_read_once_and_goes_last() {
     let mut collect = world.collect(Rules::ALL);
     world.step_to(&mut collect, |action| matches!(action, CollectAction::ListObjects));
     collect.on_objects(names.map(object).to_vec());
-    // Nothing is read where no application ever brought anything.
+    // Nothing is read if no application ever installed anything.
     assert_eq!(world.finish(&mut collect).deleted, 0);
 
     let database = world.store.newest().database;
@@ -634,8 +635,8 @@ fn what_closed_a_job_is_read_once_and_goes_last() {
     }
 }
 
-/// W5, G3: a hold that keeps more of the log than it may goes by a commit, before what it keeps;
-/// one that moved meanwhile stays.
+/// W5, G3: a hold that retains more of the log than its limit is removed by a commit, before the
+/// objects that it retains; one that moved meanwhile stays.
 #[test]
 fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
     for moves in [false, true] {
@@ -651,7 +652,7 @@ fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
             checkpoint: None,
         };
         world.store.commit(Edit::Hold(HoldEdit::Take(Box::new(take)))).unwrap();
-        // A flush passes what the hold keeps.
+        // A flush passes the objects that the hold retains.
         world.flush(50, 1);
         let base = world.store.newest();
         assert!(world.store.wal.keys().any(|id| *id >= from));

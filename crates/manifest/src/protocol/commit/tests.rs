@@ -36,12 +36,12 @@ fn a_lost_commit_is_planned_again_on_the_newest() {
     let state = store.run(commit).unwrap();
     assert_eq!(state.id, ManifestId(3));
     assert_eq!(state.checkpoints.len(), 2);
-    // Planned again: it names the version it is committed with.
+    // Planned again: it names the version with which it is committed.
     assert_eq!(state.checkpoint(CheckpointId(1)).unwrap().manifest_id, ManifestId(3));
 }
 
-/// M3: A sleeps at "create V+1"; others go on to V+100, gc frees V+1; A's create succeeds on the
-/// empty slot.
+/// M3: A sleeps before it creates V+1; others reach V+100, the collector frees V+1; A's create
+/// succeeds in the empty slot.
 #[test]
 fn a_create_in_a_freed_slot_is_not_committed() {
     let mut store = TinyStore::new();
@@ -58,7 +58,7 @@ fn a_create_in_a_freed_slot_is_not_committed() {
     assert!(believed.newest().checkpoint(CheckpointId(1)).is_none());
 }
 
-/// M1: an unknown outcome is settled by the same bytes in the same slot, and no other.
+/// M1: an unknown outcome is settled only by the same bytes in the same slot.
 #[test]
 fn an_unknown_create_is_sent_again_and_finds_itself() {
     let mut store = TinyStore::new();
@@ -66,7 +66,7 @@ fn an_unknown_create_is_sent_again_and_finds_itself() {
     let first = planned(&commit);
     commit.on_answer(created(PutOutcome::Unknown));
     assert_eq!(planned(&commit), first);
-    // It lands late, and others go on.
+    // It lands late, and others continue.
     store.serve(ManifestRequest::Create(first.clone()));
     store.grow(3);
     assert_eq!(store.run(commit), Ok(first));
@@ -118,8 +118,8 @@ fn compact_away(store: &mut TinyStore) {
     store.commit(Edit::FinishCompaction(finish)).unwrap();
 }
 
-/// M2 (model): a flush of unknown outcome landed, compaction took its table away, gc freed the
-/// slot. Settled by "is its name still reserved?", not by "is it there?".
+/// M2 (model): a flush with an unknown outcome landed, compaction removed its table, the collector
+/// freed the slot. It is settled by the reservation of its name, not by the presence of the table.
 #[test]
 fn an_ambiguous_flush_is_not_added_twice_after_compaction() {
     for rules in [Rules::ALL, Rules::ALL.without(Rule::SettleByReservation)] {
@@ -135,13 +135,14 @@ fn an_ambiguous_flush_is_not_added_twice_after_compaction() {
             assert_eq!(settled, Ok(store.newest()));
             assert!(store.newest().l0.is_empty());
         } else {
-            // What keeps the table out now is only that flushed_seq did not rise.
+            // Now only flushed_seq, which did not grow, prevents the table from being added again.
             assert!(matches!(settled, Err(Refusal::Invalid(_))), "{settled:?}");
         }
     }
 }
 
-/// The same with a stranger's late object in the freed slot: Lost is not "was never there".
+/// The same with a late object of another process in the freed slot: Lost does not mean that ours
+/// never existed.
 #[test]
 fn lost_after_unknown_is_settled_on_the_newest_state() {
     let (mut store, flush) = with_writer();
@@ -156,7 +157,7 @@ fn lost_after_unknown_is_settled_on_the_newest_state() {
     assert!(store.newest().l0.is_empty());
 }
 
-/// A committer lists V+1, sleeps, V+1 is freed, and its own late create lands there.
+/// A committer lists V+1 and sleeps; V+1 is freed, and its own late create lands there.
 #[test]
 fn ones_own_late_landing_is_not_taken_for_the_newest_state() {
     for rules in [Rules::ALL, Rules::ALL.without(Rule::VerifyBeforeBelieving)] {
@@ -176,7 +177,8 @@ fn ones_own_late_landing_is_not_taken_for_the_newest_state() {
     }
 }
 
-/// A refusal counts only from the newest state: here the checkpoint came after the state read.
+/// A refusal counts only from the newest state: here the checkpoint was added after the state that
+/// was read.
 #[test]
 fn a_refusal_by_an_old_state_is_not_final() {
     let mut store = TinyStore::new();
@@ -196,7 +198,7 @@ fn an_edit_in_effect_already_creates_nothing() {
     assert_eq!((state.id, store.manifests.len()), (ManifestId(1), 1));
 }
 
-/// F8: the database was destroyed and made anew at the same place.
+/// F8: the database was destroyed and created again at the same place.
 #[test]
 fn another_database_at_the_same_place_is_refused() {
     let mut store = TinyStore::new();
@@ -212,7 +214,7 @@ fn of_two_creators_the_second_gets_the_firsts_database() {
     let first = store.newest();
     let second = Manifest { database: DatabaseId(5), ..empty() };
     assert_eq!(store.run(Commit::found(second.clone(), Rules::ALL)), Ok(first));
-    // And one whose number was freed long ago.
+    // And a committer whose base was freed long ago.
     store.grow(5);
     store.free_manifests(3);
     assert_eq!(store.run(Commit::found(second, Rules::ALL)), Ok(store.newest()));

@@ -24,7 +24,7 @@ fn places(fences: &[KeptFence]) -> Vec<(u64, u64)> {
     fences.iter().map(|fence| (fence.id.get(), fence.next_id.get())).collect()
 }
 
-/// A writer of window 3 with five objects, the third of which nobody can read.
+/// A writer of window 3 with five objects, the third of which is unreadable.
 fn damaged() -> TinyStore {
     let mut store = TinyStore::new();
     let writer = store.open(1, 3).unwrap();
@@ -47,26 +47,26 @@ fn rows_before_the_cut_are_kept_and_all_behind_is_cut_off() {
     assert_eq!((off.at, off.last), (WalId(first + 2), WalId(first + 4)));
     assert_eq!(off.readable, BTreeSet::from([WalId(first + 3), WalId(first + 4)]));
     assert_eq!(off.unreadable, BTreeSet::from([WalId(first + 2)]));
-    // Three in a row behind the last, of which the last points past all that is under way.
+    // Three in a row behind the last; the last of them points past all ids in flight.
     let own = places(&recovered.keep[1..]);
     assert_eq!(own, vec![(9, 10), (10, 11), (11, 14)]);
     assert_eq!(recovered.fence.next_id, WalId(14));
 }
 
-/// Without a cut, or at another id, the same log bars whoever opens.
+/// Without a cut, or at another id, the same log stops every opener.
 #[test]
 fn the_cut_bars_until_the_commit() {
     let mut store = damaged();
     run(&mut store, 9, 6);
     let mut next = opener(&store, 7, 1, Rules::ALL);
     assert_eq!(store.finish(&mut next), Err(Failure::Foreign(WalId(6))));
-    // And a repair that comes after a crash goes on behind what the first one fenced.
+    // A repair after a crash continues behind the fences of the first one.
     let again = run(&mut store, 10, 6);
     assert_eq!(again.fence.id.get(), 16);
 }
 
-/// What cannot be read was the fence of a writer that is alive: its first id lies behind, and every
-/// id that it may send is taken.
+/// The unreadable object was the fence of a writer that is alive: its first id is behind it, and
+/// every id that it may send is taken.
 fn lives_behind_a_damaged_fence(rules: Rules) -> bool {
     let mut store = TinyStore::new();
     store.open(1, 3).unwrap();
@@ -74,7 +74,7 @@ fn lives_behind_a_damaged_fence(rules: Rules) -> bool {
     store.wal.insert(living.fence.id, WalSeen::Foreign);
     let mut open = cutter(&store, 9, living.fence.id.get(), rules);
     let recovered = store.finish(&mut open).unwrap();
-    // It sends its first ids now, and those up to three behind what is committed.
+    // It sends its first ids now, and ids up to three behind the committed ones.
     let (mut id, mut committed) = (living.fence.next_id, false);
     while id < recovered.fence.next_id {
         let data = WalSeen::Data { epoch: living.epoch, durable: id.minus(3) };
@@ -93,7 +93,8 @@ fn nobody_alive_acknowledges_behind_the_cut() {
     assert!(lives_behind_a_damaged_fence(Rules::ALL.without(Rule::FencesInARow)));
 }
 
-/// What lands while the log is being fenced is cut off too, and the fences begin anew behind it.
+/// Objects that land while the log is being fenced are cut off too, and the fences begin again
+/// behind them.
 #[test]
 fn what_lands_meanwhile_is_cut_off() {
     for lands in 9..12 {
@@ -113,7 +114,7 @@ fn what_lands_meanwhile_is_cut_off() {
     }
 }
 
-/// Ids that are free among the last W may still be under way: they are fenced as well.
+/// Free ids among the last W may still be in flight: they are fenced as well.
 #[test]
 fn a_late_object_in_front_of_the_last_finds_its_place_taken() {
     let mut store = damaged();
@@ -125,7 +126,7 @@ fn a_late_object_in_front_of_the_last_finds_its_place_taken() {
     assert_eq!(ends, [(9, 10), (10, 11), (11, 14)]);
 }
 
-/// A newer writer ends it, wherever it shows.
+/// A newer writer ends it, wherever it appears.
 #[test]
 fn a_newer_writer_ends_it() {
     let mut store = damaged();
@@ -137,7 +138,7 @@ fn a_newer_writer_ends_it() {
     assert_eq!(store.finish(&mut open), Err(Failure::Fenced { by: Some(Epoch(9)) }));
 }
 
-/// An intact fence behind the cut is gone on from, as ever, and kept.
+/// An intact fence behind the cut is followed as usual, and kept.
 #[test]
 fn a_fence_behind_the_cut_is_kept() {
     let mut store = damaged();

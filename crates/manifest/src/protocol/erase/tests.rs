@@ -16,12 +16,12 @@ fn destroyed() -> Arc<Manifest> {
     Arc::new(Edit::Destroy(edit).apply(&base).unwrap())
 }
 
-/// Names under one root; every manifest is the last one's.
+/// Names under one root; every manifest is that of the last database.
 struct Place {
     names: BTreeSet<ObjectName>,
     last: Arc<Manifest>,
     marked: Option<ObjectName>,
-    /// What cannot be deleted.
+    /// Names that cannot be deleted.
     denied: Vec<ObjectName>,
 }
 
@@ -76,7 +76,7 @@ impl Place {
                 erase.on_boundary(PutOutcome::Committed);
             }
             EraseAction::Delete(names) => {
-                // One at a time: who asks may do as many as suits.
+                // One at a time: the driver may delete as many as it likes.
                 let name = names[0];
                 let gone = !self.denied.contains(&name);
                 self.names.retain(|one| !gone || *one != name);
@@ -130,8 +130,8 @@ fn boundaries_and_fences_stay_and_nothing_else() {
     assert_eq!(place.marked, Some(ObjectName::ManifestBoundary(ManifestId(6))));
 }
 
-/// Killed after each step, and done again by another: the same is left, and until the last boundary
-/// stands everybody is told.
+/// The removal is killed after each step and repeated by another process: the result is the same,
+/// and until the last boundary exists every process learns that the database is destroyed.
 #[test]
 fn it_is_resumed_after_every_step() {
     for steps in 0.. {
@@ -141,7 +141,7 @@ fn it_is_resumed_after_every_step() {
         let marked = place.marked.is_some();
         assert_eq!(place.says_destroyed(), !marked, "after {steps} steps");
         if marked {
-            // Nobody sees it any more; what may be left lies at or below boundaries.
+            // The database is no longer visible; any remaining objects are at or below boundaries.
             place.names.remove(&ObjectName::Manifest(place.last.id));
             let boundaries = |name: &ObjectName| place.left().passed(*name);
             let rest: Vec<_> = place.names.iter().copied().filter(|one| !boundaries(one)).collect();
@@ -171,7 +171,7 @@ fn what_cannot_be_deleted_keeps_the_place_destroyed() {
     }
 }
 
-/// D3: one that slept before it listed deletes nothing of what is there by now.
+/// D3: a removal that slept before it listed deletes nothing of a newer database.
 #[test]
 fn a_destroyer_that_slept_leaves_the_next_database_alone() {
     for rule in [true, false] {
@@ -204,7 +204,7 @@ fn numbers_go_on_above_all_that_was_here() {
     assert_eq!(left.first_number(0, Rules::ALL.without(Rule::NumbersGoOn)), 0);
 }
 
-/// Tables of the last manifest go as well: nothing reads them.
+/// Tables of the last manifest are deleted as well: no process reads them.
 #[test]
 fn a_table_that_the_last_manifest_names_goes() {
     let last = destroyed();

@@ -19,9 +19,9 @@ fn the_first_writer_of_a_database_opens() {
     let recovered = store.open(1, 4).unwrap();
     assert_eq!((recovered.epoch, ids(&recovered.replay)), (Epoch(1), vec![]));
     assert_eq!(recovered.fence.next_id, WalId(5));
-    // Nobody was there before.
+    // There was no writer before.
     assert_eq!(recovered.keep, vec![]);
-    // Create and check, one read, what is behind, look, fence, confirm.
+    // Create and check, one read, a listing of later objects, look, fence, confirm.
     assert_eq!(store.requests, 7);
 }
 
@@ -35,7 +35,7 @@ fn a_walk_replays_older_data_and_jumps_over_older_fences() {
     let second = store.open(2, 2).unwrap();
     assert_eq!(ids(&second.replay), vec![3, 4]);
     assert_eq!((second.fence.id, second.fence.next_id), (WalId(5), WalId(7)));
-    // The first writer's late object in the gap is ignored by all.
+    // Every process ignores the first writer's late object in the gap.
     store.data(6, 1);
     store.data(7, 2);
     let third = store.open(3, 2).unwrap();
@@ -43,7 +43,7 @@ fn a_walk_replays_older_data_and_jumps_over_older_fences() {
     assert_eq!(third.keep, vec![first.fence, second.fence, third.fence]);
 }
 
-/// F2: any object of a newer epoch, met anywhere.
+/// F2: an object of a newer epoch, at any point of the walk.
 #[test]
 fn a_newer_epoch_on_the_walk_stops_the_opener() {
     for object in [
@@ -58,8 +58,8 @@ fn a_newer_epoch_on_the_walk_stops_the_opener() {
     }
 }
 
-/// A database whose first writer has 3 in tables and 4 to 6 in the log, which its manifest knows up
-/// to 5.
+/// A database whose first writer has 3 in tables and 4 to 6 in the log. Its manifest knows the log
+/// up to 5.
 fn known_up_to_5() -> TinyStore {
     let mut store = TinyStore::new();
     let first = store.open(1, 2).unwrap();
@@ -68,7 +68,7 @@ fn known_up_to_5() -> TinyStore {
     store
 }
 
-/// Somebody deleted an object of the log by hand.
+/// An object of the log was deleted by hand.
 #[test]
 fn a_hole_that_the_claim_knows_of_is_no_end() {
     for id in [4, 5] {
@@ -82,13 +82,13 @@ fn a_hole_that_the_claim_knows_of_is_no_end() {
         let lost = store.finish(&mut blind).unwrap();
         assert_eq!(ids(&lost.replay), (4..id).collect::<Vec<_>>());
     }
-    // Nobody knows of what came later: it is the end.
+    // No process knows of later objects: the log ends here.
     let mut store = known_up_to_5();
     store.wal.remove(&WalId(6));
     assert_eq!(ids(&store.open(2, 2).unwrap().replay), vec![4, 5]);
 }
 
-/// E3: no manifest knows of what is missing, and what was sent later does.
+/// E3: no manifest knows of the missing object, but a later object does.
 #[test]
 fn a_later_object_proves_a_hole() {
     for (missing, proven) in [(3, true), (4, true), (5, true), (6, false), (7, false)] {
@@ -104,13 +104,13 @@ fn a_later_object_proves_a_hole() {
             let witness = HoleProof::Object(WalId(7));
             assert_eq!(ended, Err(Failure::Hole(Hole { id: WalId(missing), witness })));
         } else {
-            // 7 may have landed before 6: it was not acknowledged then.
+            // 7 may have landed before 6, which was not acknowledged then.
             assert_eq!(ids(&ended.unwrap().replay), (3..missing).collect::<Vec<_>>());
         }
     }
 }
 
-/// E3: a fence stands where its maker had met all before it.
+/// E3: a fence proves that its creator had met everything before it.
 #[test]
 fn a_later_fence_proves_a_hole() {
     let mut store = TinyStore::new();
@@ -123,7 +123,7 @@ fn a_later_fence_proves_a_hole() {
     assert_eq!(store.open(3, 4), Err(Failure::Hole(hole)));
 }
 
-/// E3: the old writer goes on while the opener walks.
+/// E3: the old writer continues while the opener walks.
 #[test]
 fn what_landed_since_it_was_looked_for_is_no_hole() {
     for rules in [Rules::ALL, without(Rule::ReadAgainBeforeHole)] {
@@ -143,7 +143,7 @@ fn what_landed_since_it_was_looked_for_is_no_hole() {
     }
 }
 
-/// The opener slept; a newer writer put the log into tables, and it was freed.
+/// The opener slept; a newer writer flushed the log into tables, and it was freed.
 #[test]
 fn what_was_freed_behind_a_newer_writer_is_no_hole() {
     for rules in [Rules::ALL, without(Rule::ProveHoles)] {
@@ -164,7 +164,7 @@ fn what_was_freed_behind_a_newer_writer_is_no_hole() {
     }
 }
 
-/// Nothing was there when the opener read it; it landed, and a reader's checkpoint says so.
+/// The opener read an empty id; the object landed later, and a reader's checkpoint records it.
 #[test]
 fn a_later_checkpoint_makes_no_hole_of_what_landed_since() {
     for rules in [Rules::ALL, without(Rule::JudgeHolesByTheClaim)] {
@@ -209,7 +209,7 @@ fn what_vanished_means_fenced_and_a_foreign_object_is_named() {
     }
 }
 
-/// F3: with n + 1, or one's own W, the old one's object takes the first id.
+/// F3: with n + 1, or the new writer's own W, the old writer's object takes the first id.
 #[test]
 fn a_fence_points_past_the_widest_window_of_any_epoch() {
     let mut store = TinyStore::new();
@@ -238,7 +238,7 @@ fn a_fence_lost_to_the_older_writers_record_moves_on() {
     assert_eq!(recovered.fence.id, WalId(4));
 }
 
-/// Ambiguous: the same fence again, until it is known to be there or taken.
+/// Ambiguous outcome: the same fence again, until it is known to exist or its id is taken.
 #[test]
 fn an_unknown_fence_is_looked_after_and_sent_again() {
     let mut store = TinyStore::new();
@@ -251,7 +251,7 @@ fn an_unknown_fence_is_looked_after_and_sent_again() {
     assert_eq!(store.finish(&mut open).unwrap().fence, fence);
 }
 
-/// F4: B claims V, sleeps; C claims V+1, and the numbers around are freed.
+/// F4: B claims V and sleeps; C claims V+1, and the neighbouring numbers are freed.
 #[test]
 fn an_overtaken_opener_does_not_confirm() {
     let mut store = TinyStore::new();
@@ -271,7 +271,7 @@ fn an_overtaken_opener_does_not_confirm() {
     assert_eq!(store.finish(&mut not_at_all).unwrap().epoch, Epoch(1));
 }
 
-/// F2: C listed before B's fence landed at n, and would go to n + 1.
+/// F2: C listed before B's fence landed at n, and would continue at n + 1.
 #[test]
 fn an_overtaken_opener_creates_no_fence() {
     let mut store = TinyStore::new();
@@ -289,13 +289,13 @@ fn an_overtaken_opener_creates_no_fence() {
     assert!(matches!(blind.action(), OpenAction::CreateFence(_)));
 }
 
-/// F2 (model): B, C, D claimed; D fences 2, flushes, gc frees 1; B's fence lands in the freed 1; C
-/// meets it and jumps over D's.
+/// F2 (model): B, C and D claimed; D fences 2, flushes, and the collector frees 1; B's fence lands
+/// in the freed 1; C reads it and jumps over D's.
 #[test]
 fn a_zombies_fence_in_a_freed_slot_does_not_lead_an_opener_past_the_live_one() {
     for (rules, stops) in [(Rules::ALL, true), (without(Rule::LookBeforeFence), false)] {
         let mut store = TinyStore::new();
-        // A, so that 1 may hold data.
+        // Writer A, so that 1 may contain data.
         let mut a = opener(&store, 1, 2, Rules::ALL);
         let unused = store.step_to_fence(&mut a);
         let mut b = opener(&store, 2, 2, Rules::ALL);
@@ -323,8 +323,8 @@ fn a_zombies_fence_in_a_freed_slot_does_not_lead_an_opener_past_the_live_one() {
     }
 }
 
-/// F5: A sleeps before creating n. B's fence takes n, B dies; C fences further on and flushes past
-/// both; if n is collected, A wakes, creates n, and acknowledges.
+/// F5: A sleeps before it creates n. B's fence takes n, B dies; C fences further on and flushes
+/// past both; if n is collected, A wakes, creates n, and acknowledges.
 #[test]
 fn a_fence_met_on_the_walk_is_kept_from_the_collector() {
     for (rules, safe) in [(Rules::ALL, true), (without(Rule::KeepFencesMet), false)] {
@@ -349,7 +349,7 @@ fn a_fence_met_on_the_walk_is_kept_from_the_collector() {
     }
 }
 
-/// F5: a clean close waives the next writer's own fence, and no other.
+/// F5: a clean close makes only the next writer's own fence unnecessary.
 #[test]
 fn a_clean_close_waives_only_the_fence_that_the_next_writer_makes() {
     let mut store = TinyStore::new();
@@ -364,16 +364,16 @@ fn a_clean_close_waives_only_the_fence_that_the_next_writer_makes() {
     assert!(third.fences().contains(&third.fence));
 }
 
-/// F5: a fence between two clean closes is kept by no later writer that meets it, for as long
-/// as the manifest has the records of both. Lives that leave their rows in the log would
-/// each add a fence for good otherwise.
+/// F5: a fence between two clean closes is kept by no later writer that meets it, as long as the
+/// manifest has the records of both. Otherwise writers that leave their rows in the log would each
+/// add a permanent fence.
 #[test]
 fn a_fence_between_clean_closes_is_waived_for_whoever_meets_it() {
     let mut store = TinyStore::new();
     let mut met = Vec::new();
     for life in 1..=WRITER_RECORDS as u64 + 2 {
         let writer = store.open(life.into(), 1).unwrap();
-        // The record of the writer before that of the fence is gone.
+        // The record of the writer before that of the fence was dropped.
         let is_unknown = |fence: &&KeptFence| {
             fence.epoch == Epoch::FIRST || fence.epoch.0 + WRITER_RECORDS as u64 - 2 < life
         };
@@ -384,13 +384,13 @@ fn a_fence_between_clean_closes_is_waived_for_whoever_meets_it() {
         all.push(writer.fence);
         let mut fences = writer.fences();
         fences.sort_unstable_by_key(|fence| fence.id);
-        assert_eq!(fences, all, "the replay point still knows of every gap");
+        assert_eq!(fences, all, "the replay point still respects every gap");
         met.push(writer.fence);
         store.commit(writer.close()).unwrap();
     }
 }
 
-/// F5: the fence of a writer that did not close is kept, also where the one before it had closed.
+/// F5: the fence of a writer that did not close is kept, even if the one before it had closed.
 #[test]
 fn a_fence_of_a_writer_that_died_is_kept() {
     let mut store = TinyStore::new();
@@ -441,7 +441,7 @@ fn without_take_over_a_writer_that_may_be_alive_is_named() {
     assert_eq!(store.finish(&mut welcome).unwrap().epoch, Epoch(2));
 }
 
-/// F1: from the claim on no older writer can commit.
+/// F1: after the claim no older writer can commit.
 #[test]
 fn a_claim_ends_the_older_writers_commits() {
     let mut store = TinyStore::new();
@@ -454,7 +454,7 @@ fn a_claim_ends_the_older_writers_commits() {
     assert_eq!(refused, Err(Refusal::Fenced { by: Epoch(2) }));
 }
 
-/// F8: destroyed and made anew at one place; the epoch is the same number.
+/// F8: destroyed and created again at one place; the epoch number is the same.
 #[test]
 fn another_database_with_the_same_epoch_is_not_ones_own() {
     let mut store = TinyStore::new();
@@ -470,7 +470,7 @@ fn another_database_with_the_same_epoch_is_not_ones_own() {
     assert_eq!(store.finish(&mut open), Err(gone));
 }
 
-/// F5: one's own fence is kept too: the older writer may be asleep before that very id.
+/// F5: the writer's own fence is kept too: the older writer may sleep before exactly that id.
 #[test]
 fn ones_own_fence_is_kept_after_an_unclean_end() {
     let mut store = TinyStore::new();

@@ -3,7 +3,7 @@ use crate::protocol::HoleProof;
 use crate::protocol::testing::TinyStore;
 use siltstone_base::{Epoch, ManifestId};
 
-/// Runs the reader until it is idle; gives what became visible.
+/// Runs the reader until it is idle; returns the data that became visible.
 fn drive(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
     let mut events = Vec::new();
     loop {
@@ -24,7 +24,7 @@ fn applied(events: &[FollowEvent]) -> Vec<u64> {
     ids.flatten().map(|id| id.get()).collect()
 }
 
-/// A reader that stands right behind the first writer's fence.
+/// A reader directly behind the first writer's fence.
 fn reader(store: &mut TinyStore, list_every: u32) -> Follow {
     let mut follow = Follow::new(list_every, Rules::ALL);
     let events = drive(store, &mut follow);
@@ -82,7 +82,7 @@ fn what_is_in_tables_already_is_not_read_again() {
     assert_eq!(applied(&events), vec![5]);
 }
 
-/// M4: a reader sleeps past gc; V+1 is 404 for ever, so one poll in N is a listing.
+/// M4: a reader sleeps past a collection; V+1 never exists again, so one poll in N is a listing.
 #[test]
 fn a_reader_that_slept_past_gc_starts_again_at_a_listing() {
     for (rules, wakes) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ListSometimes), false)] {
@@ -112,7 +112,7 @@ fn the_first_poll_after_a_long_pause_lists() {
     assert!(matches!(follow.action(), FollowAction::Request(ManifestRequest::List { .. })));
 }
 
-/// M4: V+1 and the reader's own place are 404 for ever; one thorough poll sees past both.
+/// M4: V+1 and the reader's own position never exist again; one thorough poll detects both.
 #[test]
 fn a_thorough_poll_sees_past_two_freed_slots() {
     for (rules, sees) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ListSometimes), false)] {
@@ -131,8 +131,8 @@ fn a_thorough_poll_sees_past_two_freed_slots() {
     }
 }
 
-/// The same, with everything freed while the poll is under way: between its look at the manifests
-/// and its read of the WAL.
+/// The same, if everything is freed during the poll: between its look at the manifests and its read
+/// of the WAL.
 #[test]
 fn what_is_freed_during_a_thorough_poll_is_seen() {
     let mut store = TinyStore::new();
@@ -187,14 +187,14 @@ fn a_thorough_poll_that_finds_nothing_is_as_many_requests_as_a_listing() {
 /// real one, and serves a record that recovery drops.
 #[test]
 fn a_zombies_fence_on_a_freed_id_is_not_followed() {
-    // That a newer epoch is looked up finds it out as well.
+    // The look for a newer epoch detects it as well.
     let late = Rules::ALL.without(Rule::ConfirmHits);
     let never = late.without(Rule::LookUpNewerEpochs);
     for (rules, safe) in [(Rules::ALL, true), (late, true), (never, false)] {
         let mut store = TinyStore::new();
         let mut follow = Follow::new(100, rules);
-        // It stands at 1; the real history has data at 1, a fence at 2 with a gap to 5, and the
-        // older writer's late record 3 inside.
+        // It is at 1; the real history has data at 1, a fence at 2 with a gap to 5, and the older
+        // writer's late record 3 inside.
         drive(&mut store, &mut follow);
         store.data(1, 1);
         let gap = WalSeen::Fence { epoch: Epoch(3), next_id: WalId(5) };
@@ -228,8 +228,8 @@ fn a_long_walk_hands_out_in_parts() {
     assert_eq!(applied(&events), (2..last).collect::<Vec<_>>());
 }
 
-/// Somebody deleted an object of the log by hand: the reader says so, whether it begins or follows,
-/// and goes on once tables hold what is missing.
+/// An object of the log was deleted by hand: the reader reports it, at its start or while it
+/// follows, and continues once tables contain the missing rows.
 #[test]
 fn a_hole_is_told_until_tables_cover_it() {
     let mut store = TinyStore::new();
@@ -259,8 +259,9 @@ fn a_hole_is_told_until_tables_cover_it() {
     }
 }
 
-/// E3: no manifest knows of what is missing; what was sent later does. Who meets something on the
-/// way is told at once, who stands before the hole by the next poll that lists.
+/// E3: no manifest knows of the missing object, but a later object does. A reader that finds a
+/// later object reports it immediately; a reader before the hole reports it with the next poll that
+/// lists.
 #[test]
 fn a_later_object_tells_a_reader_of_a_hole() {
     let mut store = TinyStore::new();
@@ -273,7 +274,7 @@ fn a_later_object_tells_a_reader_of_a_hole() {
     assert_eq!(follow.action(), FollowAction::Failed(hole));
 }
 
-/// The same for a reader that stands before the hole: what it was about to read is missing.
+/// The same for a reader before the hole: the next object to read is missing.
 #[test]
 fn a_reader_before_a_hole_is_told_by_the_next_poll_that_lists() {
     let mut store = TinyStore::new();
@@ -286,15 +287,15 @@ fn a_reader_before_a_hole_is_told_by_the_next_poll_that_lists() {
     assert_eq!(poll(&mut store, &mut follow), vec![]);
     let hole = Failure::Hole(Hole { id: WalId(3), witness: HoleProof::Object(WalId(7)) });
     assert_eq!(follow.action(), FollowAction::Failed(hole));
-    // Not once only.
+    // And again with the next poll.
     assert_eq!(poll(&mut store, &mut follow), vec![]);
     assert_eq!(follow.action(), FollowAction::Failed(hole));
-    // Put back.
+    // The object is back.
     store.data(3, 1);
     assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3, 4, 5, 6, 7]);
 }
 
-/// And for one that begins there.
+/// The same for a reader that begins there.
 #[test]
 fn a_reader_that_begins_before_a_hole_is_told() {
     let mut store = TinyStore::new();
@@ -309,7 +310,7 @@ fn a_reader_that_begins_before_a_hole_is_told() {
     assert_eq!(applied(&poll(&mut store, &mut follow)), vec![4, 5, 6, 7]);
 }
 
-/// A reader beside a writer that is faster ends its polls.
+/// The polls of a reader beside a faster writer end.
 #[test]
 fn what_landed_during_a_poll_is_left_to_the_next() {
     let mut store = TinyStore::new();
@@ -334,7 +335,7 @@ fn what_landed_during_a_poll_is_left_to_the_next() {
     assert_eq!(applied(&poll(&mut store, &mut follow)), (3..next).collect::<Vec<_>>());
 }
 
-/// The reader slept before it read what its manifest knows of, and that was freed meanwhile.
+/// The reader slept before it read objects that its manifest knows, and they were freed meanwhile.
 #[test]
 fn what_was_freed_is_no_hole_for_a_reader() {
     for rules in [Rules::ALL, Rules::ALL.without(Rule::ProveHoles)] {
@@ -380,7 +381,7 @@ fn without_a_database_a_reader_is_idle() {
     assert_eq!(follow.manifest(), None);
 }
 
-/// F8: destroyed and made anew at one place.
+/// F8: the database was destroyed and created again at the same place.
 #[test]
 fn a_reader_does_not_slip_into_another_database() {
     let mut store = TinyStore::new();
@@ -393,7 +394,7 @@ fn a_reader_does_not_slip_into_another_database() {
     assert_eq!(follow.action(), FollowAction::Failed(gone));
 }
 
-/// C5: what a newer epoch wrote is handed out only after a look has shown where its log begins.
+/// C5: rows of a newer epoch are returned only after a look has shown where its log begins.
 #[test]
 fn a_newer_epoch_is_looked_up_before_anything_is_handed_out() {
     let mut store = TinyStore::new();
@@ -429,7 +430,7 @@ fn a_newer_epoch_is_looked_up_before_anything_is_handed_out() {
     assert_eq!(follow.next_wal_id(), WalId(7));
 }
 
-/// An object of an epoch that nobody claimed: the log ends before it, whatever it is.
+/// An object of an epoch that no writer claimed: the log ends before it.
 #[test]
 fn an_epoch_that_nobody_claimed_ends_the_walk() {
     let mut store = TinyStore::new();
@@ -442,8 +443,8 @@ fn an_epoch_that_nobody_claimed_ends_the_walk() {
     assert_eq!(follow.action(), FollowAction::Idle);
 }
 
-/// A driver that holds as much as it is to: what was met comes out, confirmed, and the next poll
-/// goes on behind it.
+/// A driver at its memory limit: the objects met are confirmed and returned, and the next poll
+/// continues after them.
 #[test]
 fn a_walk_is_ended_in_the_middle() {
     let mut store = TinyStore::new();

@@ -9,7 +9,7 @@ const LIFETIME: Duration = Duration::from_secs(80);
 const STEP: Duration = Duration::from_secs(10);
 const HOUR: u64 = 3600;
 
-/// So many seconds after the beginning, by clocks that agree.
+/// The given number of seconds after the beginning, by clocks that agree.
 fn at(seconds: u64) -> Moment {
     moment(seconds, HOUR + seconds)
 }
@@ -25,7 +25,7 @@ impl World {
         World(Arc::new(Manifest { leases: Vec::new(), ..manifest() }))
     }
 
-    /// Of a database that has since-leases.
+    /// A database that has since-leases.
     fn with_since() -> World {
         let mut state = Manifest { leases: Vec::new(), ..manifest() };
         state.features.name_for_committers(SINCE_LEASES, "0.1.0");
@@ -58,7 +58,7 @@ impl World {
         self.commit(&Edit::RevokeExpired { ids: vec![], now });
     }
 
-    /// As a driver does it: looks, and commits where it must. Whether it did.
+    /// As a driver does: looks, and commits if necessary. Returns whether it committed.
     fn turn(&mut self, reader: &mut Leases, want: Want, at: Moment) -> bool {
         reader.learn(&self.0, at);
         let newest = reader.commits(&self.0, want, at);
@@ -82,7 +82,7 @@ fn reader() -> Leases {
 
 const SINCE: Duration = Duration::from_secs(20);
 
-/// A reader of a database that has since-leases, of 20 s; point leases last for 600 s at most.
+/// A reader of a database with since-leases of 20 s; point leases last for at most 600 s.
 fn since() -> Leases {
     let lifetimes = Lifetimes { since: Some(SINCE), point: Duration::from_secs(600) };
     Leases::new(lifetimes, Rules::ALL)
@@ -102,11 +102,11 @@ fn the_first_commits_and_all_others_join_by_reading() {
         assert!(!world.turn(&mut next, Want::Now, at(n % 30)));
         assert_eq!(version(&next), version(&first));
     }
-    // Half of its life is not left.
+    // Less than half of its lifetime is left.
     assert!(world.turn(&mut reader(), Want::Now, at(60)));
 }
 
-/// L2: not a lease on what was before.
+/// L2: a lease on older tables does not count.
 #[test]
 fn an_older_lease_is_not_joined() {
     let mut world = World::new();
@@ -126,7 +126,7 @@ fn one_of_many_renews_at_half_life() {
     let mut commits = 0;
     for second in 0..400u64 {
         for (n, reader) in fleet.iter_mut().enumerate() {
-            // Each looks at its own second of ten.
+            // Each reader looks at its own second of ten.
             if second == 0 || second % 10 == n as u64 % 10 {
                 let at = Moment { share: n as f64 / 50.0, ..at(second) };
                 commits += u64::from(world.turn(reader, Want::Now, at));
@@ -138,11 +138,11 @@ fn one_of_many_renews_at_half_life() {
         assert!(fleet.iter().all(|reader| reader.newest().is_some()));
         assert_eq!(world.0.leases.len(), 1);
     }
-    // One to begin, and one each half of a lifetime.
+    // One at the beginning, and one per half lifetime.
     assert!((8..=11).contains(&commits), "{commits}");
 }
 
-/// L4: who leaves takes nothing along; a scan is covered for as long as it lasts.
+/// L4: a reader that leaves ends no lease; a scan is covered for as long as it lasts.
 #[test]
 fn a_scan_is_covered_for_as_long_as_it_lasts() {
     let mut world = World::new();
@@ -170,7 +170,7 @@ fn a_scan_is_covered_for_as_long_as_it_lasts() {
     assert_eq!(world.0.leases.len(), 1);
 }
 
-/// L5: by the record alone a machine that slept would go on for an hour.
+/// L5: by the wall clock alone a suspended machine would continue to read for an hour.
 #[test]
 fn what_was_revoked_is_told_by_a_look() {
     let mut world = World::new();
@@ -193,18 +193,18 @@ fn half_life_counts_from_what_was_seen_and_from_the_sending() {
     world.turn(&mut mine, Want::Now, at(0));
     assert_eq!(mine.next_moment(), Some(LIFETIME / 2));
     world.turn(&mut theirs, Want::Now, at(39));
-    // Somebody renews at 45; a look at 42 did not show it, one at 48 does.
+    // Another reader renews at 45; a look at 42 did not show it, one at 48 does.
     mine.learn(&world.0, at(42));
     world.turn(&mut theirs, Want::Now, at(45));
     mine.learn(&world.0, at(48));
     assert_eq!(mine.next_moment(), Some(Duration::from_secs(42) + LIFETIME / 2));
-    // A wall clock that is an hour behind sees an hour more; half of a lifetime is the most.
+    // A wall clock that is an hour behind sees an hour more; half of a lifetime is the maximum.
     let mut behind = reader();
     behind.learn(&world.0, moment(50, 50));
     assert_eq!(behind.next_moment(), Some(Duration::from_secs(50) + LIFETIME / 2));
 }
 
-/// L3: a reader that lacks nothing waits for somebody else to commit, for a part of a lifetime.
+/// L3: a reader that lacks no row waits for another reader to commit, for a part of a lifetime.
 #[test]
 fn who_lacks_no_row_waits_for_others() {
     let mut world = World::new();
@@ -226,7 +226,7 @@ fn who_lacks_no_row_waits_for_others() {
     assert_eq!((version(&patient), world.0.id), (version(&first), before));
 }
 
-/// Somebody asks for longer: there is nothing to renew.
+/// Another reader requests a longer lease: there is nothing to renew.
 #[test]
 fn a_longer_lease_is_left_alone() {
     let mut world = World::new();
@@ -247,8 +247,8 @@ fn expiries_are_rounded_up_to_an_eighth() {
     assert!((83_000..93_000).contains(&(until.0 - HOUR * 1000)), "{until:?}");
 }
 
-/// 100 changes of tables a second for ten minutes, and 20 readers: one commit each half life at
-/// most, few records, and never a reader without a lease.
+/// 100 changes of tables a second for ten minutes, and 20 readers: at most one commit per half
+/// lifetime, few records, and never a reader without a lease.
 #[test]
 fn readers_beside_a_busy_writer_commit_once_each_half_life() {
     let mut world = World::with_since();
@@ -256,7 +256,7 @@ fn readers_beside_a_busy_writer_commit_once_each_half_life() {
     let (mut commits, mut most) = (0, 0);
     for second in 0..600u64 {
         for tick in 0..100 {
-            // What is flushed is compacted at once, so that the tree stays small.
+            // Flushed tables are compacted immediately, so that the tree stays small.
             let mut next = Manifest::clone(&world.0);
             (next.id, next.tables_since) = (next.id.next(), next.id.next());
             world.0 = Arc::new(next);
@@ -277,7 +277,7 @@ fn readers_beside_a_busy_writer_commit_once_each_half_life() {
     assert!(most <= 6, "{most} records");
 }
 
-/// A scan that outlasts a since-lease keeps its own version, and nothing beside.
+/// A scan that outlasts a since-lease keeps its own version, and nothing else.
 #[test]
 fn a_long_scan_goes_on_under_a_point_lease() {
     let mut world = World::with_since();
@@ -292,7 +292,7 @@ fn a_long_scan_goes_on_under_a_point_lease() {
         world.revoke(second);
         reader.forget_unread(|version| version == old);
         assert!(world.covers(&reader), "at {second}");
-        // The version that it moves on from as it renews counts as read.
+        // The version that it leaves while it renews counts as read.
         assert!(world.0.leased_versions() <= 2, "at {second}");
         if second > 40 {
             assert!(world.0.id.get() - world.0.kept_from().unwrap().get() < 60, "at {second}");
@@ -309,7 +309,7 @@ fn a_long_scan_goes_on_under_a_point_lease() {
     assert!(world.0.leased_versions() <= 2 && world.0.lease_of(old).is_none());
 }
 
-/// A database at rest: its readers commit a few times, then once in five minutes.
+/// An idle database: its readers commit a few times, then once in five minutes.
 #[test]
 fn at_rest_a_point_lease_lasts_longer_and_longer() {
     let mut world = World::with_since();
@@ -339,7 +339,7 @@ fn at_rest_a_point_lease_lasts_longer_and_longer() {
     assert!(!world.turn(&mut fleet[1], Want::Now, at(7200)));
 }
 
-/// A reader that slept for two lives is told so, and goes on from the newest state.
+/// A reader that slept for two lifetimes learns of it, and continues from the newest state.
 #[test]
 fn a_since_lease_that_was_dropped_does_not_come_back() {
     let mut world = World::with_since();
@@ -358,7 +358,7 @@ fn a_since_lease_that_was_dropped_does_not_come_back() {
     assert!(world.0.kept_from().unwrap() > old && world.covers(&slept));
 }
 
-/// Without the feature a reader uses point leases, as older versions know them.
+/// Without the feature a reader uses point leases, which older versions know.
 #[test]
 fn a_database_without_since_leases_gets_none() {
     let mut world = World::new();
@@ -367,7 +367,7 @@ fn a_database_without_since_leases_gets_none() {
     assert_eq!((world.0.since_leases.len(), world.0.leased_versions()), (0, 1));
 }
 
-/// What happens in a story.
+/// One step of a story.
 #[derive(Clone, Copy, Debug)]
 enum StoryStep {
     Flush,
@@ -376,10 +376,10 @@ enum StoryStep {
     Turn(Want),
 }
 
-/// A reader, what happens, after how many seconds, and the reader's share of a pause.
+/// The reader, the step, the seconds before it, and the reader's share of a pause.
 type Story = Vec<(usize, StoryStep, u64, u8)>;
 
-/// Steps of these weights: flush, revocation, end of scans, a turn at once, a turn sometime.
+/// Steps with these weights: flush, revocation, end of scans, an urgent turn, a patient turn.
 fn any_story(
     weights: [u32; 5],
     pauses: std::ops::Range<u64>,
@@ -396,8 +396,8 @@ fn any_story(
     prop::collection::vec((0..4usize, step, pauses, 0..100u8), 1..most)
 }
 
-/// Four readers live through `story`. A reader that acted within three eighths of `life`, and was
-/// not told otherwise, is covered: it renews at half of it, at most an eighth later.
+/// Four readers live through `story`. A reader that acted within three eighths of `life` without an
+/// error is covered: it renews at half of the lifetime, at most an eighth later.
 fn check_story(
     mut world: World,
     reader: fn() -> Leases,
@@ -441,7 +441,7 @@ proptest! {
         check_story(World::new(), reader, LIFETIME, story, leased)?;
     }
 
-    /// Likewise under since-leases, with scans that go on.
+    /// The same under since-leases, with scans that continue.
     #[test]
     fn what_is_read_is_covered_by_since_leases(story in any_story([2, 1, 1, 3, 1], 0..4, 300)) {
         check_story(World::with_since(), since, SINCE, story, World::covers)?;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use siltstone_base::{Epoch, JobId, Seq};
 use std::collections::BTreeMap;
 
-/// A writer of epoch 2 on `manifest()`, a compactor of epoch 1, and what the writer reads.
+/// A writer of epoch 2 on `manifest()`, a compactor of epoch 1, and the versions that the writer
+/// reads.
 struct World {
     chain: BTreeMap<ManifestId, Arc<Manifest>>,
     tip: Arc<Manifest>,
@@ -66,7 +67,7 @@ impl World {
         self.forget();
     }
 
-    /// Everything becomes one table.
+    /// Merges everything into one table.
     fn compact(&mut self) {
         self.made += 1;
         let (min, max) = (1, self.tip.flushed_seq.0);
@@ -106,7 +107,7 @@ impl World {
         self.pins.forget_unread(|id| read.contains(&id));
     }
 
-    /// Tables that a collector without grace leaves alone.
+    /// Tables that a collector without grace period keeps.
     fn alive(&self) -> BTreeSet<SstId> {
         let pinned = self.tip.checkpoints.iter().filter_map(|one| self.chain.get(&one.manifest_id));
         let tables = pinned.flat_map(|one| one.tables()).chain(self.tip.tables());
@@ -158,7 +159,7 @@ fn what_a_compaction_took_away_stays_until_its_last_scan_ends() {
 #[test]
 fn an_overtaken_plan_lets_nothing_go_that_a_scan_begun_meanwhile_reads() {
     let mut world = World::new();
-    // The plan is made while nobody scans; the compaction and the scan come before its commit.
+    // The plan is made while no scan runs; the compaction and the scan come before its commit.
     world.flush(1);
     world.check();
     assert_eq!(world.own_checkpoints(), 2, "the version that was the newest then may be read");
@@ -166,8 +167,8 @@ fn an_overtaken_plan_lets_nothing_go_that_a_scan_begun_meanwhile_reads() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: every version that is read has all its tables, and once
-    /// nothing old is read any more one commit leaves one checkpoint.
+    /// For every order of events: every version that is read has all its tables, and once no old
+    /// version is read, one commit leaves one checkpoint.
     #[test]
     fn nothing_that_is_read_goes(steps in prop::collection::vec((0..6u8, 0..4usize), 1..40)) {
         let mut world = World::new();

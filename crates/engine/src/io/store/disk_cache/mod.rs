@@ -23,7 +23,7 @@ use filler::{DiskCache, FetchedPart};
 use folder::PartLookup;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{DatabaseId, ErrorKind, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -71,12 +71,19 @@ pub struct DiskCacheCounts {
 /// Puts a cache of at most `capacity` bytes in `folder` between a handle's environment and its
 /// store. The environment stays as it is if the store has no network to save requests of, or has no
 /// URL that tells its database from others.
-#[must_use]
-pub(crate) fn cached(env: Env, folder: &Path, capacity: u64) -> Env {
+///
+/// # Errors
+/// Unsupported for an encrypted database, whose plain bytes must not be stored.
+pub(crate) fn cached(env: Env, folder: &Path, capacity: u64) -> Result<Env> {
     if env.store.profile().answers_at_once {
-        return env;
+        return Ok(env);
     }
-    let Some(location) = env.store.location() else { return env };
+    if env.store.is_encrypted() {
+        let text = "the disk cache would store parts of an encrypted database in plain form: open \
+                    it without the option disk_cache_path";
+        return Err(Error::unsupported(text));
+    }
+    let Some(location) = env.store.location() else { return Ok(env) };
     // Only an empty path has no absolute form.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let (clock, random) = (Arc::clone(&env.clock), Arc::clone(&env.random));
@@ -88,7 +95,7 @@ pub(crate) fn cached(env: Env, folder: &Path, capacity: u64) -> Env {
     let use_of = HandleCache { cache, effects, counters, errors_before };
     let place = place_of(&location);
     let store = CachedStore { store: Arc::clone(&env.store), place, handle: Arc::new(use_of) };
-    Env { store: Arc::new(store), ..env }
+    Ok(Env { store: Arc::new(store), ..env })
 }
 
 /// What the stores of one handle share: its own, and those of the ancestors of a clone.
@@ -311,6 +318,26 @@ impl Store for CachedStore {
 
     fn profile(&self) -> Profile {
         self.store.profile()
+    }
+
+    fn get_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.store.get_clamped(name, range)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
+    fn records(&self) -> Option<&'static str> {
+        self.store.records()
+    }
+
+    fn lists_in_order(&self) -> Option<bool> {
+        self.store.lists_in_order()
     }
 
     fn may_be_emptied(&self) -> bool {

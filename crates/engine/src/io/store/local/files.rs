@@ -1,8 +1,8 @@
-//! The few file operations that the folder store is made of, behind a trait, so that a test can
-//! record their order and let any of them fail.
+//! The few file operations of the folder store, behind a trait, so that a test can record their
+//! order and make any of them fail.
 //!
-//! They work relative to open folders and not along paths: a path may lead to another folder by
-//! now, while an open folder is itself as long as it is open, also once it was moved or removed.
+//! They work relative to open folders and not along paths. A path may lead to another folder later,
+//! while an open folder stays the same folder, even after it was moved or removed.
 
 use super::around;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -15,20 +15,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of one system call that writes. A file system takes memory of the page cache in pieces as
-/// large as the call, up to huge pages, and those a guest of a hypervisor has commonly given back
-/// while they were free: its host finds and clears them again. Calls of 1 MiB took twice and of
-/// 2 MiB seven times as long as calls of 64 to 512 KiB, which are given memory that was in use.
+/// Number of bytes per write call. A file system allocates memory of the page cache in pieces as
+/// large as the call, up to huge pages. A guest of a hypervisor commonly returns free huge pages to
+/// its host, which then has to find and clear them again. Calls of 1 MiB took twice as long, and
+/// calls of 2 MiB seven times as long, as calls of 64 to 512 KiB, which get memory that was in use.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Of a locked file, bytes that are read: a few lines.
+/// Maximum number of bytes read from a locked file, which has a few lines.
 const LOCKED_BYTES: u64 = 4 << 10;
 
-/// A folder that is open.
+/// An open folder.
 #[derive(Debug)]
 pub(super) struct OpenFolder {
     file: File,
-    /// Where it was when it was opened: for texts, and to tell what stands there now.
+    /// Its path when it was opened, for error texts and to check which folder is there now.
     pub(super) path: PathBuf,
     /// Whether it lies in a file system of this machine ([`is_of_this_machine`]).
     is_of_this_machine: bool,
@@ -40,12 +40,12 @@ impl OpenFolder {
         OpenFolder { file, path, is_of_this_machine }
     }
 
-    /// How long it is itself, its names and what the file system keeps with them.
+    /// The length of the folder itself: its names and what the file system stores with them.
     pub(super) fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Whether to open a file in it is a matter of microseconds, and of no network.
+    /// Whether opening a file in it takes microseconds and needs no network.
     pub(super) fn is_of_this_machine(&self) -> bool {
         self.is_of_this_machine
     }
@@ -57,23 +57,24 @@ pub(super) struct Staged {
     pub(super) file: Arc<File>,
     pub(super) folder: Arc<OpenFolder>,
     pub(super) name: String,
-    /// Whether it is locked; not where the file system has no locks.
+    /// Whether it is locked. `false` if the file system has no locks.
     pub(super) is_locked: bool,
 }
 
-/// What a listing of a folder tells of its lines.
+/// The detail that a listing of a folder reports about its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// Names, and which are folders: no call for each, where the file system lists kinds.
+    /// Names, and which entries are folders. Needs no call per entry if the file system lists
+    /// kinds.
     Names,
-    /// Lengths and ages as well.
+    /// Also lengths and times of the last write.
     Stored,
 }
 
-/// One line of a folder. Its length and its age are zero where names were asked for.
+/// One entry of a folder. Its length and time may be zero with [`Detail::Names`].
 #[derive(Debug)]
 pub(super) struct FolderEntry {
-    /// Text, or `None` for a name that is no UTF-8 and so none of ours.
+    /// `None` for a name that is not UTF-8, and therefore not one of ours.
     pub(super) name: Option<String>,
     pub(super) is_folder: bool,
     pub(super) bytes: u64,
@@ -81,13 +82,13 @@ pub(super) struct FolderEntry {
     pub(super) modified: UnixMillis,
 }
 
-/// Who has a file locked.
+/// The result of an attempt to lock a file.
 #[derive(Debug)]
 pub(super) enum Locked {
-    /// Nobody had: it is now, for as long as this is open. Open for writing, unless that is
-    /// forbidden.
+    /// The file was not locked. It is locked now, while this is open. Open for writing, unless that
+    /// is forbidden.
     Here(File),
-    /// Somebody has. What stands in the file.
+    /// Another open file holds the lock. The content of the file.
     By(String),
 }
 
@@ -97,77 +98,78 @@ pub(super) trait Files: Send + Sync {
     fn open_root(&self, path: &Path) -> io::Result<OpenFolder>;
     /// Opens a folder in a folder.
     fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder>;
-    /// A new folder by its path: the root, and those above it.
+    /// Creates a folder by its path: the root, or a folder above it.
     fn create_root(&self, path: &Path) -> io::Result<()>;
-    /// A new folder in a folder.
+    /// Creates a folder in a folder.
     fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
-    /// Takes an empty folder's name away; fails for one that is not empty.
+    /// Removes an empty folder. Fails for one that is not empty.
     fn remove_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
-    /// Whether the folder was removed: it has no name any more, and takes none.
+    /// Whether the folder was removed. It has no name then, and no name can be created in it.
     fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool>;
-    /// Whether the path that the folder was opened by leads to it still.
+    /// Whether the path by which the folder was opened still leads to it.
     fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool>;
-    /// A new file for writing; it must not exist. Locked for as long as it is open, so that others
-    /// can tell whether its process lives. NotFound when a sweep was quicker than the lock.
+    /// Creates a file for writing, which must not exist. It is locked while it is open, so that
+    /// other processes can tell whether its process is alive. NotFound if a sweep removed it before
+    /// it was locked.
     fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged>;
-    /// A new file of `bytes` zeros that no process has open; fails when the name is taken.
+    /// Creates a file of `bytes` zeros and closes it. Fails if the name is taken.
     fn create_filled(&self, folder: &OpenFolder, name: &str, bytes: usize) -> io::Result<()>;
     /// Renames a file of [`Files::create_filled`] and opens it for writing from its beginning, as
-    /// [`Files::create_new`] does with a new one.
+    /// [`Files::create_new`] opens a new one.
     fn take_over(&self, folder: &Arc<OpenFolder>, from: &str, name: &str) -> io::Result<Staged>;
     /// Appends.
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
-    /// From now on writes go around the cache of pages, by [`Files::write_blocks`] alone; not where
-    /// there is no such way, and the answer says so.
+    /// Makes later writes bypass the page cache; they must use [`Files::write_blocks`]. Returns
+    /// whether the file system allows that.
     fn go_around(&self, staged: &Staged) -> bool;
-    /// Writes whole blocks at a block's place.
+    /// Writes whole blocks at an offset that is a multiple of the block size.
     fn write_blocks(&self, staged: &Staged, blocks: &[u8], at: u64) -> io::Result<()>;
-    /// Cuts a file that is so long or longer.
+    /// Cuts a file to `bytes`, which is at most its length.
     fn cut(&self, staged: &Staged, bytes: u64) -> io::Result<()>;
-    /// Brings the file's bytes to the disk.
+    /// Writes the file's bytes to the disk.
     fn sync_file(&self, staged: &Staged) -> io::Result<()>;
-    /// Takes what is on the disk of the file out of the cache of pages, where there is a way.
+    /// Removes the file's bytes that are on the disk from the page cache, if the system can.
     fn forget(&self, staged: &Staged);
-    /// A second name for a file; fails when the name is taken.
+    /// Gives a file a second name. Fails if the name is taken.
     fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
-    /// Another name for a file, over what had it.
+    /// Renames a file, and replaces a file that has the name.
     fn rename(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
-    /// Takes a name away.
+    /// Removes a name.
     fn unlink(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
-    /// Brings a folder's names to the disk.
+    /// Writes a folder's names to the disk.
     fn sync_folder(&self, folder: &OpenFolder) -> io::Result<()>;
-    /// A file for reading, and its length.
+    /// Opens a file for reading. Returns it with its length.
     fn open(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<(File, u64)>;
-    /// Takes a file's name away if nobody has it open for writing; whether it did. The lock of a
-    /// process that died is the system's to release.
+    /// Removes a file's name if the file is not locked, and returns whether it did. The system
+    /// releases the locks of a process that died.
     fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool>;
-    /// What stands in a folder, in no order.
+    /// The entries of a folder, in no order.
     fn list(&self, folder: &OpenFolder, detail: Detail) -> io::Result<Vec<FolderEntry>>;
-    /// Locks the folder against others who do the same, for as long as the answer is open; `None`
-    /// while somebody else has done so.
+    /// Locks the folder against other calls of this function, while the result is open. `None` if
+    /// it is locked already.
     fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>>;
-    /// Locks the file, unless somebody else has; then, what stands in it.
+    /// Locks the file. If it is locked already, returns its content.
     fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked>;
-    /// Has `text` stand in a locked file, in place of what does.
+    /// Replaces the content of a locked file by `text`.
     fn rewrite(&self, file: &File, text: &str) -> io::Result<()>;
 }
 
-/// The operating system's.
+/// The file operations of the operating system.
 #[derive(Debug)]
 pub(super) struct SystemFiles;
 
-/// How a folder is opened. Reading it is what a sync and a listing take.
+/// Opens a folder for reading, which suffices for a sync and a listing.
 fn open_folder_at(folder: impl rustix::fd::AsFd, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::empty()))?.into())
 }
 
-/// Whether the folder lies in a file system of this machine that is known well: ext2 to ext4, XFS,
-/// Btrfs, F2FS and tmpfs, by the codes that Linux has for them. A removed folder's number of links
-/// is zero there at once, and opening a file waits for no network. Overlays (one link, whatever
-/// happens), network file systems and those of other systems are not among them. Opening a
-/// database meets some twenty names that are not there, and each asks of two folders whether they
-/// are: one call in place of five.
+/// Whether the folder lies in a known file system of this machine: ext2 to ext4, XFS, Btrfs, F2FS
+/// or tmpfs, by their Linux magic numbers. There the number of links of a folder becomes zero when
+/// it is removed, and opening a file waits for no network. Overlays (which always report one link),
+/// network file systems and file systems of other systems are excluded. Opening a database looks up
+/// some twenty names that do not exist, and each lookup checks whether two folders were removed.
+/// Here such a check takes one call in place of five.
 #[cfg(target_os = "linux")]
 fn is_of_this_machine(folder: &File) -> bool {
     const KINDS: [i64; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
@@ -182,16 +184,16 @@ fn is_of_this_machine(_folder: &File) -> bool {
 }
 
 fn open_file_at(folder: &OpenFolder, name: &OsStr, flags: OFlags) -> io::Result<File> {
-    // As the standard library makes files; the user's mask takes away what he does not want.
+    // The mode with which the standard library creates files. The user's mask restricts it.
     let mode = Mode::from_raw_mode(0o666);
     let open = || rustix::fs::openat(&folder.file, name, flags | OFlags::CLOEXEC, mode);
     Ok(retry_on_intr(open)?.into())
 }
 
-/// A file that was opened for writing, locked while it is open. NotFound when a sweep removed its
-/// name before the lock.
+/// Locks a file that was opened for writing, while it is open. NotFound if a sweep removed its name
+/// before it was locked.
 fn staged(file: File, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
-    // Where the file system has no locks, age alone decides what a sweep takes away.
+    // If the file system has no locks, a sweep decides by age alone.
     let is_locked = file.lock().is_ok();
     if is_locked && file.metadata()?.nlink() == 0 {
         return Err(io::ErrorKind::NotFound.into());
@@ -201,8 +203,9 @@ fn staged(file: File, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged
 }
 
 impl SystemFiles {
-    /// `is_gone`, where a removed folder may keep its number of links. It lists nothing, not even
-    /// itself, and so do living ones of few file systems: there the path decides.
+    /// `is_gone` for file systems on which a removed folder may keep its number of links. A removed
+    /// folder lists nothing, not even itself. On a few file systems an existing folder does so too,
+    /// so the path decides then.
     fn is_gone_by_listing(&self, folder: &OpenFolder) -> io::Result<bool> {
         match Dir::read_from(&folder.file)?.next() {
             Some(_) => Ok(false),
@@ -245,7 +248,7 @@ impl Files for SystemFiles {
     }
 
     fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool> {
-        // While it is open no other folder gets its number.
+        // No other folder gets its inode number while it is open.
         let own = folder.file.metadata()?;
         match fs::metadata(&folder.path) {
             Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
@@ -264,7 +267,7 @@ impl Files for SystemFiles {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = open_file_at(folder, name, flags)?;
         file.write_all(&vec![0; bytes]).inspect_err(|_| {
-            // An empty file would stand for blocks that there are not.
+            // An empty file would stand for a block that it does not have.
             let _ = self.unlink(folder, name);
         })
     }
@@ -295,7 +298,7 @@ impl Files for SystemFiles {
     }
 
     fn forget(&self, staged: &Staged) {
-        // A hint: what stays in the cache is the system's to take out.
+        // This is a hint, and the system may keep the bytes in the cache.
         #[cfg(target_os = "linux")]
         let _ = rustix::fs::fadvise(&staged.file, 0, None, rustix::fs::Advice::DontNeed);
         #[cfg(not(target_os = "linux"))]
@@ -329,7 +332,8 @@ impl Files for SystemFiles {
     fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool> {
         let file = open_file_at(folder, name, OFlags::RDONLY)?;
         match file.try_lock() {
-            // The lock is held until the name is gone: who waits for it finds that out.
+            // The lock is held until the name is removed. A process that waits for the lock then
+            // detects the removal.
             Ok(()) => self.unlink(folder, name).map(|()| true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
@@ -355,7 +359,7 @@ impl Files for SystemFiles {
                 continue;
             }
             let found = rustix::fs::statat(&folder.file, name, AtFlags::SYMLINK_NOFOLLOW);
-            // Gone between the two calls: it was not there.
+            // It was removed between the two calls, so it is not listed.
             let found = match found {
                 Err(rustix::io::Errno::NOENT) => continue,
                 found => found?,
@@ -384,7 +388,7 @@ impl Files for SystemFiles {
     }
 
     fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked> {
-        // Some network file systems lock only what may be written.
+        // Some network file systems lock only files that are open for writing.
         let file = match open_file_at(folder, name, OFlags::RDWR) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 open_file_at(folder, name, OFlags::RDONLY)?
@@ -404,7 +408,8 @@ impl Files for SystemFiles {
 
     fn rewrite(&self, mut file: &File, text: &str) -> io::Result<()> {
         let mut found = String::new();
-        // Of this very process, mostly: then nothing is written. What cannot be read is not it.
+        // Mostly it is the mark of this process, and nothing is written. An unreadable one is
+        // replaced.
         let _ = file.take(LOCKED_BYTES).read_to_string(&mut found);
         if found == text {
             return Ok(());
@@ -419,8 +424,8 @@ impl Files for SystemFiles {
 mod tests {
     use super::*;
 
-    /// Each way to tell says the same of a folder that lives, one that was moved, and one that was
-    /// removed; also where something else stands in its place.
+    /// Both ways to detect a removal agree on a folder that exists, one that was moved, and one
+    /// that was removed, also if another folder is in its place.
     #[test]
     fn links_and_listing_tell_of_the_same_folders() {
         let outer = tempfile::tempdir().unwrap();

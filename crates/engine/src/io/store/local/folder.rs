@@ -4,11 +4,11 @@
 //! create:  write to .staging/x │ sync x │ link x to name │ sync the name's folder │ unlink x
 //! upload:  write to .staging/x │ sync x │ rename x to name │ sync the name's folder
 //! ```
-//! In this order, so that a name never stands for bytes that are not on the disk, and an answer
-//! never for a name that is not. `link` fails when the name is taken: that is the conditional
-//! create, and the file system decides races.
+//! This order ensures that a name never stands for bytes that are not on the disk, and that no
+//! answer reports a name that is not on the disk. `link` fails if the name is taken, which makes a
+//! create conditional; the file system decides races.
 //!
-//! All of it happens relative to the root and its parts, each opened once (`parts`, rule E2).
+//! All operations are relative to the root and its parts, which are opened once (`parts`, rule E2).
 
 use super::errors::{explain, explain_link};
 use super::files::{Detail, Files};
@@ -27,18 +27,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files kept open for reading. A process is commonly allowed 1,024.
+/// Number of files kept open for reading. A process may commonly open 1,024.
 const OPEN_FILES: usize = 256;
-/// Most bytes that are read where they are asked for. Out of the page cache that takes two
-/// microseconds; a manifest of twenty layers has as many.
+/// Maximum length of a read on the calling thread. From the page cache it takes two microseconds. A
+/// manifest of twenty layers is as long.
 const SHORT_READ: u64 = 16 << 10;
-/// Bytes of the longest folder that is listed where its names are asked for: by its block's
-/// length or its names', some hundred names, and ten microseconds.
+/// Maximum length of a folder that the calling thread lists: the length of its block or of its
+/// names. That is some hundred names, and ten microseconds.
 const SHORT_FOLDER: u64 = 4 << 10;
-/// Folders below a prefix's own that a listing looks into (`ingest/<job>/`).
+/// Levels of folders below that of a prefix which a listing includes (`ingest/<job>/`).
 const LISTING_DEPTH: u32 = 1;
 
-/// A file that is open for reading. Objects never change, so its length never does.
+/// A file that is open for reading. Objects never change, so its length is fixed.
 struct OpenFile {
     file: File,
     bytes: u64,
@@ -48,14 +48,14 @@ struct OpenFile {
 pub(super) struct Folder {
     pub(super) parts: FolderParts,
     pub(super) files: Arc<dyn Files>,
-    /// Tables only: their names are never used twice, so an open file never stands for another
+    /// Tables only. Their names are never used twice, so an open file never stands for another
     /// object. Numbered objects are read once, and whole.
     open: Cache<ObjectName, Arc<OpenFile>>,
     maps: Maps,
     pub(super) reserve: Reserve,
 }
 
-/// An object's name in two: the part that it is in, and its own name there.
+/// Splits an object's name into the part that contains it and its own name there.
 fn split(name: &str) -> (&str, &OsStr) {
     let (part, own) = name.rsplit_once('/').unwrap_or(("", name));
     (part, OsStr::new(own))
@@ -72,19 +72,19 @@ impl Folder {
         self.parts.root()
     }
 
-    /// A handle begins to work here: files and folders stay open for it.
+    /// Begins the use by a handle. Files and folders stay open for it.
     pub(super) fn begin_use(&self) {
         self.parts.begin_use();
     }
 
-    /// A handle has ended; with the last one everything is closed that is kept open.
+    /// Ends the use by a handle. After the last one, all files and folders are closed.
     pub(super) fn end_use(&self) {
         if self.parts.end_use() {
             self.open.clear();
         }
     }
 
-    /// Keeps a table's file open, unless nobody works here any more.
+    /// Keeps a table's file open, unless the last handle has ended.
     fn keep(&self, name: ObjectName, open: &Arc<OpenFile>) {
         if self.parts.is_at_rest() {
             return;
@@ -96,18 +96,18 @@ impl Folder {
         }
     }
 
-    /// The error for a failed operation on `name`, which happened in `part`: whether the folder is
-    /// gone comes first.
+    /// The error for a failed operation on `name` in `part`. If a folder was removed, it reports
+    /// that.
     fn explain(&self, error: io::Error, part: Option<&Part>, name: &str) -> Error {
         let gone = self.parts.gone(&error, part);
         gone.unwrap_or_else(|| explain(error, &self.root().join(name)))
     }
 
-    /// Removes what dead processes left behind, if it was last written at or before `cutoff`, and
-    /// folders of jobs that are empty.
+    /// Removes files of dead processes that were last written at or before `cutoff`, and empty
+    /// folders of jobs.
     pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<SweepReport> {
         if let Ok(Some(jobs)) = self.parts.find(staging::JOBS) {
-            // What is left costs a listing a little.
+            // Folders that stay make a listing slightly slower.
             drop(staging::sweep_jobs(&*self.files, &jobs.folder, cutoff));
         }
         let part = self.parts.find(staging::FOLDER);
@@ -129,10 +129,21 @@ impl Folder {
         Ok(read.map(Bytes::from))
     }
 
-    /// As [`Folder::read`], where handing it to another thread would cost more than it does (two
-    /// threads woken, some 40 us; opening a database asks for ten names that are not there): what
-    /// is short, or missing, in a folder that is open and lies on this machine. `None` for the
-    /// rest, that of a part which waits to be synced included.
+    /// As [`Folder::read`], of the part of `range` that lies in the object.
+    pub(super) fn read_clamped(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>> {
+        let clamped = |bytes: u64| range.start..range.end.min(bytes);
+        let read = self.read_by(name, clamped, |file, range| read_at(file, &range))?;
+        Ok(read.map(Bytes::from))
+    }
+
+    /// As [`Folder::read`], on the calling thread, for short or missing objects in an open folder
+    /// on this machine. Another thread would cost more than such a read: two threads have to wake,
+    /// some 40 us, and opening a database reads ten names that do not exist. `None` for all other
+    /// reads, and for those in a part that has to be synced first.
     pub(super) fn read_here(
         &self,
         name: ObjectName,
@@ -156,7 +167,8 @@ impl Folder {
         read().transpose()
     }
 
-    /// As [`Folder::read`], over what `buffer` holds; whether there is such an object.
+    /// As [`Folder::read`], into `buffer`, whose content is replaced. Returns whether the object
+    /// exists.
     pub(super) fn read_into(
         &self,
         name: ObjectName,
@@ -168,7 +180,7 @@ impl Folder {
         Ok(self.read_by(name, |_| range, fill)?.is_some())
     }
 
-    /// Reads the range that its length asks for.
+    /// Reads the range that `range` derives from the object's length.
     fn read_by<T>(
         &self,
         name: ObjectName,
@@ -199,11 +211,11 @@ impl Folder {
         }
     }
 
-    /// The whole of a table, mapped; `None` where it is not `bytes` bytes long, or cannot be.
+    /// Maps a whole table. `None` if it is not `bytes` bytes long or cannot be mapped.
     pub(super) fn map(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
         // Numbered objects are read once, and whole.
         let is_table = matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..));
-        // A map outlives the request, and so would stay with a handle that has ended.
+        // A map outlives the request, so it would stay after the last handle has ended.
         if !is_table || self.parts.is_at_rest() {
             return None;
         }
@@ -218,7 +230,7 @@ impl Folder {
         }
     }
 
-    /// `None` where there is no such object, in a folder that there is or that was never made.
+    /// `None` if the object does not exist, and its folder exists or was never created.
     fn open_file(&self, name: ObjectName) -> Result<Option<Arc<OpenFile>>> {
         let text = name.to_string();
         let (relative, own) = split(&text);
@@ -243,13 +255,13 @@ impl Folder {
         }
     }
 
-    /// Begins a staged file, in folders that exist; and the part that it is for.
+    /// Begins a staged file, and creates missing folders. Returns it with the part of its object.
     pub(super) fn stage(&self, relative: &str, staged: &str) -> Result<(StagedFile, Arc<Part>)> {
         let begin = || {
             let staging = self.parts.made_for_now(staging::FOLDER)?;
             let part = self.parts.made(relative)?;
             let begin = || StagedFile::begin(&self.files, &staging.folder, staged);
-            // A sweep may have been quicker than the lock; not twice.
+            // A sweep may have removed the file before it was locked, but not twice.
             let begun = begin().or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => begin(),
                 _ => Err(error),
@@ -283,7 +295,7 @@ impl Folder {
         }
     }
 
-    /// A whole staged file, on the disk; and the part that it is for.
+    /// Writes and syncs a whole staged file. Returns it with the part of its object.
     fn write_staged(
         &self,
         relative: &str,
@@ -319,7 +331,7 @@ impl Folder {
         self.listed(prefix, after, Detail::Stored)
     }
 
-    /// What lies in the folder of one job.
+    /// The objects in the folder of one job.
     pub(super) fn list_job(&self, job: JobId) -> Result<Vec<Listed>> {
         let (mut listed, folder) = (Vec::new(), format!("{}/{job}", staging::JOBS));
         self.walk(&folder, 0, Detail::Stored, &mut listed)?;
@@ -327,14 +339,15 @@ impl Folder {
         Ok(listed)
     }
 
-    /// The names of [`Folder::list`] alone.
+    /// As [`Folder::list`], with names only.
     pub(super) fn names(&self, prefix: &str, after: Option<ObjectName>) -> Result<Vec<ObjectName>> {
         let listed = self.listed(prefix, after, Detail::Names)?;
         Ok(listed.into_iter().map(|object| object.name).collect())
     }
 
-    /// As [`Folder::names`], where handing it to another thread would cost more, as for
-    /// [`Folder::read_here`]: names in a short folder. Those of jobs have folders of their own.
+    /// As [`Folder::names`], on the calling thread, for names in a short folder
+    /// ([`Folder::read_here`] has the reason). Names of jobs are excluded, because each job has a
+    /// folder of its own.
     pub(super) fn names_here(
         &self,
         prefix: &str,
@@ -374,7 +387,7 @@ impl Folder {
         let list = || {
             self.parts.settle(&part)?;
             let entries = self.files.list(&part.folder, detail)?;
-            // What a removed folder lists: not the end of a log, but of the database.
+            // A removed folder lists nothing. That must not be taken for the end of a log.
             if entries.is_empty() && self.files.is_gone(&part.folder)? {
                 return Err(io::ErrorKind::NotFound.into());
             }
@@ -395,7 +408,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes a name. Not synced: a dead object that a power cut brings back is deleted again.
+    /// Removes a name without a sync. If a power failure restores the dead object, it is deleted
+    /// again.
     pub(super) fn delete(&self, name: ObjectName) -> Result<()> {
         self.open.remove(&name);
         let text = name.to_string();
@@ -405,21 +419,21 @@ impl Folder {
             None => Ok(()),
         });
         match deleted {
-            // Of a folder that was removed, too: there is no such object.
+            // Also if the folder was removed: the object does not exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             deleted => deleted.map_err(|error| self.explain(error, None, &text)),
         }
     }
 }
 
-/// Exactly the bytes of `range`, which lies in the file, without moving any cursor.
+/// Exactly the bytes of `range`, which lies in the file. Does not move a file cursor.
 pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let wanted = length(range)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(wanted).map_err(|_| io::ErrorKind::OutOfMemory)?;
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
-        // The spare capacity may be larger than asked for; what is too much is cut below.
+        // The spare capacity may be larger than requested. Surplus bytes are cut below.
         let read = rustix::io::retry_on_intr(|| {
             rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), offset)
         })?;
@@ -431,7 +445,7 @@ pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read_at`], over what `buffer` holds. Bytes that it held need not be cleared before.
+/// As [`read_at`], into `buffer`, whose content is replaced. Its old bytes need not be cleared.
 fn read_over(file: &File, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
     let wanted = length(range)?;
     let more = wanted.saturating_sub(buffer.len());

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The store of one file, which every name means.
+/// The store of one file. Every object name refers to it.
 pub(in crate::io::store) struct LoneFile {
     shared: Arc<LoneShared>,
     effects: Effects,

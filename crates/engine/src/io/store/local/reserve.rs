@@ -1,9 +1,9 @@
 //! Blocks set aside for the collector, so that it can always free a full file system.
 //!
 //! A collector stores a scratch object to learn the store's time, and a boundary before it deletes
-//! the garbage below. Without a free block these creates fail, nothing is deleted, and no block ever
-//! becomes free. So a writer keeps four files of one block each, and an object of the collector that
-//! finds no space is written into one of them:
+//! the garbage below. Without a free block these creates fail, nothing is deleted, and no block
+//! ever becomes free. So a writer keeps four files of one block each, and an object of the
+//! collector that finds no space is written into one of them:
 //!
 //! ```text
 //! .staging/reserve-0 … reserve-3

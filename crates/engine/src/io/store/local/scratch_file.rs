@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// Including the surrounding blocks it is 1 MiB.
 const READ_BYTES: u64 = (1 << 20) - 3 * BLOCK_BYTES as u64;
 
-/// The store of one such file, which every name means.
+/// The store of one such file. Every object name refers to it.
 pub(in crate::io::store) struct ScratchFile {
     reader: Arc<LoneReader>,
     effects: Effects,

@@ -1,4 +1,4 @@
-//! Names for files that are being written, and the removal of those whose writer died.
+//! Names of files that are being written, and the removal of files whose process has died.
 //!
 //! ```text
 //! .staging/<13 digits: Unix milliseconds>-<process id>-<16 hex digits>
@@ -13,22 +13,22 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The folder under the root. It begins with a dot, which no object's name does.
+/// The folder below the root. No object's name begins with a dot.
 pub(super) const FOLDER: &str = ".staging";
-/// The folder that folders of jobs are in.
+/// The folder that contains the folders of jobs.
 pub(super) const JOBS: &str = "ingest";
 
-/// What an opener leaves to dead processes: it sweeps what is older than a day, whatever grace a
-/// collector gives.
+/// Minimum age of the files that an opener sweeps: one day, regardless of the grace period of a
+/// collector.
 pub(super) const ABANDONED_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
-/// A name that no other file has: the process id tells processes of one machine apart, the random
-/// part all others.
+/// A name that no other file has. The process id distinguishes processes of one machine, and the
+/// random part distinguishes all others.
 pub(super) fn new_name(now: UnixMillis, random: u64) -> String {
     format!("{:013}-{}-{random:016x}", now.0, std::process::id())
 }
 
-/// When the file of this name was begun; `None` for a stranger's.
+/// When the file of this name was begun; `None` if the name is not one of ours.
 fn begun(name: &str) -> Option<u64> {
     let mut parts = name.split('-');
     let (millis, process, random) = (parts.next()?, parts.next()?, parts.next()?);
@@ -43,10 +43,10 @@ fn begun(name: &str) -> Option<u64> {
 }
 
 /// Removes files of ours in `folder` that were last written at or before `cutoff`, by the file
-/// system's clock, and whose processes have died: those are unlocked. Where there are no locks
-/// nothing tells, and files are left unless they were begun a day before the cut-off as well: were
-/// such a writer alive all the same, its link or rename would fail and it would be told so.
-/// Failures leave a file for the next time.
+/// system's clock, and whose processes have died. A file of a dead process is not locked. If the
+/// file system has no locks, a file is removed only if it was also begun more than a day before
+/// `cutoff`; a writer that is alive nevertheless gets an error from its link or rename. Files that
+/// cannot be removed are left for the next sweep.
 pub(super) fn sweep(
     files: &dyn Files,
     folder: &OpenFolder,
@@ -59,7 +59,7 @@ pub(super) fn sweep(
         let name = OsStr::new(name);
         let removed = match files.unlink_unlocked(folder, name) {
             Ok(removed) => removed,
-            // Another sweep may have been quicker.
+            // Another sweep may have removed it first.
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(_) if begun.saturating_add(ABANDONED_MILLIS) < cutoff.0 => {
                 files.unlink(folder, name).is_ok()
@@ -74,9 +74,10 @@ pub(super) fn sweep(
     Ok(swept)
 }
 
-/// Removes folders of jobs in `jobs` that have been empty since a day before the cut-off: object
-/// stores have none. A day, since an upload has its folder made when it begins, and whoever takes
-/// longer is told so. Failures leave a folder for the next time.
+/// Removes folders of jobs in `jobs` that have been empty since a day before `cutoff`, because
+/// object stores have no empty folders. An upload creates its folder when it begins; an upload that
+/// takes longer than a day may fail with an error. Folders that cannot be removed are left for the
+/// next sweep.
 pub(super) fn sweep_jobs(
     files: &dyn Files,
     jobs: &OpenFolder,
@@ -86,21 +87,21 @@ pub(super) fn sweep_jobs(
         let is_old = entry.modified.0.saturating_add(ABANDONED_MILLIS) <= cutoff.0;
         let job = entry.name.filter(|name| JobId::parse(name).is_some());
         if let Some(name) = job.filter(|_| entry.is_folder && is_old) {
-            // What is not empty stays.
+            // This fails for a folder that is not empty.
             drop(files.remove_folder(jobs, OsStr::new(&name)));
         }
     }
     Ok(())
 }
 
-/// A staged file that goes away unless it got its name.
+/// A staged file. Dropping it removes the file unless it was renamed to its final name.
 pub(super) struct StagedFile {
     files: Arc<dyn Files>,
     staged: Staged,
     has_name: bool,
-    /// Whether its bytes leave the cache of pages once they are on the disk.
+    /// Whether its bytes are removed from the page cache once they are on the disk.
     passes: bool,
-    /// What goes around the cache altogether.
+    /// The buffer of a file that bypasses the page cache.
     around: Option<Blocks>,
 }
 
@@ -116,8 +117,8 @@ impl StagedFile {
         Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
     }
 
-    /// Goes on with the file `from` of the staging folder under the name `name`; NotFound where
-    /// there is none.
+    /// Continues with the file `from` of the staging folder under the name `name`. NotFound if
+    /// there is no such file.
     pub(super) fn taking_over(
         files: &Arc<dyn Files>,
         folder: &Arc<OpenFolder>,
@@ -129,21 +130,21 @@ impl StagedFile {
         Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
     }
 
-    /// Replaces the content of a file that is at least as long.
+    /// Replaces the content of a file that is at least as long as `bytes`, and syncs it.
     pub(super) fn write_over(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.files.write(&mut self.staged, bytes)?;
         self.files.cut(&self.staged, bytes.len() as u64)?;
         self.sync()
     }
 
-    /// Its bytes, of which there are none yet, go around the cache of pages; where there is no such
-    /// way they leave it once they are on the disk.
+    /// Makes the file, which is still empty, bypass the page cache. If the file system does not
+    /// allow that, its bytes are removed from the cache once they are on the disk.
     pub(super) fn passes_by(&mut self) {
         self.passes = true;
         self.around = self.files.go_around(&self.staged).then(Blocks::new);
     }
 
-    /// Whether what is written goes to the disk at once, and a sync on the way brings nothing.
+    /// Whether writes bypass the page cache, so that a sync before the end gains nothing.
     pub(super) fn is_around(&self) -> bool {
         self.around.is_some()
     }
@@ -159,7 +160,7 @@ impl StagedFile {
         }
     }
 
-    /// Writes what is held back of a file that goes around the cache.
+    /// Writes the buffered rest of a file that bypasses the page cache.
     fn end(&mut self) -> io::Result<()> {
         let Some(around) = self.around.take() else { return Ok(()) };
         let (files, staged) = (&self.files, &self.staged);
@@ -167,8 +168,9 @@ impl StagedFile {
         files.cut(staged, bytes)
     }
 
-    /// Brings the bytes to the disk; there are no more. Comes before [`StagedFile::link`] and
-    /// [`StagedFile::rename`]: a name must never stand for bytes that a power cut can take away.
+    /// Writes all bytes to the disk. No write may follow. Must precede [`StagedFile::link`] and
+    /// [`StagedFile::rename`], because a name must never stand for bytes that a power failure can
+    /// lose.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.end()?;
         #[cfg(mutation = "local_skips_file_sync")]
@@ -177,8 +179,8 @@ impl StagedFile {
         self.syncing()()
     }
 
-    /// As [`StagedFile::sync`], for what was written before this is called, from another thread
-    /// while more is written.
+    /// As [`StagedFile::sync`], for the bytes that were written before this call. Another thread
+    /// can run the result while more bytes are written.
     pub(super) fn syncing(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
         let (files, staged, passes) = (Arc::clone(&self.files), self.staged.clone(), self.passes);
         move || {
@@ -190,29 +192,29 @@ impl StagedFile {
         }
     }
 
-    /// Gives the file its name where that is free; the staging name goes when this is dropped.
+    /// Gives the file its name if that is free. Dropping this removes the staging name.
     pub(super) fn link(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
         self.files.link(&self.staged, folder, name)
     }
 
-    /// Gives the file its name, over what had it.
+    /// Gives the file its name, and replaces a file that has it.
     pub(super) fn rename(&mut self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
         self.files.rename(&self.staged, folder, name)?;
         self.has_name = true;
         Ok(())
     }
 
-    /// The open file, if it is locked for as long as it is open.
+    /// The open file, if it is locked while it is open.
     pub(super) fn locked(&self) -> Option<&Arc<std::fs::File>> {
         Some(&self.staged.file).filter(|_| self.staged.is_locked)
     }
 
-    /// The folder that it is staged in.
+    /// The folder in which it is staged.
     pub(super) fn folder(&self) -> Arc<OpenFolder> {
         Arc::clone(&self.staged.folder)
     }
 
-    /// Where it is staged.
+    /// The path at which it is staged.
     pub(super) fn path(&self) -> PathBuf {
         self.staged.folder.path.join(&self.staged.name)
     }
@@ -221,7 +223,7 @@ impl StagedFile {
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.has_name {
-            // What cannot be removed now is swept by a later opener.
+            // A later opener sweeps a file that cannot be removed now.
             let _ = self.files.unlink(&self.staged.folder, OsStr::new(&self.staged.name));
         }
     }
@@ -251,7 +253,7 @@ mod tests {
         }
         let open = open(folder.path());
         let sweep = |cutoff| sweep(&SystemFiles, &open, UnixMillis(cutoff)).unwrap();
-        // Its name may say what it will: when it was last written counts.
+        // The time of the last write counts, not the time in the name.
         assert_eq!(sweep(1_800_000_000_000 - 1_000_000_000_000), SweepReport::default());
         assert!(folder.path().join(&ours).exists());
         assert_eq!(sweep(u64::MAX), SweepReport { uploads: 1, bytes: 1 });
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Jobs come and go; what is empty for a day goes, and nothing else.
+    /// Only job folders that have been empty for a day are removed.
     #[test]
     fn empty_folders_of_jobs_are_swept() {
         let folder = tempfile::tempdir().unwrap();
@@ -278,7 +280,7 @@ mod tests {
         assert!(!job(1).exists() && job(2).exists() && folder.path().join("notes").exists());
     }
 
-    /// A file that is being written stays, however old it is said to be.
+    /// A file that is being written is kept, regardless of the age in its name.
     #[test]
     fn files_of_live_processes_are_not_swept() {
         let folder = tempfile::tempdir().unwrap();
@@ -289,7 +291,7 @@ mod tests {
         let sweep = || sweep(&*files, &open, UnixMillis(u64::MAX)).unwrap();
         assert_eq!(sweep(), SweepReport::default());
         file.link(&open, OsStr::new("name")).unwrap();
-        // As a killed process leaves it: unlocked, with its staging name.
+        // A killed process leaves an unlocked file with its staging name.
         let again = folder.path().join(new_name(UnixMillis(0), 2));
         write(&again);
         assert_eq!(sweep(), SweepReport { uploads: 1, bytes: 1 });

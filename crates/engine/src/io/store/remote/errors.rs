@@ -141,7 +141,10 @@ impl Explainer {
             let message = "the store refused the credentials; they are renewed";
             return self.error(ErrorKind::Unavailable, message, text);
         }
-        self.error(kind, message, text)
+        let right = Some(message).filter(|message| *message == REFUSED.1);
+        let right = right.and_then(|_| missing_right(self.provider, &text));
+        let error = self.error(kind, message, text);
+        right.map_or(error.clone(), |right| error.with("it may lack", right))
     }
 
     /// Translates the failure of a create. Only refusals are certain: after any other failure the
@@ -169,6 +172,44 @@ impl Explainer {
             _ => true,
         };
         if certain { PutAnswer::Refused(explained) } else { PutAnswer::Ambiguous(explained) }
+    }
+}
+
+/// The right that a refused request needs, by the names of the provider. Credentials that are wrong
+/// as a whole lack all of them.
+fn missing_right(provider: Provider, text: &str) -> Option<&'static str> {
+    let has = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+    let rights = match provider {
+        Provider::S3 => [
+            "s3:ListBucket",
+            "s3:DeleteObject",
+            "s3:PutObject",
+            "s3:GetObject, or s3:ListBucket if the object does not exist",
+        ],
+        Provider::Gcs => [
+            "storage.objects.list",
+            "storage.objects.delete",
+            "storage.objects.create",
+            "storage.objects.get",
+        ],
+        Provider::Azure => [
+            "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read",
+            "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/delete",
+            "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/write",
+            "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read",
+        ],
+    };
+    let [list, delete, write, read] = rights;
+    if has(&["list request", "performing LIST"]) {
+        Some(list)
+    } else if has(&["DeleteObjects", "delete request", "performing DELETE", "bulk delete"]) {
+        Some(delete)
+    } else if has(&["performing PUT", "performing POST", "put request", "create multipart"]) {
+        Some(write)
+    } else if has(&["performing GET", "performing HEAD", "get request"]) {
+        Some(read)
+    } else {
+        None
     }
 }
 
@@ -408,5 +449,22 @@ mod tests {
         for text in [format!("{explained}"), format!("{explained:?}")] {
             assert!(!text.contains("canary") && !text.contains("feed"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_refusal_names_the_right_by_the_request() {
+        use Provider::{Azure, Gcs, S3};
+        for (provider, text, right) in [
+            (S3, "Error performing list request: Error performing GET http://h/b", "s3:ListBucket"),
+            (S3, "Error performing GET http://h/b/k", "s3:GetObject"),
+            (S3, "Error performing PUT http://h/b/k", "s3:PutObject"),
+            (S3, "DeleteObjects request failed for key k: Access Denied", "s3:DeleteObject"),
+            (Gcs, "Error performing POST http://h/b/k", "storage.objects.create"),
+            (Azure, "Error performing DELETE http://h/b/k", "blobs/delete"),
+        ] {
+            let named = missing_right(provider, text).unwrap_or_default();
+            assert!(named.contains(right), "{text}: {named}");
+        }
+        assert_eq!(missing_right(S3, "no request"), None);
     }
 }

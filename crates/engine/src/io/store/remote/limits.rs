@@ -86,6 +86,57 @@ impl fmt::Debug for Limited {
     }
 }
 
+impl Limited {
+    /// Sends a request with a body of `bytes`, and again if the answer is late: the first answer
+    /// that settles it counts.
+    async fn send(&self, request: HttpRequest, bytes: u64) -> Result<HttpResponse, HttpError> {
+        let (hedges, counted) = (&self.pace.hedges, self.pace.sent());
+        let query = request.uri().query().unwrap_or_default();
+        let kind = SentKind::of(request.method().as_str(), query);
+        counted.sends(kind);
+        let began = self.clock.monotonic();
+        let Some(delay) = hedges.delay(kind, bytes) else {
+            let answer = self.client.execute(request).await;
+            hedges.answered(kind, bytes, self.clock.monotonic().saturating_sub(began));
+            return answer;
+        };
+        let first = self.client.execute(request.clone()).boxed();
+        let first = match select(first, self.clock.sleep(delay)).await {
+            Either::Left((answer, _)) => {
+                hedges.answered(kind, bytes, self.clock.monotonic().saturating_sub(began));
+                return answer;
+            }
+            Either::Right((_, first)) => first,
+        };
+        // A hedged request counts as one that took as long as its delay: without it, it would have
+        // taken longer.
+        hedges.answered(kind, bytes, delay);
+        if !hedges.take() {
+            return first.await;
+        }
+        counted.sends(kind);
+        counted.hedges(1);
+        let second = self.client.execute(request).boxed();
+        let (answer, other) = select(first, second).await.factor_first();
+        if settles(kind, &answer) {
+            return answer;
+        }
+        let later = other.await;
+        if settles(kind, &later) { later } else { answer }
+    }
+}
+
+/// Whether an answer to one of two copies stands for both. A create that finds its object (412) may
+/// have met its own copy: the caller reads the object back and compares the attempt id (rule M1). A
+/// conflict with a create under way (409) may be one with the other copy, whose answer is awaited.
+fn settles(kind: SentKind, answer: &Result<HttpResponse, HttpError>) -> bool {
+    let Ok(answer) = answer else { return false };
+    match (kind, answer.status().as_u16()) {
+        (SentKind::Put, status) => status == 412 || (200..300).contains(&status),
+        (_, status) => SentOutcome::of(status) != SentOutcome::Transient,
+    }
+}
+
 impl HttpService for Limited {
     fn call<'a, 'b>(&'a self, request: HttpRequest) -> CallFuture<'b>
     where
@@ -99,9 +150,7 @@ impl HttpService for Limited {
             let limit = patience.saturating_add(self.pace.sending(sent, bought));
             let under_way = self.pace.begin(named(&request), patience);
             let counted = self.pace.sent();
-            let query = request.uri().query().unwrap_or_default();
-            counted.sends(SentKind::of(request.method().as_str(), query));
-            let answer = select(self.client.execute(request).boxed(), self.clock.sleep(limit));
+            let answer = select(self.send(request, sent).boxed(), self.clock.sleep(limit));
             let (head, body) = match answer.await {
                 Either::Left((Ok(answer), _)) => {
                     counted.ended(SentOutcome::of(answer.status().as_u16()));

@@ -10,6 +10,7 @@
 //! second request on. Requests that were begun together and are given up together double the
 //! patience once.
 
+use super::hedge::Hedges;
 use crate::io::env::Clock;
 use crate::io::store::sent::SentRequests;
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ const TOLD_AFTER: Duration = Duration::from_millis(200);
 pub(super) struct StorePace {
     clock: Arc<dyn Clock>,
     sent: Arc<SentRequests>,
+    /// When slow requests are sent a second time.
+    pub(super) hedges: Hedges,
     known: Mutex<PaceKnown>,
 }
 
@@ -69,7 +72,8 @@ pub(super) struct InFlightRequest {
 
 impl StorePace {
     pub(super) fn new(clock: Arc<dyn Clock>) -> StorePace {
-        StorePace { clock, sent: Arc::default(), known: Mutex::default() }
+        let (hedges, known) = (Hedges::default(), Mutex::default());
+        StorePace { clock, sent: Arc::default(), hedges, known }
     }
 
     /// Counts of the requests to the store.

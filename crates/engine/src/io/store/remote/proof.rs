@@ -69,7 +69,8 @@ impl RemoteShared {
         }
         let text = "the store ignores the condition of a create (If-None-Match): it overwrites \
                     objects that exist, so processes would overwrite each other's commits; use a \
-                    store, or a version of it, that honours conditional writes";
+                    store, or a version of it, that honours conditional writes, or \
+                    give a transactional store as the store option `transactional_store`";
         Err(ProofMissing::Failed(Error::unsupported(text).with("bucket", self.explainer.place())))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 const DATABASE: DatabaseId = DatabaseId(7);
 
-/// Records as they lie in a store, with the boundary.
+/// Records as in a store, with the boundary.
 #[derive(Default)]
 struct Store {
     records: BTreeMap<u64, Arc<Compactions>>,
@@ -68,12 +68,12 @@ fn take_over(epoch: u64) -> Change {
     Change::TakeOver { epoch: Epoch(epoch) }
 }
 
-/// Adds a record; nothing to forget is a change all the same.
+/// Adds a record; a change without jobs to forget counts as a change.
 fn forget(epoch: u64) -> Change {
     Change::Forget { epoch: Epoch(epoch), jobs: vec![JobId(1)] }
 }
 
-/// A chain of `length` records, each under an epoch of its own.
+/// A chain of `length` records, each under its own epoch.
 fn chain(length: u64) -> (Store, Arc<Compactions>) {
     let mut store = Store::default();
     let mut newest = none();
@@ -94,7 +94,7 @@ fn an_old_base_is_planned_again() {
     let (mut store, newest) = chain(3);
     let made = store.append(take_over(4), &none()).unwrap();
     assert_eq!((made.number, made.epoch), (4, Epoch(4)));
-    // It is in effect by now: nothing is created.
+    // It is in effect already: nothing is created.
     assert_eq!(store.append(take_over(4), &newest).unwrap(), made);
     assert_eq!(store.append(take_over(4), &made).unwrap(), made);
     assert_eq!(store.records.len(), 4);
@@ -105,13 +105,13 @@ fn a_refusal_counts_from_the_newest_only() {
     let (mut store, newest) = chain(3);
     let old = store.records[&2].clone();
     assert_eq!(store.append(take_over(2), &newest), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
-    // Epoch 2 plans on its own record, where all was well.
+    // Epoch 2 plans on its own record, which was valid.
     let cancel = Change::Cancel { epoch: Epoch(2), job: JobId(1) };
     assert_eq!(store.append(cancel, &old), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
 }
 
-/// 3 of the planted bugs: a compactor slept while its number was freed. Its create succeeds, and is
-/// not believed.
+/// Planted bug 3: a compactor slept while its number was freed. Its create succeeds, and is not
+/// trusted.
 #[test]
 fn a_record_in_a_freed_slot_is_not_believed() {
     let (mut store, _) = chain(6);
@@ -123,7 +123,7 @@ fn a_record_in_a_freed_slot_is_not_believed() {
     let mut late = Append::new(take_over(3), old, Rules::ALL);
     assert_eq!(store.run(&mut late), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
     assert!(store.records.contains_key(&3), "it did land");
-    // Nobody who looks takes it for the newest, nor believes it once read.
+    // No observer takes it for the newest, or trusts it after reading it.
     let mut look = Append::look(DATABASE, Rules::ALL);
     assert_eq!(store.run(&mut look).unwrap().number, 6);
     let zombie = store.records[&3].clone();
@@ -142,7 +142,7 @@ fn a_lost_answer_is_settled_in_its_slot() {
     assert_eq!(store.records.len(), 2);
 }
 
-/// The create landed, others went on, the slot was freed: the newest record tells.
+/// The create landed, others continued, the slot was freed: the newest record decides.
 #[test]
 fn a_change_whose_slot_was_freed_is_recognised_or_made_again() {
     let (mut store, newest) = chain(1);
@@ -155,12 +155,12 @@ fn a_change_whose_slot_was_freed_is_recognised_or_made_again() {
     assert_eq!(store.append(job, &second).unwrap(), second, "nothing to do");
     let third = store.append(take_over(3), &second).unwrap();
     store.free(2);
-    // Epoch 3 stands in the newest record: epoch 2 has ended, made or not.
+    // Epoch 3 is in the newest record: epoch 2 has ended, whether its change was made or not.
     assert_eq!(store.run(&mut append), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
     assert_eq!(store.append(forget(3), &third).unwrap(), third);
 }
 
-/// A record from before the job lacks it as one after the job does.
+/// A record from before the job lacks it, as one after the job does.
 #[test]
 fn what_was_forgotten_shows_in_the_newest_only() {
     let (mut store, newest) = chain(2);
@@ -179,10 +179,10 @@ fn a_chain_that_was_never_begun_is_empty() {
     assert_eq!(store.requests, 1);
 }
 
-/// Rule E1: a database that was deleted stood here, and its compactor and its collector did not
-/// know. Whatever they left, and leave later, the new one's chain begins and goes on beyond it.
-/// Counting from 1 the look below met a boundary and nothing above it, for ever, and the next one
-/// another's record.
+/// Rule E1: a database was deleted at this place without the knowledge of its compactor and its
+/// collector. The objects that they left, or leave later, do not matter: the chain of the new
+/// database begins and continues above them. If it counted from 1, the look below would find a
+/// boundary and no record above it, for ever, and the next look a record of the other database.
 #[test]
 fn what_a_database_before_left_is_nobodys() {
     let first = 5 * NUMBERS_A_MILLI;
@@ -205,7 +205,7 @@ fn what_a_database_before_left_is_nobodys() {
     left(&mut store, old.counts_from() + 9);
     assert_eq!(store.run(&mut look()).unwrap(), made);
     assert_eq!(store.append(take_over(2), &made).unwrap().number, first + 1);
-    // A refusal needs no record of its own to be proven by.
+    // A refusal needs no record of its own as proof.
     let mut empty = Store { boundary: store.boundary, ..Store::default() };
     let cancel = Change::Cancel { epoch: Epoch(1), job: JobId(1) };
     let refused = empty.append(cancel, &Arc::new(Compactions::none(new)));

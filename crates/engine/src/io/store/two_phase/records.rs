@@ -1,0 +1,104 @@
+//! Records of two-phase creates, and the transactional store that they lie in.
+//!
+//! A record says that `source` holds the object `destination`. It is the commit of a create: of
+//! racing inserts for one destination exactly one succeeds (rule T3). A source has at most one
+//! record as well, so a source that was revoked can never be committed (rule T4).
+
+use futures::future::BoxFuture;
+use siltstone_base::{ObjectName, Result};
+use std::fmt;
+
+/// A committed create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// The object that was created.
+    pub destination: ObjectName,
+    /// The object that holds its bytes until the record is complete.
+    pub source: ObjectName,
+    /// Whether the bytes were copied to the destination.
+    pub complete: bool,
+}
+
+/// The outcome of [`RecordStore::insert`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertOutcome {
+    /// The record was inserted: the create is durable.
+    Inserted,
+    /// The destination has another record.
+    Taken,
+    /// The source was revoked: its object may be gone.
+    Revoked,
+}
+
+/// The records of one database in one transactional store. Every method is one transaction that
+/// takes effect as a whole, in an order that all processes agree on (linearizable). An error leaves
+/// the outcome unknown, except where the kind is Invalid or Denied.
+pub trait RecordStore: Send + Sync + fmt::Debug {
+    /// The kind of the transactional store, as in the option: `sqlite`, `postgres`, …
+    fn kind(&self) -> &'static str;
+
+    /// The namespace of the database at `location`; `fresh` where it has none yet.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn bind(&self, location: &str, fresh: u128) -> BoxFuture<'_, Result<u128>>;
+
+    /// The location that a namespace was bound to; `None` for an unknown one.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn location_of(&self, namespace: u128) -> BoxFuture<'_, Result<Option<String>>>;
+
+    /// Binds a namespace to another location, after the database was moved.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn rebind(&self, namespace: u128, location: &str) -> BoxFuture<'_, Result<()>>;
+
+    /// Inserts an incomplete record unless the destination has one or the source is revoked.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn insert(
+        &self,
+        namespace: u128,
+        destination: ObjectName,
+        source: ObjectName,
+    ) -> BoxFuture<'_, Result<InsertOutcome>>;
+
+    /// The record of a destination.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn get(&self, namespace: u128, name: ObjectName) -> BoxFuture<'_, Result<Option<Record>>>;
+
+    /// The records that are incomplete (`false`) or complete (`true`), in any order.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn list(&self, namespace: u128, complete: bool) -> BoxFuture<'_, Result<Vec<Record>>>;
+
+    /// Marks a record as complete, if it is there.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>>;
+
+    /// Removes complete records. Incomplete ones stay (rule T2).
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn remove(&self, namespace: u128, names: Vec<ObjectName>) -> BoxFuture<'_, Result<()>>;
+
+    /// Removes exactly this record, complete or not: of a place that was emptied by other means.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn purge(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>>;
+
+    /// Revokes a source unless a record names it; whether no record does.
+    ///
+    /// # Errors
+    /// Those of the transactional store.
+    fn revoke(&self, namespace: u128, source: ObjectName) -> BoxFuture<'_, Result<bool>>;
+}

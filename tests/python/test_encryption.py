@@ -1,0 +1,178 @@
+"""Databases that are encrypted on this side (RFC 0054)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+from overwriting_s3_for_tests import OverwritingS3
+from siltstone import admin
+
+KEY, OTHER = "5e" * 32, "a7" * 32
+CANARY = b"canary-in-the-mine"
+
+
+def with_key(*keys: str) -> dict[str, str]:
+    return {"encryption_key": ",".join(keys)}
+
+
+def fill(db: siltstone.Database, rows: int = 3000) -> None:
+    for row in range(rows):
+        db.put(CANARY + b"-key-%06d" % row, CANARY + b"-value-%06d" % row)
+    db.flush()
+
+
+def files(folder: Path) -> Iterator[bytes]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path.read_bytes()
+
+
+def test_no_object_shows_a_key_or_a_value(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    options = {"compression": "none"}
+    with siltstone.open(url, store_options=with_key(KEY), options=options) as db:
+        fill(db)
+        db.compact()
+        db.put(CANARY + b"-in-the-log", CANARY).wait()
+        assert all(b"canary" not in data for data in files(tmp_path))
+        assert all(bytes.fromhex(KEY) not in data for data in files(tmp_path))
+    with siltstone.open_reader(url, store_options=with_key(KEY)) as reader:
+        assert len(list(reader.scan(prefix=CANARY))) == 3001
+        assert reader[CANARY + b"-key-000777"] == CANARY + b"-value-000777"
+    assert all(b"canary" not in data for data in files(tmp_path))
+    assert admin.gc(url, store_options=with_key(KEY), min_age=0).trouble is None
+    report = admin.verify(url, store_options=with_key(KEY))
+    assert report.problem_count == 0
+    assert not report.orphans
+
+
+def test_a_missing_or_wrong_key_is_told(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        db[b"a"] = b"1"
+    for opener in (siltstone.open, siltstone.open_reader):
+        with pytest.raises(siltstone.Unsupported, match=r"encrypted.*`encryption_key`"):
+            opener(url)
+        with pytest.raises(siltstone.Denied, match="none of the given keys") as caught:
+            opener(url, store_options=with_key(OTHER))
+        assert OTHER not in str(caught.value)
+        assert KEY not in repr(caught.value)
+    with pytest.raises(siltstone.Invalid, match="encryption_key"):
+        siltstone.open(url, store_options={"encryption_key": "short"})
+    plain = str(tmp_path / "plain")
+    siltstone.open(plain).close()
+    with pytest.raises(siltstone.Unsupported, match="not encrypted"):
+        siltstone.open(plain, store_options=with_key(KEY))
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        assert db[b"a"] == b"1"
+
+
+def test_keys_come_from_files_and_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, file = str(tmp_path / "db"), tmp_path / "key"
+    file.write_bytes(bytes.fromhex(KEY))
+    with siltstone.open(url, store_options={"encryption_key": f"file:{file}"}) as db:
+        db[b"a"] = b"1"
+    monkeypatch.setenv("DATABASE_KEY", KEY)
+    with siltstone.open(url, store_options={"encryption_key": "env:DATABASE_KEY"}) as db:
+        assert db[b"a"] == b"1"
+    monkeypatch.setenv("SILTSTONE_ENCRYPTION_KEY", KEY)
+    with siltstone.open(url) as db:
+        assert db[b"a"] == b"1"
+    with siltstone.open(url, store_options=lambda: with_key(KEY)) as db:
+        assert db[b"a"] == b"1"
+
+
+def test_a_key_is_rotated_by_compaction(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        fill(db)
+    old = {path.name for path in (tmp_path / "db" / "compacted").iterdir()}
+    both = with_key(OTHER, KEY)
+    with siltstone.open(url, store_options=both) as db:
+        db[b"new"] = b"1"
+        db.compact()
+    assert len(list((tmp_path / "db" / "encryption").iterdir())) == 2
+    with siltstone.open(url, store_options=both) as db:
+        assert len(list(db.scan(prefix=CANARY))) == 3000
+        assert db[b"new"] == b"1"
+    admin.gc(url, store_options=both, min_age=0)
+    assert not old & {path.name for path in (tmp_path / "db" / "compacted").iterdir()}
+    # The new key alone opens no key that the old one wraps.
+    with pytest.raises(siltstone.Denied):
+        siltstone.open_reader(url, store_options=with_key(OTHER))
+
+
+def test_bytes_that_were_changed_or_moved_are_corruption(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "db"), tmp_path / "db" / "compacted"
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        fill(db)
+        db.compact()
+    table = next(folder.iterdir())
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    with (
+        siltstone.open_reader(url, store_options=with_key(KEY)) as reader,
+        pytest.raises(siltstone.Corruption),
+    ):
+        list(reader.scan())
+    assert admin.verify(url, store_options=with_key(KEY)).problem_count > 0
+    # A manifest under the number of another one.
+    manifests = sorted((tmp_path / "db" / "manifest").glob("*.manifest"))
+    shutil.copy(manifests[0], manifests[-1])
+    with pytest.raises(siltstone.Corruption):
+        siltstone.open_reader(url, store_options=with_key(KEY))
+
+
+def test_clones_and_exports_are_encrypted_too(tmp_path: Path) -> None:
+    parent, clone, copy = (str(tmp_path / name) for name in ("parent", "clone", "copy"))
+    options = with_key(KEY)
+    with siltstone.open(parent, store_options=options) as db:
+        fill(db)
+        db.compact()
+    siltstone.clone(clone, parent=parent, store_options=options)
+    with siltstone.open(clone, store_options=options) as db:
+        db[CANARY] = CANARY
+        assert len(list(db.scan())) == 3001
+        db.compact()
+    admin.export(parent, copy, store_options=options, to_store_options=options)
+    with siltstone.open_reader(copy, store_options=options) as reader:
+        assert len(list(reader.scan())) == 3000
+    assert all(b"canary" not in data for data in files(tmp_path))
+
+
+def test_an_object_store_with_two_phase_creates_sees_no_plain_byte(tmp_path: Path) -> None:
+    with OverwritingS3() as store:
+        options = {
+            **store.options,
+            **with_key(KEY),
+            "transactional_store": f"sqlite://{tmp_path}/records",
+        }
+        with siltstone.open("s3://bucket/db", store_options=options) as db:
+            fill(db, 500)
+            db.compact()
+        with siltstone.open_reader("s3://bucket/db", store_options=options) as reader:
+            assert reader[CANARY + b"-key-000042"] == CANARY + b"-value-000042"
+            assert len(list(reader.scan())) == 500
+        stored = [data for data, _ in store.objects.values()]
+        assert stored
+        assert all(b"canary" not in data for data in stored)
+        assert admin.verify("s3://bucket/db", store_options=options).problem_count == 0
+
+
+def test_an_arrow_load_is_encrypted(tmp_path: Path) -> None:
+    url, options = str(tmp_path / "db"), with_key(KEY)
+    keys = [CANARY + b"%06d" % row for row in range(5000)]
+    table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(keys, pa.binary())})
+    with siltstone.open(url, store_options=options) as db:
+        db.load(table)
+        assert len(list(db.scan())) == 5000
+    assert all(b"canary" not in data for data in files(tmp_path))

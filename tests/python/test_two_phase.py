@@ -1,0 +1,244 @@
+"""Creates that are committed in a transactional store (RFC 0052)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import siltstone
+from kill_runs_for_tests import killed
+from overwriting_s3_for_tests import OverwritingS3
+from postgres_for_tests import postgres, programs
+from siltstone import admin
+
+KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    if programs() is None:
+        pytest.skip("no PostgreSQL on this machine, and no package pgserver")
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("server"))
+    return f"sqlite://{tmp_path}/records"
+
+
+def late(db: siltstone.Database) -> None:
+    """A write of a writer that another one has fenced."""
+    db[b"b"] = b"late"
+    db.flush()
+
+
+def test_a_database_lives_by_its_records(tmp_path: Path, records: str) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": records}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+        db.flush()
+        db[b"b"] = b"2"
+    with siltstone.open_reader(url, store_options=options) as reader:
+        assert dict(reader.scan()) == {b"a": b"1", b"b": b"2"}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"c"] = b"3"
+        db.compact()
+    assert admin.gc(url, store_options=options, min_age=0).trouble is None
+    assert admin.verify(url, store_options=options).problem_count == 0
+    with siltstone.open(url, store_options=options) as db:
+        assert len(list(db.scan())) == 3
+    # The layout is that of every database: only the records are elsewhere.
+    names = {path.name for path in Path(url).iterdir()}
+    assert {"manifest", "wal", "compacted", "two-phase"} <= names
+    left = [path.name for path in (Path(url) / "two-phase").iterdir()]
+    assert left == ["namespace"]
+
+
+def test_the_variable_stands_in_for_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILTSTONE_TRANSACTIONAL_STORE", f"sqlite://{tmp_path}/records")
+    with siltstone.open(str(tmp_path / "db")) as db:
+        db[b"a"] = b"1"
+    monkeypatch.delenv("SILTSTONE_TRANSACTIONAL_STORE")
+    with pytest.raises(siltstone.Unsupported, match=r"`transactional_store`.*sqlite"):
+        siltstone.open(str(tmp_path / "db"))
+
+
+def test_the_two_kinds_of_creates_are_not_mixed(tmp_path: Path) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": f"sqlite://{tmp_path}/records"}
+    siltstone.open(url).close()
+    with pytest.raises(siltstone.Unsupported, match="without"):
+        siltstone.open(url, store_options=options)
+    with pytest.raises(siltstone.Unsupported, match="without"):
+        siltstone.open_reader(url, store_options=options)
+    siltstone.open(url).close()
+
+
+@pytest.mark.parametrize("bad", ["redis://host", "sqlite", "file:///x", "dynamodb://table"])
+def test_other_transactional_stores_are_refused(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(siltstone.Invalid, match="transactional_store"):
+        siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": bad})
+
+
+def test_a_folder_may_be_moved_but_not_copied(tmp_path: Path, records: str) -> None:
+    options = {"transactional_store": records}
+    first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
+    with siltstone.open(first, store_options=options) as db:
+        db[b"a"] = b"1"
+    Path(first).rename(second)
+    with siltstone.open(second, store_options=options) as db:
+        assert db[b"a"] == b"1"
+        db[b"b"] = b"2"
+    shutil.copytree(second, third)
+    with pytest.raises(siltstone.Conflict, match=r"copy.*second"):
+        siltstone.open(third, store_options=options)
+    with siltstone.open(second, store_options=options) as db:
+        assert db[b"b"] == b"2"
+
+
+def test_a_backup_of_objects_and_records_is_restored(tmp_path: Path) -> None:
+    place, records = tmp_path / "db", tmp_path / "records"
+    options = {"transactional_store": f"sqlite://{records}"}
+    with siltstone.open(str(place), store_options=options) as db:
+        db[b"a"] = b"1"
+    shutil.copytree(place, tmp_path / "old")
+    shutil.copy(records, tmp_path / "old-records")
+    with siltstone.open(str(place), store_options=options) as db:
+        db[b"b"] = b"2"
+    # Both of one moment.
+    shutil.copytree(place, tmp_path / "new")
+    shutil.copy(records, tmp_path / "new-records")
+
+    def restore(objects: str, record_file: str) -> dict[bytes, bytes]:
+        shutil.rmtree(place)
+        shutil.copytree(tmp_path / objects, place)
+        shutil.copy(tmp_path / record_file, records)
+        with siltstone.open(str(place), store_options=options) as db:
+            db[b"c"] = b"3"
+        with siltstone.open_reader(str(place), store_options=options) as reader:
+            return dict(reader.scan())
+
+    assert restore("old", "old-records") == {b"a": b"1", b"c": b"3"}
+    assert restore("new", "new-records") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    # Records of objects that the restored folder does not have, and the other way round.
+    assert restore("old", "new-records") == {b"a": b"1", b"c": b"3"}
+    assert restore("new", "old-records") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+def test_reading_an_empty_place_creates_nothing(tmp_path: Path, records: str) -> None:
+    with pytest.raises(siltstone.NotFound):
+        siltstone.open_reader(str(tmp_path / "db"), store_options={"transactional_store": records})
+    assert not (tmp_path / "db").exists()
+
+
+def test_a_place_that_was_emptied_begins_anew(tmp_path: Path, records: str) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": records}
+    for round in range(3):
+        with siltstone.open(url, store_options=options) as db:
+            assert list(db.scan()) == []
+            db[b"round"] = b"%d" % round
+        shutil.rmtree(url)
+
+
+def test_a_clone_has_records_of_its_own(tmp_path: Path, records: str) -> None:
+    options = {"transactional_store": records}
+    parent, clone = str(tmp_path / "parent"), str(tmp_path / "clone")
+    with siltstone.open(parent, store_options=options) as db:
+        db[b"a"] = b"1"
+    siltstone.clone(clone, parent=parent, store_options=options)
+    with siltstone.open(clone, store_options=options) as db:
+        db[b"b"] = b"2"
+        assert dict(db.scan()) == {b"a": b"1", b"b": b"2"}
+    with siltstone.open_reader(parent, store_options=options) as reader:
+        assert dict(reader.scan()) == {b"a": b"1"}
+
+
+def test_the_second_writer_fences_the_first(tmp_path: Path, records: str) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": records}
+    first = siltstone.open(url, store_options=options)
+    first[b"a"] = b"1"
+    first.flush()
+    with siltstone.open(url, store_options=options, take_over=True) as second:
+        assert second[b"a"] == b"1"
+        with pytest.raises(siltstone.Fenced):
+            late(first)
+        second[b"b"] = b"2"
+        assert second[b"b"] == b"2"
+    with pytest.raises(siltstone.Fenced):
+        first.close()
+
+
+def test_writers_that_race_for_a_new_database_find_one(tmp_path: Path, records: str) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": records}
+    opened, failed = [], []
+
+    def open_it() -> None:
+        try:
+            db = siltstone.open(url, store_options=options, take_over=True)
+            opened.append(db.stats().epoch)
+        except (siltstone.Fenced, siltstone.Conflict) as error:
+            failed.append(error)
+            return
+        with contextlib.suppress(siltstone.Fenced):
+            db.close()
+
+    threads = [threading.Thread(target=open_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) + len(failed) == 8
+    assert len(set(opened)) == len(opened) >= 1
+
+
+def test_a_store_that_ignores_conditions_takes_a_transactional_store(
+    tmp_path: Path, records: str
+) -> None:
+    with OverwritingS3() as store:
+        options = store.options
+        with pytest.raises(siltstone.Unsupported, match="transactional_store"):
+            siltstone.open("s3://bucket/db", store_options=options)
+        options = {**options, "transactional_store": records}
+        first = siltstone.open("s3://bucket/db2", store_options=options)
+        first[b"a"] = b"1"
+        first.flush()
+        with siltstone.open("s3://bucket/db2", store_options=options, take_over=True) as second:
+            with pytest.raises(siltstone.Fenced):
+                late(first)
+            second[b"b"] = b"2"
+        with pytest.raises(siltstone.Fenced):
+            first.close()
+        with siltstone.open_reader("s3://bucket/db2", store_options=options) as reader:
+            assert dict(reader.scan()) == {b"a": b"1", b"b": b"2"}
+        assert admin.verify("s3://bucket/db2", store_options=options).problem_count == 0
+
+
+def test_no_text_shows_the_password(tmp_path: Path) -> None:
+    wrong = "postgres://app:canary-77@127.0.0.1:9/none"
+    with pytest.raises(siltstone.Error) as caught:
+        siltstone.open(
+            str(tmp_path / "db"),
+            store_options={"transactional_store": wrong},
+            options={"deadline": 2},
+        )
+    assert "canary-77" not in str(caught.value)
+    assert "canary-77" not in repr(caught.value)
+
+
+@pytest.mark.slow
+def test_kills_of_every_role_lose_nothing(
+    tmp_path: Path, records: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILTSTONE_TRANSACTIONAL_STORE", records)
+    roles = killed("kills_for_tests.py", tmp_path / "dbs", KILLS)
+    assert sum(map(int, roles.values())) >= KILLS

@@ -1,0 +1,85 @@
+//! Requests whose answer is late are sent a second time.
+
+use crate::server::{Reply, Server, created, part, serve, status};
+use siltstone::store::PutAnswer;
+use std::time::{Duration, Instant};
+
+/// Requests after which the usual response time is known.
+const KNOWN: usize = 20;
+/// Less than the two seconds after which a request is given up.
+const SOON: Duration = Duration::from_millis(1500);
+
+/// A server that answers `usual` so often that its response time is known, and then `then`.
+fn known(usual: &Reply, then: &[Reply]) -> Server {
+    serve([vec![usual.clone(); KNOWN], then.to_vec()].concat())
+}
+
+fn read() -> Reply {
+    part("0-3/100", 4, "abcd")
+}
+
+#[allow(clippy::disallowed_methods, reason = "the client and its server run in real time")]
+fn took(work: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    work();
+    began.elapsed()
+}
+
+#[test]
+fn a_read_that_is_not_answered_is_sent_again_soon() {
+    let server = known(&read(), &[Reply::Held(String::new()), read()]);
+    for _ in 0..KNOWN {
+        server.get(Some(0..4)).unwrap();
+    }
+    let waited = took(|| {
+        assert_eq!(server.get(Some(0..4)).unwrap().as_deref(), Some(&b"abcd"[..]));
+    });
+    assert!(waited < SOON, "{waited:?}");
+    assert_eq!(server.requests(), KNOWN + 2);
+}
+
+#[test]
+fn a_read_is_not_hedged_before_the_response_time_is_known() {
+    let server = serve(vec![read(), Reply::Held(String::new()), read()]);
+    server.get(Some(0..4)).unwrap();
+    let waited = took(|| drop(server.get(Some(0..4)).unwrap()));
+    assert!(waited > SOON, "{waited:?}");
+}
+
+#[test]
+fn a_create_that_is_not_answered_is_sent_again_soon() {
+    for (second, is_created) in [(created(), true), (status("412 Precondition Failed", ""), false)]
+    {
+        let server = known(&created(), &[Reply::Held(String::new()), second]);
+        for _ in 0..KNOWN {
+            assert!(matches!(server.put(), PutAnswer::Created));
+        }
+        let waited = took(|| match server.put() {
+            PutAnswer::Created => assert!(is_created),
+            // The object may be that of the first copy: it is read back.
+            PutAnswer::Exists => assert!(!is_created),
+            other => panic!("{other:?}"),
+        });
+        assert!(waited < SOON, "{waited:?}");
+        let bodies = server.bodies.lock();
+        assert_eq!(bodies[KNOWN], bodies[KNOWN + 1], "both copies are the same");
+    }
+}
+
+#[test]
+fn a_store_that_is_slow_as_a_whole_gets_few_requests_twice() {
+    let slow = Reply::Slow(String::new(), Duration::from_millis(150), raw(&read()));
+    let server = known(&read(), &vec![slow; 200]);
+    for _ in 0..KNOWN + 60 {
+        server.get(Some(0..4)).unwrap();
+    }
+    // What was earned by 80 requests: one in twenty.
+    assert!(server.requests() <= KNOWN + 60 + 5, "{}", server.requests());
+}
+
+fn raw(reply: &Reply) -> String {
+    match reply {
+        Reply::Raw(text) => text.clone(),
+        _ => panic!("not a whole reply"),
+    }
+}
