@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -89,6 +90,8 @@ class OptionValues(TypedDict, total=False):
     filter_bits_per_key: int
     block_cache_bytes: Bytes
     metadata_cache_bytes: Bytes
+    disk_cache_path: str | os.PathLike[str] | None
+    disk_cache_bytes: Bytes | None
     read_durable_only: bool
     embedded_compactor: bool
     embedded_gc: bool

@@ -231,6 +231,20 @@ class Stats:
     """Look-ups that found their block in memory."""
     block_cache_misses: int
     """Look-ups that did not find their block in memory."""
+    disk_cache_bytes: int
+    """Size of the folder of the disk cache, with the parts of all databases and processes, as far
+    as this process knows."""
+    disk_cache_capacity: int
+    """Maximum size of the folder of the disk cache; 0 without a disk cache."""
+    disk_cache_hits: int
+    """Parts of tables that were found in the disk cache. Long scans and compactions are not
+    counted."""
+    disk_cache_misses: int
+    """Parts of tables that were not found in the disk cache. Long scans and compactions are not
+    counted."""
+    disk_cache_errors: int
+    """Operations on files of the disk cache that failed, and damaged files that were removed. Reads
+    go to the store instead."""
     mapped_bytes: int
     """Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it when it
     needs it."""

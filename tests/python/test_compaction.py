@@ -97,8 +97,8 @@ def test_options_are_checked_by_name(tmp_path: Path) -> None:
     ]:
         with pytest.raises(siltstone.Invalid, match=said):
             siltstone.open(tmp_path / "db", options={name: value})
-    with pytest.raises(siltstone.Unsupported, match="disk_cache_bytes"):
-        siltstone.open(tmp_path / "db", options={"disk_cache_bytes": 2})
+    with pytest.raises(siltstone.Unsupported, match="wal_url"):
+        siltstone.open(tmp_path / "db", options={"wal_url": "memory://x"})
 
 
 async def compacted(url: Path) -> tuple[dict[bytes, bytes], bytes | None]:

@@ -173,8 +173,8 @@ def test_numbers_may_have_their_units() -> None:
 def test_unknown_options_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"flush_intervall.*flush_interval"):
         siltstone.Options(flush_intervall=1)
-    with pytest.raises(siltstone.Unsupported, match="disk_cache_path"):
-        siltstone.Options(disk_cache_path="/x")
+    with pytest.raises(siltstone.Unsupported, match="wal_url"):
+        siltstone.Options(wal_url="memory://x")
     with pytest.raises(siltstone.Unsupported, match="wal_enabled"):
         siltstone.Options(wal_enabled=False)
     assert siltstone.Options(**siltstone.Options(wal_enabled=True)) == siltstone.Options(

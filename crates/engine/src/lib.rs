@@ -66,7 +66,8 @@ pub use io::progress::Progress;
 pub use io::store::presence::Occupancy;
 pub use io::{env, store, task};
 pub use options::{
-    Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers, Writes, seconds_of_text,
+    Compactors, DiskCacheOptions, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers,
+    Writes, seconds_of_text,
 };
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};

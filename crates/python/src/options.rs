@@ -53,6 +53,10 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(OptionValue::Text(text.to_string()));
     }
+    if value.hasattr("__fspath__")? {
+        let path: String = value.call_method0("__fspath__")?.extract()?;
+        return Ok(OptionValue::Text(path));
+    }
     let is_real = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyDelta>();
     // Any type that counts as an integer, including NumPy integers.
     if !is_real && let Ok(number) = value.call_method0("__index__") {
@@ -144,6 +148,7 @@ pub(crate) fn option_table<'py>(
             OptionKind::Count => "count",
             OptionKind::Bool => "bool",
             OptionKind::Text => "text",
+            OptionKind::Path => "path",
             OptionKind::Rate => "per second",
             OptionKind::Ratio => "ratio",
         };

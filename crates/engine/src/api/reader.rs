@@ -137,6 +137,7 @@ impl Reader {
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
         let options = how.options;
+        let env = options.caching(env)?;
         let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,

@@ -199,6 +199,20 @@ stats! {
         counter block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
         counter block_cache_misses: u64, "look-ups",
             "Look-ups that did not find their block in memory.";
+        gauge disk_cache_bytes: u64, "bytes",
+            "Size of the folder of the disk cache, with the parts of all databases and processes, \
+             as far as this process knows.";
+        gauge disk_cache_capacity: u64, "bytes",
+            "Maximum size of the folder of the disk cache; 0 without a disk cache.";
+        counter disk_cache_hits: u64, "parts",
+            "Parts of tables that were found in the disk cache. Long scans and compactions are not \
+             counted.";
+        counter disk_cache_misses: u64, "parts",
+            "Parts of tables that were not found in the disk cache. Long scans and compactions are \
+             not counted.";
+        counter disk_cache_errors: u64, "operations",
+            "Operations on files of the disk cache that failed, and damaged files that were \
+             removed. Reads go to the store instead.";
         gauge mapped_bytes: u64, "bytes",
             "Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it \
              when it needs it.";
@@ -352,6 +366,7 @@ impl Stats {
     /// The figures that writers and readers share; the others are 0.
     pub(crate) fn of_reads(tree: &Tree, context: &ReadContext) -> Stats {
         let (asked, cache) = (&context.asked, &context.cache);
+        let disk = context.env.store.disk_cache().unwrap_or_default();
         let uptime = context.env.clock.monotonic().saturating_sub(asked.opened);
         Stats {
             uptime_seconds: uptime.as_secs_f64(),
@@ -368,6 +383,11 @@ impl Stats {
             block_cache_capacity: cache.capacity(),
             block_cache_hits: cache.hits(),
             block_cache_misses: cache.misses(),
+            disk_cache_bytes: disk.bytes,
+            disk_cache_capacity: disk.capacity,
+            disk_cache_hits: disk.hits,
+            disk_cache_misses: disk.misses,
+            disk_cache_errors: disk.errors,
             gets: asked.gets.sum(),
             get_many_keys: asked.get_many_keys.sum(),
             scans: asked.scans.sum(),

@@ -7,6 +7,7 @@ use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::latency::Latency;
 use crate::io::store::counting::Requests;
+use crate::io::store::disk_cache::{CacheUse, TableRead};
 use crate::io::store::ranges::coalesce;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::io::store::troubles::explained;
@@ -62,11 +63,31 @@ impl Deref for ReadContext {
     }
 }
 
-/// Whether fetched blocks stay in the cache.
+/// Whether fetched blocks stay in the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheFill {
+    /// In memory, and on the disk.
     Keep,
+    /// In memory.
+    KeepInMemory,
+    /// In none.
     PassBy,
+    /// In none, and none is asked: the bytes that came before were damaged.
+    Renew,
+}
+
+impl CacheFill {
+    fn on_disk(self) -> CacheUse {
+        match self {
+            CacheFill::Keep => CacheUse::Fill,
+            CacheFill::KeepInMemory | CacheFill::PassBy => CacheUse::Look,
+            CacheFill::Renew => CacheUse::Renew,
+        }
+    }
+
+    fn keeps(self) -> bool {
+        matches!(self, CacheFill::Keep | CacheFill::KeepInMemory)
+    }
 }
 
 impl Needs {
@@ -166,13 +187,16 @@ impl ReadContext {
         &self,
         descriptor: &SstDescriptor,
         range: Range<u64>,
+        cached: CacheUse,
     ) -> Result<Bytes> {
         let name = descriptor.name();
         if range.start >= range.end || range.end > descriptor.object_bytes {
             return Err(Error::corruption("a block lies outside its table").with("table", name));
         }
         let store = self.ancestors.store_of(&self.env.store, descriptor)?;
-        let get = || store.get(name, Some(range.clone()));
+        let (object_bytes, wanted) = (descriptor.object_bytes, &range);
+        let get =
+            || store.get_table(TableRead { name, object_bytes, range: wanted.clone(), cached });
         let found = match store.get_now(name, Some(range.clone())) {
             Some(Ok(found)) => found,
             _ => {
@@ -217,15 +241,30 @@ impl ReadContext {
 
     /// The metadata of a table: one GET when it is not in memory.
     pub(crate) async fn table(&self, handle: &Arc<TableHandle>) -> Result<Arc<OpenTable>> {
+        self.open_table(handle, CacheUse::Fill).await
+    }
+
+    /// As [`ReadContext::table`], for a table that a compaction replaces: the disk cache does not
+    /// keep it.
+    pub(crate) async fn table_once(&self, handle: &Arc<TableHandle>) -> Result<Arc<OpenTable>> {
+        self.open_table(handle, CacheUse::Look).await
+    }
+
+    async fn open_table(
+        &self,
+        handle: &Arc<TableHandle>,
+        cached: CacheUse,
+    ) -> Result<Arc<OpenTable>> {
         if let Some(table) = handle.table() {
             return Ok(table);
         }
         let range = Table::tail_range(&handle.descriptor);
         let open = |tail| Table::open(handle.descriptor.clone(), tail);
-        let table = match open(self.read(&handle.descriptor, range.clone()).await?) {
+        let read = |cached| self.read(&handle.descriptor, range.clone(), cached);
+        let table = match open(read(cached).await?) {
             // One re-read: bytes may be damaged on the way, not only at rest.
             Err(error) if error.kind() == ErrorKind::Corruption => {
-                open(self.read(&handle.descriptor, range).await?)
+                open(read(CacheUse::Renew).await?)
                     .map_err(|error| error.with("object", handle.descriptor.name()))?
             }
             opened => opened?,
@@ -266,14 +305,15 @@ impl ReadContext {
             .collect::<Result<Vec<_>>>()?;
         let groups = coalesce(&ranges, COALESCE_GAP_BYTES);
         let fetched = groups.iter().map(|group| async {
-            let bytes = self.read(table.descriptor(), group.range.clone()).await?;
+            let range = group.range.clone();
+            let bytes = self.read(table.descriptor(), range, fill.on_disk()).await?;
             let mut decoded = Vec::with_capacity(group.members.len());
             for member in group.members.clone() {
                 let (Some(block), Some(range)) = (blocks.get(member), ranges.get(member)) else {
                     return Err(outside());
                 };
                 let part = group.slice(&bytes, range)?;
-                let part = if fill == CacheFill::Keep { own(part, &bytes) } else { part };
+                let part = if fill.keeps() { own(part, &bytes) } else { part };
                 decoded.push(self.decode(table, *block, part, range, fill).await?);
             }
             Ok(decoded)
@@ -292,7 +332,7 @@ impl ReadContext {
         let addr = BlockAddr { sst: table.descriptor().id, block };
         let decoded = match table.decode_block(block, bytes) {
             Err(error) if error.kind() == ErrorKind::Corruption => {
-                let again = self.read(table.descriptor(), range.clone()).await?;
+                let again = self.read(table.descriptor(), range.clone(), CacheUse::Renew).await?;
                 table.decode_block(block, again).map_err(|error| {
                     error.with("object", table.descriptor().name()).with("offset", range.start)
                 })?
@@ -300,7 +340,7 @@ impl ReadContext {
             decoded => decoded?,
         };
         let decoded = Arc::new(decoded);
-        if fill == CacheFill::Keep {
+        if fill.keeps() {
             self.cache.insert(addr, Arc::clone(&decoded));
         }
         Ok((addr, decoded))

@@ -85,7 +85,7 @@ async fn of_index(
     every: u64,
 ) -> Result<Vec<Anchor>> {
     let budget = MetadataBudget::new(usize::MAX);
-    let open = host.context().table(&known.handle(table, &budget)).await?;
+    let open = host.context().table_once(&known.handle(table, &budget)).await?;
     let mut key = table.first_key.clone();
     let (mut anchors, mut left) = (Vec::new(), table.tail_offset);
     // The index gives the bytes before a key.

@@ -30,7 +30,7 @@ pub(super) async fn with_deleted(
     let mut deleted = Vec::new();
     for descriptor in state.tables().filter(ranged) {
         let budget = MetadataBudget::new(usize::MAX);
-        let table = host.context().table(&known.handle(descriptor, &budget)).await?;
+        let table = host.context().table_once(&known.handle(descriptor, &budget)).await?;
         let list = table.range_deletes().list().iter();
         deleted.extend(list.filter(|one| one.seq <= oldest).cloned());
     }

@@ -47,7 +47,7 @@ pub(super) async fn open(
     for layer in layers {
         let mut tables = Vec::new();
         for descriptor in layer.iter().filter(|table| table.overlaps(Some(&start), end)) {
-            let table = context.table(&known.handle(descriptor, &budget)).await?;
+            let table = context.table_once(&known.handle(descriptor, &budget)).await?;
             let (start, end) = descriptor.in_sight(Some(&start), end);
             let start = start.unwrap_or_default();
             range_deletes.extend_from_slice(table.range_deletes().list());

@@ -133,6 +133,7 @@ impl CompactorProcess {
         let options = how.options.on(&*env.store);
         options.validate()?;
         let (env, requests) = count(env);
+        let env = options.caching(env)?;
         let objects = Objects { env: env.clone(), limit: options.deadline };
         let newest = newest(&objects).await?;
         let life = Arc::new(CompactorObserver::default());

@@ -57,7 +57,7 @@ pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
         OptionKind::Count => compaction::OptionKind::Count,
         OptionKind::Ratio | OptionKind::Rate => compaction::OptionKind::Ratio,
         OptionKind::Duration => compaction::OptionKind::Duration,
-        OptionKind::Bool | OptionKind::Text => return value,
+        OptionKind::Bool | OptionKind::Text | OptionKind::Path => return value,
     };
     let OptionValue::Text(text) = &value else { return value };
     let whole = matches!(info.kind, OptionKind::Bytes | OptionKind::Count);

@@ -5,6 +5,7 @@
 
 pub(crate) mod compaction;
 mod compactors;
+mod disk_cache;
 mod gc;
 mod readers;
 mod table;
@@ -12,11 +13,14 @@ mod writes;
 
 pub use compaction::seconds_of_text;
 pub use compactors::Compactors;
+pub use disk_cache::DiskCacheOptions;
 pub use gc::Gc;
 pub use readers::Readers;
 pub use writes::Writes;
 
+use crate::io::env::Env;
 use crate::io::store::Store;
+use crate::io::store::disk_cache::cached;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
@@ -69,6 +73,8 @@ pub struct Options {
     pub block_cache_bytes: usize,
     /// Memory for indexes and filters of tables.
     pub metadata_cache_bytes: usize,
+    /// Where parts of tables are cached on a disk: `disk_cache_path` and `disk_cache_bytes`.
+    pub disk_cache: DiskCacheOptions,
     /// Whether reads of this handle see only durable rows.
     pub read_durable_only: bool,
     /// Maximum time that a call may take.
@@ -105,6 +111,7 @@ impl Default for Options {
             filter_bits_per_key: 10,
             block_cache_bytes: 512 << 20,
             metadata_cache_bytes: 64 << 20,
+            disk_cache: DiskCacheOptions::default(),
             read_durable_only: false,
             deadline: Duration::from_secs(30),
             embedded_compactor: true,
@@ -156,6 +163,8 @@ pub enum OptionKind {
     Bool,
     /// A name from a list.
     Text,
+    /// A folder.
+    Path,
     /// A rate per second, or none.
     Rate,
     /// A number without unit, with a fraction.
@@ -186,6 +195,8 @@ impl OptionInfo {
             || matches!(
                 self.name,
                 "compression"
+                    | "disk_cache_bytes"
+                    | "disk_cache_path"
                     | "gc.max_garbage_bytes"
                     | "manifest_poll_interval"
                     | "readers.max_staleness"
@@ -211,12 +222,13 @@ impl OptionInfo {
             OptionKind::Bool => "true or false".to_owned(),
             OptionKind::Ratio => format!("{} to {}", self.min, self.max),
             OptionKind::Text => "none, lz4 or zstd".to_owned(),
+            OptionKind::Path => "a path, or none".to_owned(),
         }
     }
 }
 
 /// Options of parts that are not built yet: refused by name rather than ignored.
-pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "wal_url"];
+pub(crate) const NOT_BUILT: &[&str] = &["wal_url"];
 
 impl Options {
     /// These options, with the defaults of the kind of store for the values that were not given.
@@ -339,7 +351,8 @@ impl Options {
             "compactors.poll_interval" => self.compactors.poll_interval = duration(),
             "compactors.worker_timeout" => self.compactors.worker_timeout = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
-            _ => self.deadline = duration(),
+            "deadline" => self.deadline = duration(),
+            _ => self.disk_cache.set(name, value),
         }
         Ok(())
     }
@@ -398,6 +411,7 @@ impl Options {
             "deadline" => seconds(self.deadline),
             // No other value can be set.
             "wal_enabled" => OptionValue::Bool(true),
+            "disk_cache_bytes" | "disk_cache_path" => self.disk_cache.get(name),
             _ => {
                 of_compaction(name)?;
                 return self.compaction.get(name).ok().map(from_compaction);
@@ -423,6 +437,7 @@ impl Options {
             .with("max_memtable_bytes", self.max_memtable_bytes)
             .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
         }
+        self.disk_cache.check()?;
         self.compaction.check()
     }
 
@@ -456,6 +471,18 @@ impl Options {
             .with("manifest_poll_interval", format_args!("{:?}", self.poll_interval())));
         }
         Ok(())
+    }
+
+    /// The environment of a handle with these options, whose requests are counted already: with
+    /// the disk cache.
+    ///
+    /// # Errors
+    /// Unsupported for a database that the disk cache must not store.
+    pub(crate) fn caching(&self, env: Env) -> Result<Env> {
+        match self.disk_cache.folder() {
+            Some((folder, bytes)) => cached(env, folder, bytes),
+            None => Ok(env),
+        }
     }
 
     /// The codec of the blocks of new tables.
@@ -502,6 +529,7 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
     let number = match (info.kind, value) {
         (_, OptionValue::Nothing) if info.may_be_none() => return Ok(0.0),
         (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
+        (OptionKind::Path, OptionValue::Text(path)) if !path.is_empty() => return Ok(0.0),
         (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
         (
             OptionKind::Duration | OptionKind::Rate | OptionKind::Ratio,
@@ -558,6 +586,7 @@ mod tests {
             ("flush_interval", "20ms", OptionValue::Seconds(0.02)),
             ("windows.length", "12h", OptionValue::Seconds(43_200.0)),
             ("gc.max_garbage_bytes", "1GiB", OptionValue::Int(1 << 30)),
+            ("disk_cache_bytes", "1GiB", OptionValue::Int(1 << 30)),
         ];
         for (name, text, value) in cases {
             options.set(name, OptionValue::Text(text.into())).unwrap();
@@ -609,12 +638,40 @@ mod tests {
         assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
     }
 
+    #[test]
+    fn a_disk_cache_has_a_folder() {
+        let text = |text: &str| OptionValue::Text(text.to_owned());
+        let mut options = Options::default();
+        assert_eq!(options.disk_cache.folder(), None);
+        options.set("disk_cache_bytes", text("8MiB")).unwrap();
+        let error = options.validate().unwrap_err().to_string();
+        assert!(error.contains("disk_cache_path"), "{error}");
+        options.set("disk_cache_path", text("/x y")).unwrap();
+        options.validate().unwrap();
+        let folder = std::path::Path::new("/x y");
+        assert_eq!(options.disk_cache.folder(), Some((folder, 8 << 20)));
+        assert_eq!(options.get("disk_cache_path"), Some(text("/x y")));
+        options.set("disk_cache_bytes", OptionValue::Nothing).unwrap();
+        assert_eq!(options.disk_cache.folder(), Some((folder, disk_cache::DEFAULT_BYTES)));
+        options.set("disk_cache_path", OptionValue::Nothing).unwrap();
+        assert_eq!(options.disk_cache.folder(), None);
+        for (name, value) in [
+            ("disk_cache_path", text("")),
+            ("disk_cache_path", OptionValue::Int(1)),
+            ("disk_cache_bytes", text("1MiB")),
+            ("disk_cache_bytes", OptionValue::Bool(true)),
+        ] {
+            let error = options.set(name, value).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("range"), "{error}");
+        }
+    }
+
     /// The number of options that a user reads to find one. A group counts as one.
     #[test]
     fn there_are_few_options_at_the_top() {
         let names = Options::all().map(|info| info.name.split('.').next());
         let top: std::collections::BTreeSet<_> = names.collect();
-        assert!(top.len() <= 38, "{}: {top:?}", top.len());
+        assert!(top.len() <= 40, "{}: {top:?}", top.len());
         let groups = Options::all().filter_map(|info| Some(info.name.split_once('.')?.0));
         assert_eq!(groups.collect::<std::collections::BTreeSet<_>>().len(), Options::GROUPS.len());
     }

@@ -205,6 +205,24 @@ pub(super) const TABLE: &[OptionInfo] = &[
         "Memory for indexes and filters of tables.",
     ),
     info(
+        "disk_cache_path",
+        OptionKind::Path,
+        0.0,
+        0.0,
+        "Folder on a local disk that caches parts of tables of object stores, as they are stored. \
+         Handles and processes may share it, and it survives restarts. Its files can be read by \
+         this user alone. It is not used for databases in folders and in memory. None: no cache.",
+    ),
+    info(
+        "disk_cache_bytes",
+        OptionKind::Bytes,
+        4_194_304.0,
+        65536.0 * GIB,
+        "Bytes that the folder of the disk cache may take; parts that were used longest ago go \
+         first. Each further process that writes to the folder may add a 64th for a while. None: \
+         16 GiB.",
+    ),
+    info(
         "read_durable_only",
         OptionKind::Bool,
         0.0,

@@ -10,10 +10,15 @@ use siltstone_sst::{Block, BlockSource, Table, TableCursor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
 /// What a long one reads stays only where it pushes nothing out.
 const CACHED_WAVES: u32 = 3;
+
+/// Bytes of all tables up to which a scan fills the disk cache: a short scan repeats, and one that
+/// reads a whole database must not push out what point reads have left there.
+const DISK_FILL_BYTES: u64 = 1 << 20;
 
 /// Number of a block that no table has: it stands for the metadata.
 pub(super) const METADATA: u32 = u32::MAX;
@@ -152,13 +157,16 @@ pub(super) struct ScanBlocks {
     ahead: Mutex<Vec<ScanPrefetch>>,
     /// Tables whose metadata was read, and that no cursor has taken up yet.
     opened: Mutex<Vec<Arc<OpenTable>>>,
+    /// Bytes that the scan has fetched beyond the first blocks.
+    fetched: AtomicU64,
 }
 
 impl ScanBlocks {
     /// None yet, but for those that memory has.
     pub(super) fn new(context: &ReadContext) -> ScanBlocks {
         let (hand, ahead, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
-        ScanBlocks { context: context.clone(), hand, ahead, opened }
+        let fetched = AtomicU64::new(0);
+        ScanBlocks { context: context.clone(), hand, ahead, opened, fetched }
     }
 
     /// Takes blocks that were fetched.
@@ -252,7 +260,13 @@ pub(super) async fn read_ahead(
     }
     wanted.sort_unstable();
     let keeps = waves <= CACHED_WAVES || context.cache.has_room(bytes);
-    let fill = if keeps { fetch::CacheFill::Keep } else { fetch::CacheFill::PassBy };
+    let first = table.block_range(addr.block).map_or(0, |range| range.end - range.start);
+    let so_far = blocks.fetched.fetch_add(bytes + first, Ordering::Relaxed) + bytes + first;
+    let fill = match keeps {
+        true if waves <= CACHED_WAVES && so_far <= DISK_FILL_BYTES => fetch::CacheFill::Keep,
+        true => fetch::CacheFill::KeepInMemory,
+        false => fetch::CacheFill::PassBy,
+    };
     let fetched = context.blocks(&table.table, &wanted, fill).await?;
     blocks.hand.lock().extend(fetched);
     Ok(())

@@ -3,6 +3,7 @@
 
 use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::io::buffers::Buffers;
+use crate::io::store::disk_cache::CacheUse;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Error, ObjectName, Result, SstDescriptor};
@@ -117,7 +118,7 @@ impl TablePrefetch {
     /// Reads a wave, with all that a store is given to recover from a failure.
     pub(crate) async fn read(&self, blocks: Range<u32>, bytes: Range<u64>) -> Result<BlockWave> {
         let at = bytes.start;
-        let bytes = self.context.read(self.table.descriptor(), bytes).await?;
+        let bytes = self.context.read(self.table.descriptor(), bytes, CacheUse::Look).await?;
         Ok(BlockWave { blocks, at, bytes })
     }
 
@@ -162,7 +163,7 @@ impl TablePrefetch {
         if self.state.lock().spoilt.take() != Some(block) {
             return Ok(false);
         }
-        let fetched = self.context.blocks(&self.table, &[block], CacheFill::PassBy).await?;
+        let fetched = self.context.blocks(&self.table, &[block], CacheFill::Renew).await?;
         let fetched = fetched.into_iter().next().map(|(addr, block)| (addr.block, block));
         self.state.lock().single = fetched;
         Ok(true)

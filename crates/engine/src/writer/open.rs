@@ -148,6 +148,7 @@ pub(crate) async fn writer(
     how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
+    let env = how.options.caching(env)?;
     let (clock, counted, limit) = (env.clone(), Arc::clone(&requests), how.options.deadline);
     counted.within(&clock, limit, "open", opened(env, requests, how, occupancy)).await
 }

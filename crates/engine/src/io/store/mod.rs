@@ -7,6 +7,7 @@
 
 pub mod conditional;
 pub mod counting;
+pub mod disk_cache;
 pub mod encrypted;
 pub mod full;
 pub mod in_use;
@@ -26,6 +27,7 @@ pub mod two_phase;
 pub mod url;
 
 use bytes::Bytes;
+use disk_cache::{DiskCacheCounts, TableRead};
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, StreamExt, stream};
 use in_use::StoreUse;
@@ -135,6 +137,17 @@ pub trait Store: Send + Sync + fmt::Debug {
         _range: Range<u64>,
         _buffer: &mut Vec<u8>,
     ) -> Option<Result<bool>> {
+        None
+    }
+
+    /// As [`Store::get`], for bytes of a table, which a cache below this seam may hold. They are
+    /// those of the object, however damaged the cache is.
+    fn get_table(&self, read: TableRead) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.get(read.name, Some(read.range))
+    }
+
+    /// The counts of the disk cache of the handle; `None` without one.
+    fn disk_cache(&self) -> Option<DiskCacheCounts> {
         None
     }
 
