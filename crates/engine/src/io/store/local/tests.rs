@@ -234,9 +234,13 @@ impl Scene {
         upload.finish().now_or_never().unwrap()
     }
 
+    /// The number of staged files; those of the reserve are none.
     fn staged(&self) -> usize {
         let folder = self.folder.path().join("deep/db/.staging");
-        std::fs::read_dir(folder).map_or(0, |entries| entries.count())
+        let is_staged = |name: &std::ffi::OsStr| !name.to_string_lossy().starts_with("reserve-");
+        std::fs::read_dir(folder).map_or(0, |entries| {
+            entries.filter(|entry| is_staged(&entry.as_ref().unwrap().file_name())).count()
+        })
     }
 }
 
