@@ -237,7 +237,7 @@ impl Scene {
     /// The number of staged files; those of the reserve are none.
     fn staged(&self) -> usize {
         let folder = self.folder.path().join("deep/db/.staging");
-        let is_staged = |name: &std::ffi::OsStr| !name.to_string_lossy().starts_with("reserve-");
+        let is_staged = |name: &OsStr| !name.to_string_lossy().starts_with("reserve-");
         std::fs::read_dir(folder).map_or(0, |entries| {
             entries.filter(|entry| is_staged(&entry.as_ref().unwrap().file_name())).count()
         })

@@ -95,7 +95,8 @@ impl Limited {
         let kind = SentKind::of(request.method().as_str(), query);
         counted.sends(kind);
         let began = self.clock.monotonic();
-        let Some(delay) = hedges.delay(kind, bytes) else {
+        let delay = hedges.delay(kind, bytes).filter(|_| is_repeatable(&request));
+        let Some(delay) = delay else {
             let answer = self.client.execute(request).await;
             hedges.answered(kind, bytes, self.clock.monotonic().saturating_sub(began));
             return answer;
@@ -124,6 +125,15 @@ impl Limited {
         let later = other.await;
         if settles(kind, &later) { later } else { answer }
     }
+}
+
+/// Whether two copies of a request do what one does, as soon as one would. Not a request that begins
+/// an upload in parts (each copy begins one), nor one that has the store copy an object, which takes
+/// as long as the object is large.
+fn is_repeatable(request: &HttpRequest) -> bool {
+    const COPIES: [&str; 3] = ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"];
+    matches!(request.method().as_str(), "GET" | "HEAD" | "PUT")
+        && !COPIES.iter().any(|header| request.headers().contains_key(*header))
 }
 
 /// Whether an answer to one of two copies stands for both. A create that finds its object (412) may
@@ -287,6 +297,20 @@ fn too_long(limit: Duration) -> HttpError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_that_make_something_new_each_time_are_not_hedged() {
+        let request = |method: &str, header: Option<&'static str>| {
+            let mut request = HttpRequest::new(Bytes::new().into());
+            *request.method_mut() = method.parse().unwrap();
+            if let Some(header) = header {
+                request.headers_mut().insert(header, "/bucket/key".parse().unwrap());
+            }
+            is_repeatable(&request)
+        };
+        assert!(request("GET", None) && request("PUT", None) && request("HEAD", None));
+        assert!(!request("POST", None) && !request("PUT", Some("x-amz-copy-source")));
+    }
 
     #[test]
     fn bytes_buy_time() {
