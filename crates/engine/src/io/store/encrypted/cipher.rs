@@ -12,9 +12,9 @@
 
 use super::keys::DataKey;
 use crate::io::env::Random;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hkdf;
 use bytes::{Bytes, BytesMut};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::hkdf;
 use siltstone_base::{Error, ObjectName, Result};
 use std::fmt::Write as _;
 

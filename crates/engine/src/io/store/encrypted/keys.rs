@@ -12,9 +12,9 @@
 use super::cipher::hex;
 use crate::io::store::options::StoreOptions;
 use crate::io::store::{PutAnswer, Store};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::digest;
 use bytes::Bytes;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::digest;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use std::collections::BTreeMap;
