@@ -84,7 +84,9 @@ def test_the_two_kinds_of_creates_are_not_mixed(tmp_path: Path) -> None:
     siltstone.open(url).close()
 
 
-@pytest.mark.parametrize("bad", ["redis://host", "sqlite", "file:///x", "dynamodb://table"])
+@pytest.mark.parametrize(
+    "bad", ["redis://host", "sqlite", "file:///x", "dynamodb://table", "mysql://host/x"]
+)
 def test_other_transactional_stores_are_refused(tmp_path: Path, bad: str) -> None:
     with pytest.raises(siltstone.Invalid, match="transactional_store"):
         siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": bad})

@@ -1,4 +1,4 @@
-//! Records in SQLite, PostgreSQL, MySQL or MariaDB.
+//! Records in SQLite or PostgreSQL.
 //!
 //! ```text
 //! siltstone_namespaces   location (key)                  │ namespace
@@ -39,7 +39,6 @@ const REVOKED: i64 = 2;
 enum Dialect {
     Sqlite,
     Postgres,
-    MySql,
 }
 
 /// Records in a SQL database. Cheap to clone.
@@ -68,16 +67,15 @@ impl SqlRecords {
     /// Records at `url`. No connection is made yet.
     ///
     /// # Errors
-    /// Invalid for another scheme than `sqlite`, `postgres`, `postgresql`, `mysql` and `mariadb`.
+    /// Invalid for another scheme than `sqlite`, `postgres` and `postgresql`.
     pub fn new(url: &str, effects: Effects) -> Result<SqlRecords> {
         let dialect = match url.split_once("://").map(|(scheme, _)| scheme) {
             Some("sqlite") => Dialect::Sqlite,
             Some("postgres" | "postgresql") => Dialect::Postgres,
-            Some("mysql" | "mariadb") => Dialect::MySql,
             _ => {
                 return Err(Error::invalid(
-                    "store option `transactional_store` is a URL such as sqlite:///path/to/file, \
-                     postgres://user@host/database or mysql://user@host/database",
+                    "store option `transactional_store` is a URL such as sqlite:///path/to/file or \
+                     postgres://user@host/database",
                 ));
             }
         };
@@ -133,19 +131,9 @@ fn password(url: &str) -> Option<String> {
 }
 
 impl SqlShared {
-    /// The statement in this dialect: `$1` and so on are arguments, in order.
-    fn sql(&self, text: &str) -> String {
-        let mut sql = text.to_owned();
-        if self.dialect == Dialect::MySql {
-            for number in (1..=9).rev() {
-                sql = sql.replace(&format!("${number}"), "?");
-            }
-        }
-        sql
-    }
-
+    /// A statement; its arguments are `$1` and so on.
     fn query<'a>(&self, text: &str) -> Query<'a, Any, AnyArguments> {
-        sqlx::query(AssertSqlSafe(self.sql(text)))
+        sqlx::query(AssertSqlSafe(text.to_owned()))
     }
 
     fn explain(&self, error: &sqlx::Error) -> Error {
@@ -174,7 +162,6 @@ impl SqlShared {
         match self.dialect {
             Dialect::Sqlite => "sqlite",
             Dialect::Postgres => "postgres",
-            Dialect::MySql => "mysql",
         }
     }
 
@@ -190,24 +177,16 @@ impl SqlShared {
         if self.query(look).fetch_optional(&pool).await.is_ok() {
             return Ok(pool);
         }
-        let utf8 = match self.dialect {
-            Dialect::MySql => " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-            Dialect::Sqlite | Dialect::Postgres => "",
-        };
-        let namespaces = format!(
-            "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700){utf8} NOT \
-             NULL PRIMARY KEY, namespace VARCHAR(32){utf8} NOT NULL UNIQUE)"
-        );
-        let records = format!(
-            "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32){utf8} NOT NULL, \
-             destination VARCHAR(120){utf8} NOT NULL, source VARCHAR(120){utf8} NOT NULL, state \
-             BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE (namespace, source))"
-        );
+        let namespaces = "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) NOT \
+             NULL PRIMARY KEY, namespace VARCHAR(32) NOT NULL UNIQUE)";
+        let records = "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT NULL, \
+             destination VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, state \
+             BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE (namespace, source))";
         for table in [namespaces, records] {
-            if let Err(error) = self.query(&table).execute(&pool).await
+            if let Err(error) = self.query(table).execute(&pool).await
                 // Two processes may create them at once.
                 && self.query(look).fetch_optional(&pool).await.is_err()
-                && self.query(&table).execute(&pool).await.is_err()
+                && self.query(table).execute(&pool).await.is_err()
             {
                 return Err(self.explain(&error));
             }
@@ -288,17 +267,13 @@ impl SqlShared {
 
     async fn remove(&self, namespace: u128, names: &[ObjectName]) -> Result<()> {
         for names in names.chunks(REMOVED_AT_ONCE) {
-            let question = self.dialect == Dialect::MySql;
-            let places: Vec<_> = (0..names.len())
-                .map(|at| if question { "?".to_owned() } else { format!("${}", at + 3) })
-                .collect();
-            let (first, second) = if question { ("?", "?") } else { ("$1", "$2") };
+            let places: Vec<_> = (0..names.len()).map(|at| format!("${}", at + 3)).collect();
             let delete = format!(
-                "DELETE FROM siltstone_records WHERE namespace = {first} AND state = {second} AND \
-                 destination IN ({})",
+                "DELETE FROM siltstone_records WHERE namespace = $1 AND state = $2 AND destination \
+                 IN ({})",
                 places.join(", ")
             );
-            let query = sqlx::query(AssertSqlSafe(delete)).bind(hex(namespace)).bind(COMPLETE);
+            let query = self.query(&delete).bind(hex(namespace)).bind(COMPLETE);
             let query = names.iter().fold(query, |query, name| query.bind(name.to_string()));
             self.execute(query).await?;
         }
