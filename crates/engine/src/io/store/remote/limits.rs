@@ -127,9 +127,9 @@ impl Limited {
     }
 }
 
-/// Whether two copies of a request do what one does, as soon as one would. Not a request that begins
-/// an upload in parts (each copy begins one), nor one that has the store copy an object, which takes
-/// as long as the object is large.
+/// Whether two copies of a request do what one does. Not a request that begins an upload in parts,
+/// since each copy begins one, nor one that has the store copy an object, which takes as long as
+/// the object is large.
 fn is_repeatable(request: &HttpRequest) -> bool {
     const COPIES: [&str; 3] = ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"];
     matches!(request.method().as_str(), "GET" | "HEAD" | "PUT")

@@ -177,11 +177,12 @@ impl SqlShared {
         if self.query(look).fetch_optional(&pool).await.is_ok() {
             return Ok(pool);
         }
-        let namespaces = "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) NOT \
-             NULL PRIMARY KEY, namespace VARCHAR(32) NOT NULL UNIQUE)";
-        let records = "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT NULL, \
-             destination VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, state \
-             BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE (namespace, source))";
+        let namespaces = "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) \
+                          NOT NULL PRIMARY KEY, namespace VARCHAR(32) NOT NULL UNIQUE)";
+        let records = "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT \
+                       NULL, destination VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, \
+                       state BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE \
+                       (namespace, source))";
         for table in [namespaces, records] {
             if let Err(error) = self.query(table).execute(&pool).await
                 // Two processes may create them at once.
