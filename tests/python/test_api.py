@@ -331,8 +331,8 @@ def test_every_option_is_documented() -> None:
     for group, own in names.items():
         typed = GROUPS.get(group, OptionValues)
         assert sorted(typed.__annotations__) == sorted(own)
-    # A user has to look through all of them to find the right one. Two of them are the disk cache's,
-    # whose names are fixed.
+    # A user has to look through all of them to find the right one. Two are the disk cache's, whose
+    # names are fixed.
     assert len(OptionValues.__annotations__) <= 40
 
 
