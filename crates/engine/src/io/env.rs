@@ -40,6 +40,11 @@ pub trait Random: Send + Sync {
     fn next_u64(&self) -> u64;
 }
 
+/// 128 uniform bits.
+pub(crate) fn random_u128(random: &dyn Random) -> u128 {
+    (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64())
+}
+
 /// Background work.
 pub trait Spawn: Send + Sync {
     /// Runs `task` until it ends. `name` appears in traces.
@@ -126,7 +131,7 @@ impl Env {
     /// 128 uniform bits.
     #[must_use]
     pub fn random_u128(&self) -> u128 {
-        (u128::from(self.random.next_u64()) << 64) | u128::from(self.random.next_u64())
+        random_u128(&*self.random)
     }
 
     /// The bits of a new ULID.

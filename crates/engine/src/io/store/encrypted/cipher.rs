@@ -46,7 +46,7 @@ pub(super) fn plain_bytes(name: ObjectName, stored: u64) -> u64 {
     }
 }
 
-fn failed() -> Error {
+pub(super) fn failed() -> Error {
     Error::internal("the cipher failed")
 }
 

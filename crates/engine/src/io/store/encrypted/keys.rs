@@ -9,7 +9,7 @@
 //! another wrapping key in first place gets a new data key under it: objects that are written from
 //! then on, by compaction too, are encrypted by it.
 
-use super::cipher::hex;
+use super::cipher::{failed, hex};
 use crate::io::store::options::StoreOptions;
 use crate::io::store::{PutAnswer, Store};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -153,10 +153,6 @@ impl WrappingKey {
         let bytes = self.key.open_in_place(nonce, Aad::from(name), &mut text).ok()?;
         Some(DataKey { number, bytes: (&*bytes).try_into().ok()? })
     }
-}
-
-fn failed() -> Error {
-    Error::internal("the cipher failed")
 }
 
 fn from_hex(text: &str) -> Option<[u8; KEY]> {

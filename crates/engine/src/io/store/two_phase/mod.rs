@@ -22,7 +22,7 @@ use super::presence::Presence;
 use super::profile::Profile;
 use super::sent::SentRequests;
 use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload, lies_under};
-use crate::io::env::Effects;
+use crate::io::env::{Effects, random_u128};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join};
@@ -126,8 +126,7 @@ impl Shared {
 
     /// A source name that no other try has.
     fn new_source(&self, bytes: &[u8]) -> ObjectName {
-        let random = &self.effects.random;
-        let number = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+        let number = random_u128(&*self.effects.random);
         ObjectName::TwoPhaseSource(AttemptId(number), crc32c(bytes))
     }
 
@@ -139,16 +138,14 @@ impl Shared {
         let source = self.new_source(&bytes);
         // An object without a record is one of a late copy, or was put there by other means.
         let (written, exists) = join(self.write(source, bytes.clone()), self.exists(name)).await;
-        match (written, exists) {
-            (Ok(()), Ok(false)) => {}
-            (written, exists) => {
-                self.drop_source(source).await;
-                return match (written, exists) {
-                    (_, Ok(true)) => PutAnswer::Exists,
-                    (Err(error), _) | (_, Err(error)) => PutAnswer::Refused(error),
-                    (Ok(()), Ok(false)) => PutAnswer::Refused(Error::internal("nothing failed")),
-                };
-            }
+        let refusal = match (written, exists) {
+            (Ok(()), Ok(false)) => None,
+            (_, Ok(true)) => Some(PutAnswer::Exists),
+            (Err(error), _) | (_, Err(error)) => Some(PutAnswer::Refused(error)),
+        };
+        if let Some(refusal) = refusal {
+            self.drop_source(source).await;
+            return refusal;
         }
         #[cfg(mutation = "copied_before_record")]
         drop(self.write(name, bytes.clone()).await);

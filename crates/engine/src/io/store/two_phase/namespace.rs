@@ -9,6 +9,7 @@
 //! and is refused.
 
 use super::Shared;
+use crate::io::env::random_u128;
 use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
@@ -51,10 +52,12 @@ impl Shared {
     /// # Errors
     /// As [`Shared::namespace`].
     pub(super) async fn known_namespace(&self) -> Result<Option<u128>> {
-        if self.namespace.id.get().is_none() && self.store.get(NAME, None).await?.is_none() {
-            return Ok(None);
+        if let Some(known) = self.namespace.id.get() {
+            return Ok(Some(*known));
         }
-        self.namespace().await.map(Some)
+        let Some(bytes) = self.store.get(NAME, None).await? else { return Ok(None) };
+        let found = self.namespace.id.get_or_try_init(|| self.found_namespace(&bytes)).await;
+        found.copied().map(Some)
     }
 
     fn location(&self) -> String {
@@ -87,8 +90,7 @@ impl Shared {
             )
             .with("database", self.location()));
         }
-        let random = &self.effects.random;
-        let fresh = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+        let fresh = random_u128(&*self.effects.random);
         let namespace = self.records.bind(&self.location(), fresh).await?;
         self.purge(namespace).await?;
         self.write(NAME, encode(namespace)).await?;

@@ -24,6 +24,16 @@ use std::ops::Range;
 /// Copies that one recovery makes at a time.
 const COPIES_AT_ONCE: usize = 8;
 
+/// Folders with objects that have records.
+const FOLDERS: [&str; 6] = [
+    prefix::MANIFEST,
+    prefix::WAL,
+    prefix::COMPACTIONS,
+    prefix::INGEST,
+    prefix::PROBE,
+    prefix::DAMAGED,
+];
+
 /// A committed create that this process may not copy: it has no right to write.
 pub(super) struct Uncopied {
     record: Record,
@@ -183,12 +193,9 @@ impl Shared {
         // In this order: an object that is missing from the listing was deleted before it.
         let complete = self.records.list(namespace, true).await?;
         let mut present = HashSet::new();
-        for folder in
-            [prefix::MANIFEST, prefix::WAL, prefix::COMPACTIONS, prefix::INGEST, prefix::PROBE]
-        {
+        for folder in FOLDERS {
             present.extend(self.store.names(folder, None).await?);
         }
-        present.extend(self.store.names(prefix::DAMAGED, None).await?);
         let mut sources: HashSet<ObjectName> = HashSet::new();
         let mut gone = Vec::new();
         for record in complete {
