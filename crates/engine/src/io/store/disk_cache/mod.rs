@@ -60,9 +60,9 @@ pub struct DiskCacheCounts {
     pub hits: u64,
     /// Parts that those reads did not find.
     pub misses: u64,
-    /// What the folder takes, as far as this process knows.
+    /// Bytes of the folder, as far as this process knows.
     pub bytes: u64,
-    /// What it may take.
+    /// Maximum bytes of the folder.
     pub capacity: u64,
     /// Failed operations on its files, and damaged entries.
     pub errors: u64,
