@@ -328,11 +328,12 @@ impl WalTask {
             match *event {
                 WindowEvent::Acknowledged(id) => {
                     if let Some(sealed) = self.sealed.remove(&id) {
-                        self.writer.acknowledge(id, sealed.last_seq);
+                        // Before the acknowledgement, so that a caller whose wait ends finds it.
                         if let Some(since) = sealed.since {
                             let context = &self.writer.context;
                             context.note(&context.asked.durable_writes, since);
                         }
+                        self.writer.acknowledge(id, sealed.last_seq);
                     }
                 }
                 WindowEvent::Retry(id) => {
