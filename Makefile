@@ -302,6 +302,12 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 		$(if $(CASES),,--results benches/RESULTS.md)
 	$(if $(CASES),,$(BIN)/python benches/python/published.py --folder $(PUBLISHED))
 
+# One after another: they share the machine with the server.
+.PHONY: stores-bench
+stores-bench: tools ## The engine over the tests' S3 server with the latency of a real store; 1 GB is scanned
+	$(CARGO) test --release --locked -p siltstone-tests --test served -- --ignored \
+		--nocapture --test-threads=1
+
 .PHONY: docs
 docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
 	$(BIN)/python docs/reference.py

@@ -23,6 +23,7 @@ mod refusals;
 mod removal;
 mod renewal;
 mod scripted;
+mod served;
 mod server;
 mod simulation;
 mod strace;

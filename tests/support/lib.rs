@@ -17,5 +17,6 @@ pub mod places;
 pub mod ranges;
 pub mod reachable;
 pub mod recording;
+pub mod s3_server;
 pub mod scans;
 pub mod sim;

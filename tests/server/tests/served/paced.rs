@@ -1,0 +1,90 @@
+//! Latency, bandwidth, limits and speed.
+
+use crate::Served;
+use siltstone_test_server::client::Client;
+use siltstone_test_server::log::round_trips;
+use siltstone_test_server::pace::{Bandwidth, LatencyModel};
+use siltstone_test_server::{Kind, ServerConfig};
+use std::time::{Duration, Instant};
+
+#[test]
+fn requests_take_their_latency() {
+    let config = ServerConfig { latency: LatencyModel::fixed(), ..ServerConfig::default() };
+    let mut served = Served::new(config);
+    for (kind, least) in [("PUT", 28), ("GET", 25)] {
+        let began = Instant::now();
+        served.send(kind, "a", &[], b"1");
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(least), "{kind}: {took:?}");
+        assert!(took < Duration::from_millis(least + 200), "{kind}: {took:?}");
+    }
+    let log = served.server.log().take();
+    assert_eq!(round_trips(&log), 2);
+    assert!(log[0].ended - log[0].began >= Duration::from_millis(27), "{log:?}");
+}
+
+#[test]
+fn bytes_take_their_bandwidth() {
+    let mut served = Served::plain();
+    let body = vec![b'b'; 200_000];
+    let rate = Bandwidth { shared: Some(1_000_000), single: None };
+    served.server.set_pace(LatencyModel::default(), rate);
+    for method in ["PUT", "GET"] {
+        let began = Instant::now();
+        served.send(method, "a", &[], if method == "PUT" { &body } else { b"" });
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(195), "{method}: {took:?}");
+        assert!(took < Duration::from_millis(800), "{method}: {took:?}");
+    }
+}
+
+#[test]
+fn one_request_at_a_time_and_one_write_per_name() {
+    let config = ServerConfig {
+        most_in_flight: 1,
+        write_interval: Some(Duration::from_secs(1)),
+        latency: LatencyModel::fixed(),
+        ..ServerConfig::default()
+    };
+    let mut served = Served::new(config);
+    assert_eq!(served.send("PUT", "a", &[], b"1").status, 200);
+    assert_eq!(served.send("PUT", "a", &[], b"2").status, 429);
+    assert_eq!(served.send("PUT", "b", &[], b"1").status, 200);
+    let address = served.server.address();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| Client::connect(address).unwrap().send("GET", "/quarry/a", &[], b""));
+        }
+    });
+    let log = served.server.log().take();
+    assert!(log.windows(2).all(|two| two[1].began >= two[0].ended), "{log:?}");
+}
+
+#[test]
+fn small_requests_are_fast() {
+    const CLIENTS: usize = 8;
+    const EACH: usize = 1000;
+    let served = Served::plain();
+    let address = served.server.address();
+    let measure = |method: &'static str| {
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                scope.spawn(move || {
+                    let mut connection = Client::connect(address).unwrap();
+                    for n in 0..EACH {
+                        let path = format!("/quarry/{client}/{n}");
+                        let reply = connection.send(method, &path, &[], b"a small body").unwrap();
+                        assert_eq!(reply.status, 200);
+                    }
+                });
+            }
+        });
+        (CLIENTS * EACH) as f64 / began.elapsed().as_secs_f64()
+    };
+    let (puts, gets) = (measure("PUT"), measure("GET"));
+    println!("{puts:.0} PUT and {gets:.0} GET requests per second");
+    assert!(puts >= 2000.0 && gets >= 2000.0, "{puts:.0} {gets:.0}");
+    assert_eq!(served.server.log().count(Kind::Put), (CLIENTS * EACH) as u64);
+    assert!(served.server.log().price() > 0.0);
+}

@@ -1,0 +1,112 @@
+//! The contract over the S3 server of the tests, by the real client with signatures.
+
+use crate::conformance::runtime;
+use crate::contract;
+use futures::future::join_all;
+use siltstone::Progress;
+use siltstone::probe::{ProbeOptions, probe};
+use siltstone::store::PutAnswer;
+use siltstone_base::{ErrorKind, JobId, ObjectName, SstId, WalId};
+use siltstone_test_server::fault::Rule;
+use siltstone_test_server::{Kind, ServerConfig};
+use siltstone_tests::s3_server;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn the_test_server_keeps_the_contract() {
+    let (runtime, effects) = runtime();
+    let server = s3_server::start(ServerConfig::default());
+    let [root, deep, beside] =
+        ["", "deep/er", "deep/er2"].map(|path| s3_server::store(&server, path, &effects));
+    runtime.block_on(async {
+        let answer = beside.put_if_absent(ObjectName::Wal(WalId(77)), "x".into()).await;
+        assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
+        contract::check(Arc::clone(&deep)).await;
+        contract::check(root).await;
+        deep.ensure_conditions().await.unwrap();
+    });
+}
+
+#[test]
+fn of_clients_that_create_one_name_exactly_one_wins() {
+    const CLIENTS: usize = 8;
+    let (runtime, effects) = runtime();
+    let server = s3_server::start(ServerConfig::default());
+    // Handles of their own, as of different processes.
+    let stores: Vec<_> = (0..CLIENTS).map(|_| s3_server::store(&server, "db", &effects)).collect();
+    for race in 1..=100 {
+        let name = ObjectName::Wal(WalId(race));
+        let creates = stores
+            .iter()
+            .enumerate()
+            .map(|(client, store)| store.put_if_absent(name, format!("client {client}").into()));
+        let answers = runtime.block_on(join_all(creates));
+        let won: Vec<usize> =
+            (0..CLIENTS).filter(|client| matches!(answers[*client], PutAnswer::Created)).collect();
+        let lost = answers.iter().filter(|answer| matches!(answer, PutAnswer::Exists)).count();
+        assert_eq!((won.len(), lost), (1, CLIENTS - 1), "{answers:?}");
+        let stored = runtime.block_on(stores[0].get(name, None)).unwrap().unwrap();
+        assert_eq!(stored, format!("client {}", won[0]));
+    }
+}
+
+#[test]
+fn a_wrong_secret_is_denied() {
+    let (runtime, effects) = runtime();
+    let server = s3_server::start(ServerConfig::default());
+    let wrong = [("secret_access_key", "canary-secret")];
+    let store = s3_server::store_with(&server, "db", &wrong, &effects);
+    let error = runtime.block_on(store.get(ObjectName::Wal(WalId(1)), None)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(!error.to_string().contains("canary"), "{error}");
+}
+
+#[test]
+fn tables_are_copied_and_uploads_survive_faults() {
+    let (runtime, effects) = runtime();
+    let server = s3_server::start(ServerConfig::default());
+    let [from, to] = ["from", "to"].map(|path| s3_server::store(&server, path, &effects));
+    let table = ObjectName::Compacted(SstId(1));
+    let bytes = bytes::Bytes::from(vec![b'q'; 40 << 20]);
+    for (kind, fault) in [
+        (Kind::CreateUpload, "refuse=503:SlowDown"),
+        (Kind::Part, "reset-after"),
+        (Kind::Complete, "refuse=500:InternalError"),
+        (Kind::Complete, "error-in-success"),
+        (Kind::Copy, "apply-then-refuse=503:SlowDown"),
+    ] {
+        server.inject(Rule::parse(fault).unwrap().on(kind).count(1));
+    }
+    runtime.block_on(async {
+        let mut upload = from.upload(table).await.unwrap();
+        upload.write(bytes.clone()).await.unwrap();
+        upload.finish().await.unwrap();
+        let copied = ObjectName::IngestSst(JobId(2), SstId(2));
+        assert!(to.copy_from(&from.location().unwrap(), table, copied).await.unwrap());
+        assert_eq!(to.get(copied, None).await.unwrap(), Some(bytes));
+    });
+    assert_eq!(server.pending_uploads(), 0);
+    assert_eq!(server.injected().values().sum::<u64>(), 5, "{:?}", server.injected());
+}
+
+#[test]
+fn the_probe_finds_a_server_that_breaks_conditions() {
+    let options = ProbeOptions {
+        rounds: 4,
+        largest_object: ProbeOptions::LEAST_LARGEST_OBJECT,
+        deadline: Duration::from_secs(30),
+    };
+    for fault in ["", "ignore-conditions", "late-write=20"] {
+        let (runtime, effects) = runtime();
+        let server = s3_server::start(ServerConfig::default());
+        if let Ok(rule) = Rule::parse(fault) {
+            server.inject(rule);
+        }
+        let env = effects.clone().with_store(s3_server::store(&server, "db", &effects));
+        let progress = Progress::default();
+        let report = runtime.block_on(probe(&env, &options, &progress)).unwrap();
+        assert_eq!(report.is_ok(), fault.is_empty(), "{fault}: {report:?}");
+        assert_eq!(server.keys(s3_server::BUCKET), [""; 0], "the probe removes its objects");
+    }
+}
