@@ -149,12 +149,12 @@ def made_for_spark(url: str) -> int:
 def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written) -> None:
     db, url = written
     for _ in range(5):
-        _pins.pinned(url, None)[0].close()
+        _pins.pinned_reader(url, None)[0].close()
         assert spark.read.format("siltstone").load(url).count() == len(ROWS)
     assert made_for_spark(url) == 1
     for n in range(20):
         db.put(b"zz", b"%d" % n).wait()
-        _pins.pinned(url, None)[0].close()
+        _pins.pinned_reader(url, None)[0].close()
         assert made_for_spark(url) <= 16
     # The pin of `load()` is shared, lasts for a day, and outlives these.
     assert kv.release() == 16
@@ -164,10 +164,10 @@ def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written
 def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")
-    _pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
+    _pins.pinned_reader(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
     # The put makes another state, so the next call needs its own pin.
     written[0].put(b"zz", b"new").wait()
-    _pins.pinned(url, None)[0].close()
+    _pins.pinned_reader(url, None)[0].close()
     monkeypatch.delenv("TEST_PROVIDER")
     assert kv.release() == 2
     siltstone.admin.delete_checkpoint(url, kept(url))

@@ -22,7 +22,7 @@ from siltstone.exceptions import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["application", "numbered", "run_of"]
+__all__ = ["application", "numbered", "run_of", "spelled"]
 
 BATCH_PROCESS = "SPARK_CONNECT_LOCAL_URL"
 """The environment variable of a process in which Spark Connect calls `foreachBatch` (4.0 to 4.3).
@@ -85,7 +85,7 @@ def numbered(
     if run is None:
         yield 0
         return
-    batch, call = _begun(df, batch_id, (run, _spelled(url), app), arguments)
+    batch, call = _begun(df, batch_id, (run, spelled(url), app), arguments)
     try:
         yield call
     except BaseException:
@@ -97,7 +97,7 @@ def numbered(
             batch.at_work = False
 
 
-def _spelled(url: Url) -> str:
+def spelled(url: Url) -> str:
     """One text for each database, for all spellings of its folder. With two texts the second call
     would get the number of the first."""
     text = place_of(url).removeprefix("file://")

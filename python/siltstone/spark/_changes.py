@@ -7,7 +7,6 @@ order. So a batch that Spark plans again is the same batch, without any other st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
 from siltstone.spark._estimates import UNKNOWN, numbers
+from siltstone.spark._jobs import task
 from siltstone.spark._matching import table_at
 
 if TYPE_CHECKING:
@@ -73,7 +73,15 @@ def changes(
     table = table_at(url, None, as_bytes, store_options)
     place, _, provider = _reader_arguments(url, store_options)
     end = feed.latest(place, store_options=store_options) if until is None else until
-    read = partial(_of_numbers, url=place, since=since, until=end, provider=provider, table=table)
+    read = task(
+        "siltstone_changes",
+        _of_numbers,
+        url=place,
+        since=since,
+        until=end,
+        provider=provider,
+        table=table,
+    )
     return numbers(spark, 1, UNKNOWN).mapInArrow(read, columns_of(table))
 
 

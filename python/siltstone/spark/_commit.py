@@ -6,14 +6,14 @@ aborts a job that it has not submitted. It never aborts a job that it has submit
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
 from siltstone.options import Seconds
+from siltstone.spark._jobs import Parts, described, task
 from siltstone.spark._matching import Duplicates, reachable
 from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage
 
@@ -37,6 +38,7 @@ __all__ = [
     "Submission",
     "Txn",
     "abandoned",
+    "abort",
     "check_mode",
     "closed",
     "duplicates_of",
@@ -49,6 +51,7 @@ __all__ = [
     "submitted",
 ]
 
+LOG = logging.getLogger("siltstone.spark")
 LAYOUTS = ("range", "runs", "presorted")
 MODES = ("append", "overwrite", "replace_range", "errorifexists", "error", "ignore")
 PATIENCE = timedelta(minutes=10)
@@ -232,17 +235,45 @@ def abandoned(job: ingest.Job) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Without the abort a collector deletes the job after its deadline.
-        with suppress(Error):
-            job.abort()
+        abort(job)
         raise
 
 
+def abort(job: ingest.Job) -> None:
+    """Aborts a job whose tables are not needed. An error is logged: the caller has a result or an
+    error of its own, and a collector deletes the job after its deadline anyway."""
+    try:
+        job.abort()
+    except Error as error:
+        LOG.warning(
+            "the ingest job %s of %s was not aborted; a collector deletes its tables after %s: %s",
+            job.id,
+            job.url,
+            job.deadline,
+            error,
+        )
+
+
 def run(
-    frame: DataFrame, staging: Staging, task: Callable[..., Iterator[pa.RecordBatch]] = stage
+    frame: DataFrame,
+    staging: Staging,
+    function: Callable[..., Iterator[pa.RecordBatch]] = stage,
+    action: str = "load",
 ) -> list[Staged]:
-    """Runs the tasks that stage the rows of a frame; returns one result for each task."""
-    answers = frame.mapInArrow(partial(task, staging=staging), MESSAGE).collect()
+    """Runs the tasks that stage the rows of a frame; returns one result for each task.
+
+    :param action: what is done to the database, for the names of the job and of its plan.
+    :raises Error: the error of this package in a task.
+    """
+    spark = frame.sparkSession
+    parts = Parts(spark, staging.job.id)
+    named = replaced(staging, reported=parts.sum)
+    work = task(f"siltstone_{action}", function, staging=named)
+    try:
+        with described(spark, f"siltstone: {action} {staging.job.url}", parts):
+            answers = frame.mapInArrow(work, MESSAGE).collect()
+    finally:
+        parts.forget()
     return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks
 
 
@@ -313,8 +344,7 @@ def submitted(
         raise
     if job.txn is not None and _has_other_job(job, job.txn, store_options):
         # The tables of this job are not needed. A collector deletes them once it is aborted.
-        with suppress(Error):
-            job.abort()
+        abort(job)
         return LoadResult(0, 0, 0, seq, request.job, repeated=True)
     return LoadResult(request.rows, request.bytes, request.tables, seq, request.job)
 

@@ -7,14 +7,13 @@ task and killed drivers lose only unfinished work.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import queue
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -26,6 +25,8 @@ from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
+from siltstone.spark._errors import worker_errors
+from siltstone.spark._jobs import task
 from siltstone.spark._scan import slots
 from siltstone.spark._staging import MESSAGE
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactionResult", "compact"]
 
+LOG = logging.getLogger("siltstone.spark")
 JOBS_AT_ONCE = 8
 """Spark jobs that run at once. The units of a job are recorded when its last one ends."""
 
@@ -162,11 +164,13 @@ class _Jobs:
         for thread in self.threads:
             while thread.is_alive():
                 # This does not cancel a job that has not begun. Its thread checks `over`.
-                with suppress(Exception):
+                try:
                     if self.context is None:
                         self.spark.interruptTag(self.tag)
                     else:
                         self.context.cancelJobsWithTag(self.tag)
+                except Exception as error:  # noqa: BLE001 - of Spark; the job ends by itself
+                    LOG.warning("a compaction's Spark jobs could not be cancelled: %s", error)
                 thread.join(0.5)
 
     def _run(self) -> None:
@@ -174,13 +178,15 @@ class _Jobs:
             if self.context is None:
                 self.spark.addTag(self.tag)
             else:
+                self.context.setJobDescription("siltstone: compact")
                 self.context.addJobTag(self.tag)
                 self.context.setInterruptOnCancel(True)
             while not self.over.is_set():
                 units = self.waiting.get_nowait()
                 numbers = self.spark.range(0, len(units), 1, len(units))
-                work = partial(merge_units, units=units)
-                rows = numbers.mapInArrow(work, MESSAGE).collect()
+                work = task("siltstone_compact", merge_units, units=units)
+                with worker_errors():
+                    rows = numbers.mapInArrow(work, MESSAGE).collect()
                 # The messages come from our own tasks.
                 found = [pickle.loads(bytes(row["message"])) for row in rows]  # noqa: S301
                 self.answers.put(found)

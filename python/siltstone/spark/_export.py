@@ -10,6 +10,7 @@ from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
+from siltstone.spark._jobs import described
 from siltstone.spark._scan import scan
 
 if TYPE_CHECKING:
@@ -79,11 +80,14 @@ def export_parquet(
         store_options=store_options,
         merge_operator=merge_operator,
     )
+    text = f"siltstone: export {url} to {path}"
     if mode == "ignore":
         # Spark runs no job if the folder exists, and an observation would never end.
-        frame.write.parquet(path, mode=mode, compression=compression)
+        with described(spark, text):
+            frame.write.parquet(path, mode=mode, compression=compression)
         return ParquetExport(path, 0)
     counted = Observation()
     observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
-    observed.write.parquet(path, mode=mode, compression=compression)
+    with described(spark, text):
+        observed.write.parquet(path, mode=mode, compression=compression)
     return ParquetExport(path, int(counted.get["rows"]))

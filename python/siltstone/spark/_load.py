@@ -28,6 +28,7 @@ from siltstone.spark._commit import (
     repetition,
     run,
 )
+from siltstone.spark._creation import Creation, removed_on_failure
 from siltstone.spark._matching import (
     Duplicates,
     Key,
@@ -78,7 +79,8 @@ def bulk_load(
 
     If there is no database, one is created: a database of bytes if `key` is one name and the frame
     has a key and a value column, each binary or string; otherwise a table with the frame's columns.
-    A load that fails afterwards leaves the database empty.
+    A load that fails removes the database that it created, unless another process has written to
+    it.
 
     A frame for a table needs the table's columns, with the same types. Nullable columns that are
     not part of the key may be missing. Column names are resolved as Spark resolves them
@@ -131,8 +133,8 @@ def bulk_load(
     known = _result_of_existing(plan(None, *more))
     if known is not None:
         return known
-    with resolving_as(df.sparkSession):
-        rows = rows_for(df, url, (key, value, op), chosen, as_bytes, store_options)
+    with resolving_as(df.sparkSession), removed_on_failure() as creations:
+        rows = rows_for(df, url, (key, value, op), chosen, as_bytes, store_options, creations)
         tables = {"table_bytes": target_sst_bytes, "options": named_options(options)}
         submission = plan(_replaced(rows.schema, replace), *more)
 
@@ -256,7 +258,8 @@ def delete(
         submission = Submission(url, "runs", "append", None, *more)
 
         def tasks(job: ingest.Job) -> list[Staged]:
-            return run(rows.frame, staging_of(rows, "any", job=job, deletes=True))
+            staging = staging_of(rows, "any", job=job, deletes=True)
+            return run(rows.frame, staging, action="delete")
 
         return load(tasks, submission)
 
@@ -300,14 +303,17 @@ def rows_for(
     duplicates: Duplicates,
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
+    creations: list[Creation],
 ) -> PreparedFrame:
     """The rows of a frame for a table or a database of bytes, which is created if it is missing.
 
     :param columns: the arguments `key`, `value` and `op`.
+    :param creations: gets what this call created.
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
-    text = table_or_create(df.schema, url, key, value, (op, order), as_bytes, store_options)
+    without = (op, order)
+    text = table_or_create(df.schema, url, key, value, without, as_bytes, store_options, creations)
     if text is not None:
         return prepared_rows(df, text, key, value, op, duplicates)
     roles = {"key": _one(key), "value": "value" if value is None else _one(value)}

@@ -26,6 +26,7 @@ from siltstone.spark._columns import (
     struct_of,
     text_of,
 )
+from siltstone.spark._jobs import task
 from siltstone.spark._matching import Key, check_pairs
 from siltstone.spark._pins import following, reading
 from siltstone.spark._tasks import (
@@ -116,7 +117,8 @@ def lookup(
         read = partial(look_up, key=chosen[0], value=names[0])
     else:
         read = partial(look_up_rows, table=table, key=chosen, found=(fields, names))
-    return df.mapInArrow(partial(read, reader=pickled, keeps_absent=keeps), schema)
+    work = task("siltstone_lookup", read, reader=pickled, keeps_absent=keeps)
+    return df.mapInArrow(work, schema)
 
 
 @contextmanager

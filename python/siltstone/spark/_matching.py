@@ -5,15 +5,16 @@ All checks run on the driver, before a job begins. Nothing is cast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
-from siltstone.exceptions import Conflict, Invalid, NotFound
+from siltstone.exceptions import Invalid, NotFound
 from siltstone.spark._columns import (
     arrow_fields,
     arrow_type,
@@ -23,6 +24,7 @@ from siltstone.spark._columns import (
     schema_text,
     spark_types,
 )
+from siltstone.spark._creation import Creation, created_by
 from siltstone.table import TableSchema, _create_for_a_moment
 
 if TYPE_CHECKING:
@@ -128,26 +130,34 @@ def table_or_create(
     without: Sequence[str | None],
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
+    creations: list[Creation],
 ) -> str | None:
     """As `table_at`, but creates the database if there is none: of bytes if the frame has exactly a
     key and a value column, both binary or string; otherwise a table with the frame's columns.
 
     :param columns: the frame's columns.
     :param without: columns of the frame that are not part of the table.
+    :param creations: gets what this call created. The caller removes it if the write fails.
     :raises Invalid, Unsupported: a column of a type that no table has.
     """
     with suppress(NotFound):
         return table_at(url, key, as_bytes, store_options)
-    # Another process may create it first, with other columns. The caller checks the frame then.
+    create: Callable[[], None]
     if as_bytes or _pairs(columns, key, value, without):
-        with suppress(Conflict, Invalid):
-            _open_for_a_moment(url, create=True, store_options=store_options).close()
+        create = partial(_create_bytes, url, store_options)
     else:
         spoken = [key] if isinstance(key, str) else key
         schema = derived(columns, spoken, value, without)
-        with suppress(Conflict, Invalid):
-            _create_for_a_moment(url, schema, store_options)
+        create = partial(_create_for_a_moment, url, schema, store_options)
+    creation = created_by(create, url, store_options)
+    if creation is not None:
+        creations.append(creation)
     return table_at(url, key, as_bytes, store_options)
+
+
+def _create_bytes(url: Url, store_options: StoreOptionsSource | None) -> None:
+    """Creates a database of bytes if there is none."""
+    _open_for_a_moment(url, create=True, store_options=store_options).close()
 
 
 def _pairs(

@@ -21,6 +21,7 @@ from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
 from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
+from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._load import rows_for, staging_of
 from siltstone.spark._matching import Key, PreparedFrame, table_at
 from siltstone.spark._pins import reading
@@ -96,21 +97,21 @@ def merge(
     _check_actions(when_matched, when_not_matched)
     more = (txn, wait, timeout, db, take_over, store_options)
     submission = Submission(url, "range", "append", None, *more)
-    with resolving_as(df.sparkSession):
+    with resolving_as(df.sparkSession), removed_on_failure() as creations:
         if when_not_matched is None:
             table_at(url, None, as_bytes, store_options)
-        rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options)
+        rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options, creations)
         updated = _updated(rows, when_matched)
 
         def tasks(job: ingest.Job) -> list[Staged]:
-            with reading(url, None, options, store_options) as (_, held):
+            with reading(url, None, options, store_options, newest=True) as (_, held):
                 state = held.reader
             deletes, inserts = when_matched == "delete", when_not_matched == "insert"
             merging = _Merging(state, rows.schema, updated, deletes, inserts)
             staging = staging_of(rows, "error", job=job)
             named = replace(staging, names={**staging.names, "op": _free_name(rows)})
             arranged = rows.arranged("range", partitions)
-            return run(arranged, named, partial(stage_merged, merging=merging))
+            return run(arranged, named, partial(stage_merged, merging=merging), "merge")
 
         return load(tasks, submission)
 

@@ -11,17 +11,17 @@ the answer may differ by then. So an offset holds all that its batch needs:
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 import siltstone
 from siltstone import changes as feed
-from siltstone.exceptions import Error, Invalid
+from siltstone.exceptions import Error, Expired, Invalid, NotFound
 from siltstone.spark._changes import SCHEMA
 from siltstone.spark._pins import SMALL
 from siltstone.spark._scan import split
@@ -37,6 +37,7 @@ __all__ = [
     "snapshot_ranges",
 ]
 
+LOG = logging.getLogger("siltstone.spark")
 Offset = dict[str, Any]
 """An offset as above: plain values, which Spark stores as JSON."""
 ROWS = pa.schema([SCHEMA.field("key"), SCHEMA.field("value")])
@@ -131,5 +132,15 @@ def snapshot_of(
 def let_go(url: str, checkpoints: Collection[str], store_options: str | None) -> None:
     """Deletes the checkpoints of a snapshot that is stored. If this fails, they expire."""
     for checkpoint in checkpoints:
-        with suppress(Error):
+        try:
             siltstone.admin.delete_checkpoint(url, checkpoint, store_options=store_options)
+        except (Expired, NotFound):
+            # An earlier commit of the batch deleted it.
+            continue
+        except Error as error:
+            LOG.warning(
+                "the checkpoint %s of %s was not deleted and stays until it expires: %s",
+                checkpoint,
+                url,
+                error,
+            )

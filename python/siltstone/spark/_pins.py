@@ -5,11 +5,13 @@ which is pickled for Spark's workers.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import pickle
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +22,23 @@ from siltstone._open import StoreOptionsSource, Url, _store, _text
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options, Seconds, named_options
+from siltstone.spark._calls import spelled
 from siltstone.spark._columns import explained_absence
 from siltstone.spark._driver import driver_name
 
-__all__ = ["LIFETIME", "Pinned", "following", "pin", "pinned", "reading", "release"]
+__all__ = [
+    "LIFETIME",
+    "Pinned",
+    "blocks",
+    "check_reachable",
+    "following",
+    "pin",
+    "pinned_reader",
+    "reading",
+    "release",
+]
+
+LOG = logging.getLogger("siltstone.spark")
 
 LIFETIME = 3600.0
 """Seconds that a checkpoint lives after its last refresh."""
@@ -31,6 +46,12 @@ MOST = 16
 """Most checkpoints of one driver in one database; the engine deletes the others."""
 SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
 """Caches of a reader in a worker: a machine runs one worker for each core."""
+
+blocks: ContextVar[tuple[tuple[str, Callable[[], Checkpoint]], ...]] = ContextVar(
+    "pinned blocks", default=()
+)
+"""The blocks of `pinned` that this thread is in: databases, and functions that return their
+checkpoints or raise the error of a renewal."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +109,18 @@ class _Keeper:
 
     def _delete(self, kept: list[_Kept]) -> None:
         for one in kept:
-            # A provider of store options may raise any error; the others are deleted anyway.
-            with suppress(Exception):
+            try:
                 siltstone.admin.delete_checkpoint(
                     one.url, one.checkpoint, store_options=one.store_options
+                )
+            except (siltstone.Expired, siltstone.NotFound):
+                # It is gone already, perhaps with its database.
+                continue
+            except Exception as error:  # noqa: BLE001 - a provider may raise any error
+                LOG.warning(
+                    "a checkpoint of %s was not deleted and stays until it expires: %s",
+                    one.url,
+                    error,
                 )
 
     def _refresh(self, wake: threading.Event) -> None:
@@ -99,15 +128,24 @@ class _Keeper:
             with self._lock:
                 kept = list(self._kept)
             for one in kept:
-                # There is time for a second try before a checkpoint expires. A provider of
-                # store options may raise any error.
-                with suppress(Exception):
-                    try:
-                        pin(one.url, one.store_options, LIFETIME, one.checkpoint)
-                    except siltstone.Expired:
-                        # The driver has pinned sixteen later states since.
-                        with self._lock:
-                            self._kept = [kept for kept in self._kept if kept != one]
+                self._renew(one)
+
+    def _renew(self, one: _Kept) -> None:
+        """Extends the life of a checkpoint. There is time for a second try before it expires."""
+        try:
+            pin(one.url, one.store_options, LIFETIME, one.checkpoint)
+        except (siltstone.Expired, siltstone.NotFound) as error:
+            # The driver has pinned sixteen later states since, or the database was destroyed.
+            LOG.info("frames of an earlier state of %s cannot be read any more: %s", one.url, error)
+            with self._lock:
+                self._kept = [kept for kept in self._kept if kept != one]
+        except Exception as error:  # noqa: BLE001 - a provider may raise any error
+            LOG.warning(
+                "a checkpoint of %s was not renewed; if this goes on, frames that read it raise "
+                "Expired: %s",
+                one.url,
+                error,
+            )
 
 
 _keeper = _Keeper()
@@ -138,7 +176,11 @@ def release() -> int:
     return _keeper.release()
 
 
-def _check_reachable(url: Url) -> None:
+def check_reachable(url: Url) -> None:
+    """Checks that workers can reach the database.
+
+    :raises Invalid: a `memory://` database.
+    """
     if str(url).startswith("memory:"):
         raise Invalid(
             "a memory:// database is in this process, and Spark's workers are others; use a folder "
@@ -146,20 +188,35 @@ def _check_reachable(url: Url) -> None:
         )
 
 
-def pinned(
+def _checkpoint_of_block(url: Url) -> Checkpoint | None:
+    """The checkpoint of the innermost block of `pinned` for a database; None outside of one.
+
+    :raises Error: it could not be renewed.
+    """
+    place = spelled(url) if blocks.get() else ""
+    here = (checkpoint for one, checkpoint in reversed(blocks.get()) if one == place)
+    found = next(here, None)
+    return None if found is None else found()
+
+
+def pinned_reader(
     url: Url,
     checkpoint: CheckpointLike | None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
+    newest: bool = False,
 ) -> tuple[siltstone.Reader, Pinned]:
     """A reader at `checkpoint`, or at a new one of the state that is durable now, and its pickle.
 
+    :param newest: read the durable state also in a block of `pinned`.
     :raises Invalid: a database in the memory of this process, which no worker can reach.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
     """
-    _check_reachable(url)
+    check_reachable(url)
     at = checkpoint
+    if at is None and not newest:
+        at = _checkpoint_of_block(url)
     with explained_absence():
         if at is None:
             made = pin(url, store_options, LIFETIME)
@@ -185,12 +242,13 @@ def reading(
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
+    newest: bool = False,
 ) -> Iterator[tuple[siltstone.Reader, Pinned]]:
-    """As `pinned`, for the block that plans what is read.
+    """As `pinned_reader`, for the block that plans what is read.
 
-    :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned`.
+    :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned_reader`.
     """
-    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
+    reader, held = pinned_reader(url, checkpoint, options, store_options, merge_operator, newest)
     with reader:
         yield reader, held
 
@@ -206,10 +264,15 @@ def following(
     """A reader that follows the writer, and its pickle. No checkpoint is made here; the readers in
     the workers lease what they read.
 
-    :raises Invalid: as `pinned`; no positive duration.
+    :raises Invalid: as `pinned_reader`; no positive duration; in a block of `pinned`.
     :raises NotFound, Denied, Unavailable, Corruption: as `open_reader`.
     """
-    _check_reachable(url)
+    check_reachable(url)
+    if _checkpoint_of_block(url) is not None:
+        raise Invalid(
+            "max_staleness follows the writer, and all reads in a block of siltstone.spark.pinned "
+            "are of one state: leave it out, or look up outside of the block"
+        )
     named = {**SMALL, **named_options(options)}
     named["readers"] = {**named.get("readers", {}), "max_staleness": max_staleness}
     with explained_absence():

@@ -26,6 +26,7 @@ from siltstone.spark._columns import (
     text_of,
 )
 from siltstone.spark._estimates import numbers, row_bytes
+from siltstone.spark._jobs import described, task
 from siltstone.spark._pins import reading
 from siltstone.spark._ranges import Range, cuts, ranges
 from siltstone.spark._tasks import COUNTED, count_ranges, counted, read_ranges
@@ -67,7 +68,8 @@ def scan(
     Spark does not know this order.
 
     Spark does not say which columns a query uses, so each query decodes all columns of the frame.
-    Name those that are needed. `count` counts rows without decoding any.
+    Name those that are needed. ``scan(…).count()`` and `count` count rows without decoding any;
+    ``SELECT count(*)`` decodes the columns of the frame.
 
     :param checkpoint: a `Checkpoint`, its id, or its name. None: one is made and kept until this
         process ends or calls `release()`.
@@ -100,8 +102,14 @@ def scan(
         fields = fields_of(table, columns)
         pieces = split(reader, first, last, partitions or (lambda: slots(spark)))
         size = _estimated_bytes(reader, first, last, fields, table)
-    read = partial(read_ranges, reader=held.reader, ranges=pieces, fields=fields, table=table)
-    return numbers(spark, len(pieces), size).mapInArrow(read, struct_of(fields))
+    state_of_tasks: dict[str, Any] = {"reader": held.reader, "ranges": pieces}
+    read = task("siltstone_scan", read_ranges, **state_of_tasks, fields=fields, table=table)
+    frame = numbers(spark, len(pieces), size).mapInArrow(read, struct_of(fields))
+    # An action of this frame, not of frames derived from it: `scan(…).count()` decodes nothing.
+    frame.count = partial(  # type: ignore[method-assign]
+        _counted_in_tasks, spark, f"siltstone: count {url}", **state_of_tasks
+    )
+    return frame
 
 
 def view(
@@ -188,9 +196,17 @@ def count(
             return counted(reader, first, last)
         session = spark
         pieces = split(reader, first, last, lambda: slots(session))
-    tasks = partial(count_ranges, reader=held.reader, ranges=pieces)
-    frame = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(tasks, COUNTED)
-    return sum(int(row["rows"]) for row in frame.collect())
+    return _counted_in_tasks(session, f"siltstone: count {url}", held.reader, pieces)
+
+
+def _counted_in_tasks(
+    spark: SparkSession, description: str, reader: bytes, ranges: Sequence[Range]
+) -> int:
+    """The number of rows of the ranges, counted by tasks."""
+    tasks = task("siltstone_count", count_ranges, reader=reader, ranges=ranges)
+    frame = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(tasks, COUNTED)
+    with described(spark, description):
+        return sum(int(row["rows"]) for row in frame.collect())
 
 
 def _estimated_bytes(

@@ -7,6 +7,7 @@ of a stream again for each batch, and again to commit it, so the job travels in 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
+from siltstone.spark._creation import Creation, removed_on_failure
 from siltstone.spark._matching import check_columns, is_key, table_at, table_or_create
 from siltstone.spark._options import CREATE_VIEW, flag, number, range_between, span, understood
 from siltstone.spark._staging import Staged, Staging, staged
@@ -88,6 +90,8 @@ class Sink:
     """The frame's columns by the names that `staged` uses: for a table its own."""
     skips: bool = False
     """Whether nothing is written, because there is a database and the save mode is "ignore"."""
+    creations: Sequence[Creation] = ()
+    """What this write created. It is removed if the write fails."""
 
     @property
     def mode(self) -> str:
@@ -105,6 +109,11 @@ class Sink:
         kept = "error" if self.duplicates == "error" else "last"
         return Staging(job, kept, self.target_sst_bytes, {}, self.columns, self.table)
 
+    def undo_creation(self) -> None:
+        """Removes the database that this write created, after its job was aborted."""
+        for creation in self.creations:
+            creation.undo()
+
 
 @dataclass
 class Message(WriterCommitMessage):
@@ -112,10 +121,18 @@ class Message(WriterCommitMessage):
 
     staged: Staged | None
     job: ingest.Job | None = None
+    creations: Sequence[Creation] = ()
 
 
-def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Sink:
+def sink_of(
+    options: Mapping[str, str],
+    schema: StructType,
+    overwrite: bool,
+    creations: list[Creation],
+) -> Sink:
     """The sink that the options describe.
+
+    :param creations: gets what this call creates.
 
     :raises Invalid: an unknown option or value; columns that do not match.
     :raises Conflict: there is a database, and the save mode is "errorifexists".
@@ -143,7 +160,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         )
     skips = _is_skipped(given, overwrite)
     with case_sensitivity(flag(given, "caseSensitive")):
-        table, columns, brought = (None, {}, {}) if skips else _columns(given, schema)
+        table, columns, brought = (None, {}, {}) if skips else _columns(given, schema, creations)
     replaced = range_between(given, "replaceStart", "replaceEnd", table) if bounded else None
     return Sink(
         given["path"],
@@ -161,6 +178,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         table,
         brought,
         skips,
+        tuple(creations),
     )
 
 
@@ -195,7 +213,7 @@ def _is_skipped(given: Mapping[str, str], overwrite: bool) -> bool:
 
 
 def _columns(
-    given: Mapping[str, str], schema: StructType
+    given: Mapping[str, str], schema: StructType, creations: list[Creation]
 ) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
     """The schema of the table, the roles of its columns, and the frame's columns by the names that
     `staged` uses. If there is no database, it is created.
@@ -213,7 +231,7 @@ def _columns(
             _bytes_columns(given, schema)
         spoken = key[0] if len(key) == 1 else key
         value = given.get("valueColumn")
-        table = table_or_create(schema, place, spoken, value, (op,), as_bytes, provider)
+        table = table_or_create(schema, place, spoken, value, (op,), as_bytes, provider, creations)
     if table is None:
         columns = _bytes_columns(given, schema)
         return None, columns, columns
@@ -310,9 +328,11 @@ class BatchWriter(DataSourceArrowWriter):
             _submit(self.sink, self.job, _results(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Aborts the job, unless the manifest shows that it was submitted."""
+        """Aborts the job, unless the manifest shows that it was submitted. Removes the database if
+        this write created it and nothing was written."""
         if self.job is not None:
             self.job.abort()
+        self.sink.undo_creation()
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
@@ -333,7 +353,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         and the save mode is "errorifexists".
     :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
     """
-    return BatchWriter(sink_of(options, schema, overwrite))
+    with removed_on_failure() as creations:
+        return BatchWriter(sink_of(options, schema, overwrite, creations))
 
 
 class StreamWriter(_StreamBase):
@@ -351,7 +372,8 @@ class StreamWriter(_StreamBase):
                 "siltstone.spark: report it"
             )
         rows = renamed(iterator, self.sink)
-        return Message(staged(rows, self.sink.staging(self.job)), self.job)
+        found = staged(rows, self.sink.staging(self.job))
+        return Message(found, self.job, self.sink.creations)
 
     def commit(
         self,
@@ -372,10 +394,14 @@ class StreamWriter(_StreamBase):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """Aborts the batch's job, unless it was submitted."""
+        """Aborts the batch's job, unless it was submitted. Removes the database if this batch
+        created it and nothing was written."""
         job, _ = _batch_of(messages)
         if job is not None:
             job.abort()
+        sent = (one.creations for one in messages if isinstance(one, Message))
+        for creation in {*self.sink.creations, *itertools.chain.from_iterable(sent)}:
+            creation.undo()
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -390,12 +416,13 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         )
     if any(name.casefold() == "savemode" for name in options):
         raise Invalid("saveMode is for frames: a stream always appends")
-    sink = sink_of(options, schema, overwrite)
-    if sink.version is not None:
-        raise Invalid("the version of a stream's batch is its id: txnVersion is for frames")
-    # Spark makes one writer for the tasks, and another one, in another process, to commit.
-    job = None if COMMITS_STREAMS in sys.modules else sink.job(None)
-    return StreamWriter(sink, job)
+    with removed_on_failure() as creations:
+        sink = sink_of(options, schema, overwrite, creations)
+        if sink.version is not None:
+            raise Invalid("the version of a stream's batch is its id: txnVersion is for frames")
+        # Spark makes one writer for the tasks, and another one, in another process, to commit.
+        job = None if COMMITS_STREAMS in sys.modules else sink.job(None)
+        return StreamWriter(sink, job)
 
 
 def _batch_of(

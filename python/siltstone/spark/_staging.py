@@ -50,6 +50,9 @@ class Staging:
     """The schema of the table; None: keys and values are bytes."""
     deletes: bool = False
     """Whether each row of a table is a key to delete."""
+    reported: Any = None
+    """The accumulator of `siltstone.spark._jobs.Parts`, which gets the rows and bytes of the
+    part; None: nothing is reported."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ def staged(batches: Iterable[pa.RecordBatch], staging: Staging) -> Staged:
         for _ in rows:
             pass
         return Staged(number, query=query, problem=problem)
+    if staging.reported is not None:
+        staging.reported.add({(staging.job.id, number): (part.rows, part.bytes)})
     return Staged(number, part if part.rows else None, first, last, query)
 
 

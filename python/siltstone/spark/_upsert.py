@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import siltstone
 from siltstone._open import StoreOptionsSource, Url
-from siltstone.exceptions import Error, Invalid
+from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 from siltstone.spark._calls import application, numbered
 from siltstone.spark._columns import resolving_as
@@ -17,12 +16,14 @@ from siltstone.spark._commit import (
     PATIENCE,
     Submission,
     abandoned,
+    abort,
     closed,
     duplicates_of,
     has_rows,
     is_recorded,
     run,
 )
+from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._load import rows_for, staging_of
 from siltstone.spark._matching import Duplicates, Key
 from siltstone.spark._staging import Staged
@@ -104,13 +105,13 @@ class _BatchWriter:
         named = None if self.app is None else application(self.app, call)
         if named is not None and is_recorded(url, (named, batch_id), provider):
             return
-        with resolving_as(df.sparkSession):
+        with resolving_as(df.sparkSession), removed_on_failure() as creations:
             columns = (self.key, self.value, self.op)
-            rows = rows_for(df, url, columns, self.duplicates, self.as_bytes, provider)
+            rows = rows_for(df, url, columns, self.duplicates, self.as_bytes, provider, creations)
             job = submission.new_job()
             with abandoned(job):
                 staging = staging_of(rows, self.duplicates, job=job)
-                found = run(rows.arranged(submission.layout, None), staging)
+                found = run(rows.arranged(submission.layout, None), staging, action="upsert")
                 if has_rows(found):
                     app = named or application(_query_of(found), call)
                     job = job.for_txn((app, batch_id))
@@ -118,8 +119,7 @@ class _BatchWriter:
         if request is not None:
             submission.submit(job, request)
             return
-        with suppress(Error):
-            job.abort()
+        abort(job)
 
 
 def _query_of(found: Sequence[Staged]) -> str:

@@ -6,7 +6,6 @@ import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +15,8 @@ from siltstone import lsm
 from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
-from siltstone.spark._pins import pinned
+from siltstone.spark._jobs import described, task
+from siltstone.spark._pins import pinned_reader
 from siltstone.spark._scan import RANGE_BYTES, slots
 from siltstone.spark._staging import MESSAGE
 
@@ -84,7 +84,7 @@ def verify(
     :returns: counts and problems. Damage raises no error: check `ok`.
     :raises Invalid, NotFound, Expired, Denied, Unavailable: as `scan`.
     """
-    reader, held = pinned(url, checkpoint, store_options=store_options)
+    reader, held = pinned_reader(url, checkpoint, store_options=store_options)
     reader.close()
     at = held.checkpoint
     manifest = siltstone.admin.manifest(url, at.manifest_id, store_options=store_options)
@@ -92,9 +92,10 @@ def verify(
     place, _, provider = _reader_arguments(url, store_options)
     tables = _tables(place, manifest)
     units = _units(tables, slots(spark) if tables else 1)
-    check = partial(check_units, units=units, store_options=provider)
+    check = task("siltstone_verify", check_units, units=units, store_options=provider)
     numbers = spark.range(0, len(units), 1, len(units)) if units else None
-    answers = [] if numbers is None else numbers.mapInArrow(check, MESSAGE).collect()
+    with described(spark, f"siltstone: verify {url}"):
+        answers = [] if numbers is None else numbers.mapInArrow(check, MESSAGE).collect()
     problems: list[TableProblem] = []
     for answer in answers:
         problems += pickle.loads(bytes(answer["message"]))  # noqa: S301 - of our own tasks

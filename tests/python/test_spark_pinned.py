@@ -1,0 +1,242 @@
+"""Blocks that read one state, the names and the progress of jobs, and errors of tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import admin, table
+from siltstone.spark import _errors, _jobs, _pins
+from spark_versions_for_tests import CONNECT, SOURCES
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+classic = pytest.mark.skipif(CONNECT, reason="Connect has no context: no descriptions, no groups")
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    with siltstone.open(url) as db:
+        db.put_many([b"k/%02d" % n for n in range(20)], [b"old"] * 20)
+    return url
+
+
+def write(url: str) -> None:
+    with siltstone.open(url) as db:
+        db.put_many([b"k/%02d" % n for n in range(10, 30)], [b"new"] * 20)
+
+
+def checkpoints(url: str) -> set[str]:
+    return {one.id.hex for one in admin.list_checkpoints(url, processes=True)}
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def test_a_block_reads_one_state(spark, filled) -> None:
+    before = checkpoints(filled)
+    asked = spark.sql("SELECT 'k/15' AS key")
+    with kv.pinned(spark, filled) as state:
+        first = kv.scan(spark, filled)
+        write(filled)
+        assert kv.scan(spark, filled + "/").count() == first.count() == 20
+        assert kv.count(filled) == 20
+        assert kv.view(spark, "pinned", filled).where("value = binary('new')").count() == 0
+        assert kv.lookup(asked, filled, key="key").first().value == b"old"
+        later = admin.create_checkpoint(filled, lifetime=60)
+        assert kv.count(filled, checkpoint=later) == 30
+        with kv.pinned(spark, filled):
+            assert kv.count(filled) == 30
+        with pytest.raises(siltstone.Invalid, match="max_staleness"):
+            kv.lookup(asked, filled, key="key", max_staleness=1)
+        # A merge matches the newest rows.
+        rows = spark.sql("SELECT 'k/25' AS key, 'merged' AS value")
+        assert kv.merge(rows, filled, key="key", when_not_matched=None).rows == 1
+        assert kv.count(filled) == 20
+        name = state.checkpoint.id.hex
+        assert name in checkpoints(filled)
+    assert kv.count(filled) == 30
+    assert name not in checkpoints(filled)
+    assert kv.release() >= 1
+    admin.delete_checkpoint(filled, later)
+    assert checkpoints(filled) == before
+
+
+@SOURCES
+def test_a_block_has_a_frame_of_the_format(spark, filled) -> None:
+    with kv.pinned(spark, filled) as state:
+        write(filled)
+        assert state.load(prefix="k/1").count() == 10
+
+
+def test_a_block_is_renewed(spark, filled) -> None:
+    with kv.pinned(spark, filled, lifetime=1.2) as state:
+        expires = state.checkpoint.expires
+        time.sleep(1.5)
+        assert state.checkpoint.expires > expires
+        assert kv.count(filled) == 20
+    for wrong in (0, -1):
+        with pytest.raises(siltstone.Invalid), kv.pinned(spark, filled, lifetime=wrong):
+            pass
+    with pytest.raises(siltstone.NotFound, match="bulk_load"), kv.pinned(spark, filled + "-no"):
+        pass
+
+
+def test_a_renewal_that_fails_is_raised(spark, filled, monkeypatch, caplog) -> None:
+    def refuses(*_, **__):
+        raise siltstone.Denied("no right to renew")
+
+    with pytest.raises(siltstone.Denied, match="no right"), kv.pinned(spark, filled, lifetime=0.8):
+        with monkeypatch.context() as patch:
+            patch.setattr(admin, "refresh_checkpoint", refuses)
+            time.sleep(0.5)
+            for use in (lambda: kv.scan(spark, filled), lambda: kv.count(filled)):
+                with pytest.raises(siltstone.Denied, match="no right"):
+                    use()
+        # A renewal that succeeds clears the error.
+        time.sleep(0.5)
+        assert kv.count(filled) == 20
+        monkeypatch.setattr(admin, "refresh_checkpoint", refuses)
+        time.sleep(0.5)
+    assert "could not be renewed" in caplog.text
+    # The error of the block itself is not replaced.
+    with pytest.raises(KeyError), kv.pinned(spark, filled, lifetime=0.8):
+        time.sleep(0.5)
+        raise KeyError("of the block")
+
+
+def test_pins_that_cannot_be_kept_are_told(filled, monkeypatch, caplog) -> None:
+    reader, held = _pins.pinned_reader(filled, None)
+    reader.close()
+    one = next(kept for kept in _pins._keeper._kept if kept.checkpoint == held.checkpoint)
+
+    def fails(*_, **__):
+        raise siltstone.Unavailable("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_pins, "pin", fails)
+        _pins._keeper._renew(one)
+        patch.setattr(admin, "delete_checkpoint", fails)
+        assert kv.release() >= 1
+    assert caplog.text.count("the store is away") >= 2
+    siltstone.destroy(filled)
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def test_the_count_of_a_scan_decodes_nothing(spark, url) -> None:
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string())])
+    with table.create(url, schema, key=["id"]) as db:
+        db.table.put([{"id": n, "note": "x"} for n in range(10)]).wait()
+    # A value that no column can be decoded from.
+    with siltstone.open(url) as db:
+        stored = next(iter(db.scan(limit=1)))[0]
+        db.put(stored, b"\xff").wait()
+    frame = kv.scan(spark, url)
+    assert frame.count() == kv.view(spark, "counted", url).count() == kv.count(url) == 10
+    with pytest.raises(siltstone.Corruption), kv.worker_errors():
+        frame.where("note = 'x'").count()
+
+
+# --- names, progress and errors -------------------------------------------------------------------
+
+
+@classic
+def test_jobs_are_described_and_the_description_is_restored(spark, filled) -> None:
+    context = spark.sparkContext
+    seen: list[str | None] = []
+    names = ("spark.job.description", "spark.jobGroup.id")
+
+    def properties() -> list[str | None]:
+        return [context.getLocalProperty(name) for name in names]
+
+    before = properties()
+    with _jobs.described(spark, "siltstone: load x"):
+        seen += properties()
+    assert seen[0] == "siltstone: load x"
+    assert seen[1].startswith("siltstone-")
+    assert properties() == before
+    context.setJobGroup("mine", "nightly")
+    try:
+        with pytest.raises(ZeroDivisionError), _jobs.described(spark, "siltstone: load x"):
+            assert properties() == ["nightly: siltstone: load x", "mine"]
+            raise ZeroDivisionError
+        assert properties() == ["nightly", "mine"]
+        kv.bulk_load(
+            spark.range(3).selectExpr("string(id) AS key", "'' AS value"), filled, key="key"
+        )
+        assert properties() == ["nightly", "mine"]
+        assert context.statusTracker().getJobIdsForGroup("mine")
+    finally:
+        for name in _jobs.PROPERTIES:
+            context.setLocalProperty(name, None)
+
+
+@classic
+def test_plans_name_what_tasks_do(spark, filled, capsys) -> None:
+    kv.scan(spark, filled).explain()
+    kv.lookup(spark.sql("SELECT 'a' AS key"), filled, key="key").explain()
+    printed = capsys.readouterr().out
+    assert "siltstone_scan" in printed
+    assert "siltstone_lookup" in printed
+
+
+@classic
+def test_long_loads_tell_their_progress(spark, filled, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(_jobs, "INTERVAL", 0.1)
+    slow = spark.range(0, 4, 1, 4).selectExpr(
+        "concat('s/', id) AS key", "java_method('java.lang.Thread', 'sleep', 600L) AS value"
+    )
+    rows = slow.selectExpr("key", "coalesce(value, 'x') AS value")
+    with caplog.at_level(logging.INFO, "siltstone.spark"):
+        kv.bulk_load(rows, filled, key="key", layout="runs")
+    lines = [one.getMessage() for one in caplog.records if "tasks done" in one.getMessage()]
+    assert lines
+    assert all(line.startswith(f"siltstone: load {filled}: ") for line in lines)
+    assert " of 4 tasks done" in lines[-1]
+    assert any("2 parts staged, 2 rows, " in line for line in lines)
+    assert not _jobs.Parts(spark, "").sum.value
+
+
+def test_errors_of_tasks_have_their_types(spark, filled) -> None:
+    frame = spark.range(1).mapInArrow(_refuses, "n bigint")
+    text = r"^no right to read sst/1; ask for it$"
+    with pytest.raises(siltstone.Denied, match=text) as denied, kv.worker_errors():
+        frame.collect()
+    assert denied.value.__cause__ is not None
+    with pytest.raises(ZeroDivisionError), kv.worker_errors():
+        raise ZeroDivisionError
+    broken = spark.sql("SELECT 'a' AS key, raise_error('mine') AS value")
+    with pytest.raises(Exception, match="mine") as other:
+        kv.bulk_load(broken.selectExpr("key", "string(value) AS value"), filled, key="key")
+    assert not isinstance(other.value, siltstone.Error)
+    kept = admin.create_checkpoint(filled, lifetime=60)
+    gone = kv.scan(spark, filled, checkpoint=kept)
+    admin.delete_checkpoint(filled, kept)
+    with pytest.raises(siltstone.Expired, match=kept.id.hex), kv.worker_errors():
+        gone.collect()
+
+
+def _refuses(batches):
+    for _ in batches:
+        raise siltstone.Denied("no right to read sst/1; ask for it")
+    yield from ()
+
+
+def test_the_last_error_of_a_text_counts() -> None:
+    text = (
+        "Traceback (most recent call last):\nsiltstone.exceptions.Invalid: first\n\nDuring "
+        "handling of the above exception, another exception occurred:\n\n"
+        "siltstone.exceptions.Corruption: sst/7 differs; restore\n\n\tat org.apache.spark"
+    )
+    found = _errors.error_of(RuntimeError(text))
+    assert type(found) is siltstone.Corruption
+    assert str(found) == "sst/7 differs; restore"
+    assert _errors.error_of(RuntimeError("siltstone.exceptions.Error_: x")) is None
