@@ -303,16 +303,16 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 	$(if $(CASES),,$(BIN)/python benches/python/published.py --folder $(PUBLISHED))
 
 .PHONY: docs
-docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
+docs: tools $(VENV)/.installed ## Write the API reference into docs/reference/
 	$(BIN)/python docs/reference.py
 
-# Needs no wheel, since the pages are built as they are. `make test` has the package by an extra.
+# `make test` has the package by the extra `test` of the wheel.
 $(VENV)/.site-tools: $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.7,<10'
 	@touch $@
 
 .PHONY: site
-site: tools $(VENV)/.site-tools ## Build the searchable documentation site into site/
+site: tools $(VENV)/.installed $(VENV)/.site-tools ## Build the searchable documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'site: open it with `$(BIN)/python -m http.server --directory site`'
 
@@ -321,6 +321,6 @@ fbs: tools $(VENV)/.law-tools ## Regenerate the FlatBuffers code from fbs/
 	PATH="$(BIN):$$PATH" fbs/generate.sh
 
 .PHONY: clean
-clean: ## Remove what was built: .venv, dist, site and Cargo's target folder
-	rm -rf $(VENV) dist site
+clean: ## Remove what was built: .venv, dist, docs/reference, site and Cargo's target folder
+	rm -rf $(VENV) dist docs/reference site
 	$(CARGO) clean
