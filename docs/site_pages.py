@@ -45,7 +45,8 @@ CONTINUES = re.compile(r"([-*+]|\d+\.) |\||\s|$")
 def reference() -> dict[str, str]:
     """Returns the pages of the API reference, by path in the repository."""
     spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return {f"{REFERENCE}/{name}": text for name, text in module.pages().items()}
