@@ -303,8 +303,10 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 	$(if $(CASES),,$(BIN)/python benches/python/published.py --folder $(PUBLISHED))
 
 .PHONY: docs
-docs: tools $(VENV)/.installed ## Write the API reference into docs/reference/
+docs: tools $(VENV)/.installed ## Write the API reference, the pictures and the measured figures
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/figures.py
 
 # `make test` has the package by the extra `test` of the wheel.
 $(VENV)/.site-tools: $(VENV)/.made
@@ -315,6 +317,11 @@ $(VENV)/.site-tools: $(VENV)/.made
 site: tools $(VENV)/.installed $(VENV)/.site-tools ## Build the searchable documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'site: open it with `$(BIN)/python -m http.server --directory site`'
+
+# The link check is part of `make test`; a browser is no condition for that, but is for this.
+.PHONY: site-check
+site-check: tools $(VENV)/.installed ## Check the site: links, anchors, and three pages in a headless Chromium
+	SILTSTONE_REQUIRE_CHROMIUM=1 $(BIN)/python -m pytest tests/python/test_site.py
 
 .PHONY: fbs
 fbs: tools $(VENV)/.law-tools ## Regenerate the FlatBuffers code from fbs/

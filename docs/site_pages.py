@@ -18,7 +18,6 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
-from pymdownx.superfences import fence_code_format
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files that the site has, as patterns of paths in the repository.
@@ -26,6 +25,7 @@ SOURCES = (
     "*.md",
     "LICENSE",
     "docs/**/*.md",
+    "docs/pictures/*.svg",
     "rfcs/*.md",
     "benches/RESULTS.md",
     "benches/notes/*.md",
@@ -34,7 +34,6 @@ SOURCES = (
 )
 # The folder of the API reference, which git ignores.
 REFERENCE = "docs/reference"
-MERMAID = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
 # A line that begins a list or a table, and one that may stand in a list before it.
 BEGINS = re.compile(r"([-*+]|1\.) |\|")
 NESTED = re.compile(r" {2,3}([-*+]|1\.) ")
@@ -90,7 +89,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Sets what YAML can only say with tags of Python, and expands the navigation."""
     # The anchors of GitHub.
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
-    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [MERMAID]
     # `rfcs/0*.md` takes the template along, which is no decision but is linked.
     config.nav = expanded(config.nav or [], {"benches/notes/README.md"})
     return config
