@@ -309,24 +309,31 @@ stores-bench: tools ## The engine over the tests' S3 server with the latency of 
 		--nocapture --test-threads=1
 
 .PHONY: docs
-docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
+docs: tools $(VENV)/.installed ## Write the API reference, the pictures and the measured figures
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/figures.py
 
-# Needs no wheel, since the pages are built as they are. `make test` has the package by an extra.
+# `make test` has the package by the extra `test` of the wheel.
 $(VENV)/.site-tools: $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.7,<10'
 	@touch $@
 
 .PHONY: site
-site: tools $(VENV)/.site-tools ## Build the searchable documentation site into site/
+site: tools $(VENV)/.installed $(VENV)/.site-tools ## Build the searchable documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'site: open it with `$(BIN)/python -m http.server --directory site`'
+
+# The link check is part of `make test`; a browser is no condition for that, but is for this.
+.PHONY: site-check
+site-check: tools $(VENV)/.installed ## Check the site: links, anchors, and three pages in a headless Chromium
+	SILTSTONE_REQUIRE_CHROMIUM=1 $(BIN)/python -m pytest tests/python/test_site.py
 
 .PHONY: fbs
 fbs: tools $(VENV)/.law-tools ## Regenerate the FlatBuffers code from fbs/
 	PATH="$(BIN):$$PATH" fbs/generate.sh
 
 .PHONY: clean
-clean: ## Remove what was built: .venv, dist, site and Cargo's target folder
-	rm -rf $(VENV) dist site
+clean: ## Remove what was built: .venv, dist, docs/reference, site and Cargo's target folder
+	rm -rf $(VENV) dist docs/reference site
 	$(CARGO) clean

@@ -3,6 +3,9 @@
     python docs/reference.py            write the pages
     python docs/reference.py --check    exit with 1 and name the pages that are out of date
 
+git ignores the folder. The site takes the pages from `pages` (docs/site_pages.py). Any importable
+siltstone is enough: an installed wheel, or python/ on PYTHONPATH with a built extension.
+
 The sources of the pages are the stub of the compiled module (``_native.pyi``), docstrings, the
 tables of options and figures, and the help of the commands.
 """

@@ -1,20 +1,23 @@
 """Hooks of MkDocs for `make site`: which files are pages, and how their Markdown is read.
 
-A page keeps its path in the repository, so links that work there work in the site. The hooks must
+The pages of the API reference come from docs/reference.py, which documents the siltstone that
+Python imports. They are made in memory, so a build reads and writes no file of docs/reference/. A
+page keeps its path in the repository, so links that work there work in the site. The hooks must
 never change the meaning of a page: they adapt only Markdown that GitHub and MkDocs read in
 different ways.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
-from pymdownx.superfences import fence_code_format
 
 ROOT = Path(__file__).resolve().parents[1]
 # Files that the site has, as patterns of paths in the repository.
@@ -22,23 +25,38 @@ SOURCES = (
     "*.md",
     "LICENSE",
     "docs/**/*.md",
+    "docs/pictures/*.svg",
     "rfcs/*.md",
     "benches/RESULTS.md",
     "benches/notes/*.md",
     "crates/*/*.md",
     "fbs/README.md",
 )
-MERMAID = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+# The folder of the API reference, which git ignores.
+REFERENCE = "docs/reference"
 # A line that begins a list or a table, and one that may stand in a list before it.
 BEGINS = re.compile(r"([-*+]|1\.) |\|")
 NESTED = re.compile(r" {2,3}([-*+]|1\.) ")
 CONTINUES = re.compile(r"([-*+]|\d+\.) |\||\s|$")
 
 
+@cache
+def reference() -> dict[str, str]:
+    """Returns the pages of the API reference, by path in the repository."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {f"{REFERENCE}/{name}": text for name, text in module.pages().items()}
+
+
+@cache
 def sources() -> list[str]:
-    """Returns the paths of all files of the site."""
+    """Returns the paths of all pages and pictures of the site, but for the API reference."""
     found = {path for pattern in SOURCES for path in ROOT.glob(pattern)}
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+    paths = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    return [path for path in paths if not path.startswith(f"{REFERENCE}/")]
 
 
 def expanded(nav: list[Any], named: set[str]) -> list[Any]:
@@ -63,14 +81,14 @@ def below(rest: Any, named: set[str]) -> Any:
 
 def matching(pattern: str) -> list[str]:
     """Returns the pages that a pattern of the navigation matches."""
-    return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+    paths = [*sources(), *reference()]
+    return sorted(path for path in paths if PurePosixPath(path).match(pattern))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Sets what YAML can only say with tags of Python, and expands the navigation."""
     # The anchors of GitHub.
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
-    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [MERMAID]
     # `rfcs/0*.md` takes the template along, which is no decision but is linked.
     config.nav = expanded(config.nav or [], {"benches/notes/README.md"})
     return config
@@ -83,6 +101,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.remove(file)
     for path in sources():
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    for path, text in reference().items():
+        files.append(File.generated(config, path, content=text))
     return files
 
 

@@ -364,7 +364,7 @@ class Database(_Warms):
         :param if_absent: write only if the key is absent.
         :param if_value: write only if the key has this value.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
@@ -953,7 +953,7 @@ class Transaction(_Reads):
         :param ttl: time to live, counted from now; the key expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         :raises Closed: if the transaction is over.
         """
@@ -1166,7 +1166,7 @@ class WriteBatch:
         :param ttl: time to live, counted from now; the key expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         """
     def merge(
@@ -1343,7 +1343,7 @@ class MemTable(_Lookups):
         :param ttl: time to live, counted from now; the key expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         """
     def delete(self, key: _Bytes) -> int:
@@ -1406,7 +1406,7 @@ class PartWriter:
 
         :param ttl: time to live, counted from now; the row expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
-        :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+        :raises Invalid: if the key is empty, or either is too long. The writer is unchanged.
         :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
         """
     def delete(self, key: _Bytes) -> None:
@@ -1511,7 +1511,7 @@ class SstWriter:
         :param ttl: time to live, counted from now; the row expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+        :raises Invalid: if the key is empty, or either is too long, or if `sort` is off and the row
             is out of order (the text names both rows, counted from 0). The writer is unchanged.
         :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
         """

@@ -512,9 +512,9 @@ def status(
     writer has adopted into its log, and that readers already see, is "pending" until the next
     flush.
 
-    :param request: the request, the job, or the id of the job. The id alone carries less
-        information: after the staged data is collected, a job that a later version of its
-        application has passed is "open" by its id.
+    :param request: the request, the job, or the id of the job. After its staged data is
+        collected, a job is "open" by its id alone if a later version of its application was
+        submitted.
     :raises Conflict: if the request or the job is for another database.
     :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
     """

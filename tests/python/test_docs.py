@@ -7,6 +7,7 @@ in their own interpreter, because they start a JVM and change the environment.
 from __future__ import annotations
 
 import codeop
+import importlib.util
 import inspect
 import os
 import re
@@ -20,7 +21,6 @@ import siltstone
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "README.md"
-REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {INDEX})]
 SPARK = [page for page in PAGES if "import SparkSession" in page.read_text()]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,9 +32,21 @@ def examples(text: str) -> list[str]:
     return ["\n" * text[: found.start(1)].count("\n") + found[1] for found in FENCE.finditer(text)]
 
 
-def run(page: Path, names: dict[str, object]) -> None:
-    for block in examples(page.read_text()):
-        exec(compile(block, str(page), "exec"), names)
+def run(page: str, text: str, names: dict[str, object]) -> None:
+    for block in examples(text):
+        exec(compile(block, page, "exec"), names)
+
+
+def reference() -> dict[str, str]:
+    """The pages of the API reference, by file name, as docs/reference.py makes them."""
+    program = ROOT / "docs" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", program)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pages()
+
+
+REFERENCE = reference()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +55,7 @@ def run(page: Path, names: dict[str, object]) -> None:
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert examples(page.read_text()), f"{page.name} shows nothing that runs"
-    run(page, {"__name__": "example"})
+    run(page.name, page.read_text(), {"__name__": "example"})
 
 
 @pytest.mark.parametrize(
@@ -65,12 +77,35 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", REFERENCE)
 def test_examples_of_the_reference_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run(page, {"__name__": "example", "siltstone": siltstone})
+    run(page, REFERENCE[page], {"__name__": "example", "siltstone": siltstone})
+
+
+def lost(text: str) -> list[str]:
+    """The links of a page to pages or headings that the API reference does not have."""
+    found = []
+    for name, anchor in re.findall(r"\]\([^)#\s]*reference/([^)#/]+\.md)(?:#([^)]*))?\)", text):
+        headings = re.findall(r"^#+ (.*)$", REFERENCE.get(name, ""), re.MULTILINE)
+        anchors = {
+            re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
+        if name not in REFERENCE or (anchor and anchor not in anchors):
+            found.append(f"{name}#{anchor}")
+    return found
+
+
+LINKING = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "rfcs").glob("*.md")]
+
+
+def test_links_into_the_reference_lead_somewhere() -> None:
+    pages = [page for page in LINKING if page.parent.name != "reference"]
+    assert {page.name: lost(page.read_text()) for page in pages if lost(page.read_text())} == {}
+    text = "[a](reference/keys.md) [b](docs/reference/siltstone.md#reads) [c](reference/x.md)"
+    assert lost(f"{text} [d](reference/keys.md#x)") == ["x.md#", "keys.md#x"]
 
 
 @pytest.mark.slow
@@ -95,8 +130,8 @@ def test_five_pages_are_about_spark() -> None:
 
 def test_the_index_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)]+\.md)\)", INDEX.read_text()))
-    there = {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], *REFERENCE]}
-    assert there <= linked
+    assert {page.name for page in PAGES[1:]} <= linked
+    assert {f"reference/{name}" for name in REFERENCE} <= linked
 
 
 def test_the_first_screen_is_whole() -> None:

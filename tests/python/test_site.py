@@ -1,5 +1,6 @@
 """The documentation site (``make site``) builds without a warning, all of its links lead to a
-target, and its search finds words of the pages. The workflows call only make targets that exist.
+target, and its search finds words of the pages, also in a browser. The workflows call only make
+targets that exist.
 """
 
 from __future__ import annotations
@@ -11,17 +12,31 @@ import os
 import re
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from chromium_for_tests import MISSING, Chromium, browser, program
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-PICTURES = ["docs/durability", "docs/howto-clones", "docs/howto-ingest"]
+PICTURES = {
+    "docs/compaction": "levels.svg",
+    "docs/durability": "life-of-a-write.svg",
+    "docs/howto-clones": "clone-and-restore.svg",
+    "docs/howto-ingest": "ingest-from-spark.svg",
+    "docs/operations": "layout.svg",
+}
+# The parts of the site, as its readers look for them.
+PARTS = ["Tutorials", "How-to guides", "Concepts", "Comparison", "Tuning", "Troubleshooting"]
+PARTS += ["Reference"]
 
 needs_material = pytest.mark.skipif(
     importlib.util.find_spec("material") is None,
@@ -104,10 +119,68 @@ def test_the_search_finds_words_of_the_pages(site: Path) -> None:
 
 @needs_material
 @pytest.mark.parametrize("page", PICTURES)
-def test_pictures_are_given_to_mermaid(site: Path, page: str) -> None:
-    text = (site / page / "index.html").read_text()
-    (picture,) = re.findall(r'<pre class="mermaid"><code>(.*?)</code></pre>', text, re.DOTALL)
-    assert html.unescape(picture).startswith(("sequenceDiagram\n", "flowchart LR\n"))
+def test_pages_show_their_pictures(site: Path, page: str) -> None:
+    targets = parsed(site / page / "index.html").targets
+    assert f"../pictures/{PICTURES[page]}" in targets
+    assert (site / "docs" / "pictures" / PICTURES[page]).read_text().startswith("<svg ")
+
+
+@needs_material
+def test_the_site_has_its_parts(site: Path) -> None:
+    tabs = re.findall(
+        r'class="md-tabs__link">(.*?)</a>', (site / "index.html").read_text(), re.DOTALL
+    )
+    assert {*PARTS} <= {html.unescape(tab).strip() for tab in tabs}
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Chromium]:
+    path = program()
+    if path is None:
+        assert os.environ.get("SILTSTONE_REQUIRE_CHROMIUM") != "1", MISSING
+        pytest.skip(MISSING)
+    with browser(path, tmp_path) as found:
+        yield found
+
+
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=site))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@needs_material
+def test_a_browser_renders_pages_and_finds_a_word(served: str, chromium: Chromium) -> None:
+    broken = "[...document.images].filter(each => !each.naturalWidth).length"
+    for page in ("docs/durability", "docs/howto-clones", "docs/reference/siltstone"):
+        chromium.open(f"{served}{page}/")
+        assert chromium.value("document.querySelector('h1').offsetHeight") > 0
+        assert chromium.value(
+            "getComputedStyle(document.querySelector('.md-header')).position"
+        ) in (
+            "sticky",
+            "fixed",
+        )
+        assert chromium.value(broken) == 0
+        shown = chromium.value("document.querySelectorAll('article img').length")
+        assert shown == (page in PICTURES)
+    chromium.open(f"{served}?q=clone")
+    first = "document.querySelector('.md-search-result__item a')?.innerText"
+    assert "clone" in chromium.wait(first).lower()
+    links = "[...document.querySelectorAll('.md-search-result__link')].map(each => each.pathname)"
+    assert "/docs/howto-clones/" in chromium.value(links)
+    assert [url for url in chromium.requested if not url.startswith((served, "data:"))] == []
+    assert chromium.failures == []
 
 
 @needs_material

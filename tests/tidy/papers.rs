@@ -122,7 +122,10 @@ fn is_shape(name: &str) -> bool {
     name.contains('/') && !name.ends_with('/') && (name.contains('<') || FIXED.contains(&name))
 }
 
-/// A relative link leads to a file.
+/// Pages that docs/reference.py makes. tests/python/test_docs.py checks the links to them.
+const REFERENCE: &str = "docs/reference/";
+
+/// A relative link leads to a file, or to a page of the API reference.
 pub(crate) fn links(root: &Path, sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
@@ -131,7 +134,9 @@ pub(crate) fn links(root: &Path, sources: &[Source]) -> Vec<Broken> {
                 let file = target.split('#').next().unwrap_or_default();
                 let folder = root.join(&source.path);
                 let elsewhere = file.is_empty() || file.contains("://") || file.contains(' ');
-                let found = folder.parent().is_some_and(|folder| folder.join(file).exists());
+                let found = folder.parent().is_some_and(|folder| {
+                    folder.join(file).exists() || is_reference(&folder.join(file), root)
+                });
                 if !elsewhere && !found {
                     let text = format!("the link to {target} leads nowhere");
                     broken.push(Broken::new(source, at + 1, text));
@@ -140,6 +145,11 @@ pub(crate) fn links(root: &Path, sources: &[Source]) -> Vec<Broken> {
         }
     }
     broken
+}
+
+fn is_reference(path: &Path, root: &Path) -> bool {
+    let page = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
+    page.strip_prefix(REFERENCE).is_some_and(|name| name.ends_with(".md") && !name.contains('/'))
 }
 
 #[cfg(test)]
@@ -184,5 +194,6 @@ mod tests {
         };
         assert_eq!(found("[a](Cargo.toml) [b](https://example.org/x) [c](#d)"), 0);
         assert_eq!(found("[a](Cargo.toml#x) [b](nowhere.md)"), 1);
+        assert_eq!(found("[a](docs/reference/keys.md#x) [b](docs/reference/keys.txt)"), 1);
     }
 }

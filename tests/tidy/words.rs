@@ -27,8 +27,6 @@ fn is_read(source: &Source) -> bool {
     ends.iter().any(|end| source.path.ends_with(end))
         && !source.is_generated()
         && !EXAMPLES.contains(&source.path.as_str())
-        // Made from docstrings, which are checked where they stand.
-        && !source.path.starts_with("docs/reference/")
 }
 
 fn findings(source: &Source) -> Vec<Broken> {

@@ -345,7 +345,7 @@ impl JobPartWriter {
     ///
     /// :param ttl: time to live, counted from now; the row expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
-    /// :raises Invalid: if the key or value is empty or too long. The writer is unchanged.
+    /// :raises Invalid: if the key is empty, or either is too long. The writer is unchanged.
     /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(

@@ -24,7 +24,7 @@ impl Database {
     /// :param if_absent: write only if the key is absent.
     /// :param if_value: write only if the key has this value.
     /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
-    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    /// :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
     ///     finite.
     /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]

@@ -43,7 +43,7 @@ class WriteBatch:
         :param ttl: time to live, counted from now; the key expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         """
         self._open().put(key, value, ttl=ttl, expire_at=expire_at)

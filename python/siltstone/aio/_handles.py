@@ -89,7 +89,7 @@ class Database(_Warms):
         :param if_absent: write only if the key is absent.
         :param if_value: write only if the key has this value.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
         """
@@ -494,7 +494,7 @@ class Transaction(_Reads):
         :param ttl: time to live, counted from now; the key expires after it.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
-        :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+        :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
         :raises Closed: if the transaction is over.
         """

@@ -133,7 +133,7 @@ class _Alone:
 
     def __enter__(self) -> None:
         if self._scan._waits:
-            raise Invalid("a scan is used by one task at a time")
+            raise Invalid("another task uses this scan; open one for each task")
         self._scan._waits = True
 
     def __exit__(self, *_: object) -> None:

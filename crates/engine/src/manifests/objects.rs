@@ -379,7 +379,7 @@ impl Objects {
             if record.number == number {
                 return Ok(record);
             }
-            Err(Error::corruption("a record of jobs stands under another's number")
+            Err(Error::corruption("a compaction record has another record's number")
                 .with("found", record.number))
         };
         let record = self.decoded(name, decode).await?;

@@ -515,7 +515,7 @@ fn codec(value: &OptionValue) -> Result<Option<Codec>> {
         _ => None,
     }
     .map(Some)
-    .ok_or_else(|| Error::invalid("compression takes none, lz4 or zstd"))
+    .ok_or_else(|| Error::invalid("compression must be none, lz4 or zstd"))
 }
 
 /// The value as a number within the range; 0 for a name.

@@ -195,7 +195,9 @@ impl AsyncScan {
         let (filling, filled) = (Arc::clone(shared), Arc::clone(shared));
         Pending::running(self.process, fill(filling, size), move |py, ()| match filled.try_lock() {
             Some(mut shared) => finish(py, &mut shared),
-            None => Err(Error::invalid("a scan is used by one task at a time")).raise(py),
+            None => {
+                Err(Error::invalid("another task uses this scan; open one for each task")).raise(py)
+            }
         })
     }
 }

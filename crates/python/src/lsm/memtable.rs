@@ -85,7 +85,7 @@ impl MemTable {
     /// :param ttl: time to live, counted from now; the key expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
     ///     in the past hides the previous value.
-    /// :raises Invalid: if the key or value is empty or too long, or `ttl` is not positive and
+    /// :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
     ///     finite.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(

@@ -331,7 +331,7 @@ impl SstWriter {
     /// :param ttl: time to live, counted from now; the row expires after it.
     /// :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time. A time
     ///     in the past hides the previous value.
-    /// :raises Invalid: if the key or value is empty or too long, or if `sort` is off and the row
+    /// :raises Invalid: if the key is empty, or either is too long, or if `sort` is off and the row
     ///     is out of order (the text names both rows, counted from 0). The writer is unchanged.
     /// :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
     #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]

@@ -37,7 +37,7 @@ impl Compactions {
         let record = read(body, &envelope)?;
         match record.broken() {
             None => Ok((envelope, record)),
-            Some(name) => Err(Error::corruption("a record of jobs breaks an invariant")
+            Some(name) => Err(Error::corruption("a compaction record violates an invariant")
                 .with("invariant", name)
                 .with("record", record.number)),
         }
@@ -84,7 +84,7 @@ fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
 
 fn job(job: &fb::Job<'_>) -> Result<Job> {
     let why = PlanReason::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
-        Error::unsupported("a job has a reason that this version of Siltstone does not know")
+        Error::unsupported("a compaction job has an unknown reason; upgrade siltstone")
             .with("reason", job.why())
     })?;
     Ok(Job {
