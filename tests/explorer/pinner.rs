@@ -251,6 +251,15 @@ impl Pinner {
                     on(next, me, |pinner, world| pinner.followed(world));
                 });
             }
+            FollowAction::ReadWalBoundary => {
+                let boundary = world.store.wal_boundary();
+                world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
+                    on_follow(next, me, |follow| {
+                        follow.on_wal_boundary(boundary);
+                    });
+                    on(next, me, |pinner, world| pinner.followed(world));
+                });
+            }
             FollowAction::Idle => {
                 let Some(state) = follow.manifest().cloned() else { return };
                 let walked = follow.next_wal_id().minus(1);

@@ -93,6 +93,15 @@ impl Reader {
                     });
                 });
             }
+            FollowAction::ReadWalBoundary => {
+                let boundary = world.store.wal_boundary();
+                world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
+                    on(next, me, |reader, world| {
+                        let events = reader.machine.on_wal_boundary(boundary);
+                        reader.take(world, events);
+                    });
+                });
+            }
             FollowAction::Idle | FollowAction::Failed(Failure::Hole(_)) if self.polls > 0 => {
                 world.then(out, Step::of(me, ROLE, What::Polls), |next| {
                     on(next, me, |reader, world| {
@@ -163,6 +172,10 @@ impl Reader {
                 let events = self.machine.on_wal_listing(Store::wal_listing(&world.store, after));
                 self.take(world, events);
             }
+            FollowAction::ReadWalBoundary => {
+                let events = self.machine.on_wal_boundary(world.store.wal_boundary());
+                self.take(world, events);
+            }
             FollowAction::Idle | FollowAction::Failed(_) => return false,
         }
         true
@@ -196,7 +209,10 @@ impl Reader {
                 }
             }
         }
-        if !matches!(self.machine.action(), FollowAction::ReadWal(_) | FollowAction::ListWal(_)) {
+        if !matches!(
+            self.machine.action(),
+            FollowAction::ReadWal(_) | FollowAction::ListWal(_) | FollowAction::ReadWalBoundary
+        ) {
             self.bodies.clear();
         }
         match self.machine.action() {

@@ -314,6 +314,9 @@ impl Restoring {
             FollowAction::Request(request) => follow.on_answer(room.serve(request)),
             FollowAction::ReadWal(id) => follow.on_wal(room.seen(id)),
             FollowAction::ListWal(after) => follow.on_wal_listing(room.list_wal(after)),
+            FollowAction::ReadWalBoundary => {
+                follow.on_wal_boundary(room.list_wal(WalId::NONE).boundary)
+            }
         };
         for event in events {
             match event {

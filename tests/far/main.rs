@@ -55,6 +55,8 @@ pub(crate) struct Cost {
     pub(crate) took: Duration,
     pub(crate) gets: usize,
     pub(crate) lists: usize,
+    /// Listings that return all of the log after a position.
+    pub(crate) log_lists: usize,
     pub(crate) most_in_flight: usize,
 }
 
@@ -88,7 +90,7 @@ impl World {
         let began = self.far.clock.monotonic();
         let done = work.await;
         let took = self.far.clock.monotonic() - began;
-        let mut cost = Cost { took, gets: 0, lists: 0, most_in_flight: 0 };
+        let mut cost = Cost { took, gets: 0, lists: 0, log_lists: 0, most_in_flight: 0 };
         let mut in_flight = 0;
         for recorded in self.recorded.take() {
             match recorded {
@@ -97,7 +99,10 @@ impl World {
                     cost.gets += 1;
                 }
                 Recorded::Answered(Request::Get(ObjectName::Wal(_), _)) => in_flight -= 1,
-                Recorded::Asked(Request::List(..)) => cost.lists += 1,
+                Recorded::Asked(Request::List(prefix, _)) => {
+                    cost.lists += 1;
+                    cost.log_lists += usize::from(prefix == "wal/");
+                }
                 _ => {}
             }
             cost.most_in_flight = cost.most_in_flight.max(in_flight);

@@ -10,6 +10,8 @@ fn assert_ahead(what: &str, cost: &Cost) {
     assert!(cost.most_in_flight >= 16, "{what}: {cost:?}");
     assert!(cost.took <= Duration::from_secs(2), "{what}: {cost:?}");
     assert!(cost.gets <= 2_020, "{what}: {cost:?}");
+    // One for each 64 objects would take time quadratic in the log.
+    assert!(cost.log_lists <= 5, "{what}: {cost:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub use merge::{Direction, Merge};
 pub use resolve::{LookupStep, Newest, Resolve};
 pub use retain::{Retain, VisitControl};
 pub use retention::Retention;
-pub use run::{RunCursor, TableBounds};
+pub use run::{RunCursor, RunTables, TableBounds};
 pub use stretches::{Plain, Stretches};
 pub use view::ReadView;
 pub use visible::Visible;

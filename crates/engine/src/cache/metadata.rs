@@ -7,7 +7,7 @@ use super::lent_table::LentTable;
 use super::slots::Slots;
 use crate::io::store::Store;
 use parking_lot::{Mutex, RwLock};
-use siltstone_base::{BlockAddr, SstDescriptor};
+use siltstone_base::{BlockAddr, Seq, SstDescriptor};
 use siltstone_sst::{Block, Table};
 use std::fmt;
 use std::ops::Deref;
@@ -170,6 +170,11 @@ impl TableHandle {
             self.used_at(self.budget.tick());
         }
         table
+    }
+
+    /// The newest sequence number of an entry of the table.
+    pub(crate) fn newest(&self) -> Seq {
+        self.descriptor.seq_override.unwrap_or(self.descriptor.max_seq)
     }
 
     /// The budget that bounds the table's metadata.

@@ -7,7 +7,7 @@ use crate::readahead::inputs::InputCursor;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
-use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
+use siltstone_merge::{Merge, Retain, RunCursor, TableBounds, VisitControl};
 use siltstone_sst::TableBuilder;
 
 /// Why the merge returned.
@@ -46,7 +46,7 @@ pub(super) struct TableEnds {
 
 /// A merge of one key range in progress.
 pub(super) struct Merging {
-    rows: Retain<Merge<RunCursor<InputCursor>>>,
+    rows: Retain<Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>>,
     ends: TableEnds,
     /// The last key of a full table.
     full: Option<Vec<u8>>,
@@ -60,7 +60,7 @@ pub(super) struct Merging {
 
 impl Merging {
     pub(super) fn new(
-        rows: Retain<Merge<RunCursor<InputCursor>>>,
+        rows: Retain<Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>>,
         ends: TableEnds,
         chunks: Buffers,
     ) -> Merging {

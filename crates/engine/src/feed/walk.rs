@@ -119,6 +119,10 @@ impl FeedWalk {
                     let listing = self.objects.list_wal(after).await?;
                     self.machine.on_wal_listing(listing)
                 }
+                FollowAction::ReadWalBoundary => {
+                    let boundary = self.objects.wal_boundary().await?;
+                    self.machine.on_wal_boundary(boundary)
+                }
             };
             for event in events {
                 self.take(event, check).await?;
@@ -197,7 +201,7 @@ impl FeedWalk {
                 }
             };
         }
-        if self.objects.list_wal(at).await?.boundary >= first {
+        if self.objects.wal_boundary().await? >= first {
             return Err(expired(first));
         }
         self.ready.extend(met);
@@ -208,7 +212,7 @@ impl FeedWalk {
     /// The error of an absent object at `at`: Expired if it was deleted by the collector,
     /// Corruption otherwise.
     async fn absent(&self, at: WalId) -> Result<Error> {
-        if self.objects.list_wal(at).await?.boundary >= at {
+        if self.objects.wal_boundary().await? >= at {
             return Ok(expired(at));
         }
         Ok(Error::corruption("an object of the log is missing and was not collected")

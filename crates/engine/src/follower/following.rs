@@ -463,6 +463,10 @@ impl Follower {
                     let listing = self.objects.list_wal(after).await?;
                     self.machine.on_wal_listing(listing)
                 }
+                FollowAction::ReadWalBoundary => {
+                    let boundary = self.objects.wal_boundary().await?;
+                    self.machine.on_wal_boundary(boundary)
+                }
             };
             for event in events {
                 self.apply(event, context)?;

@@ -40,10 +40,8 @@ impl QueuedIngest {
         budget: &Arc<MetadataBudget>,
     ) -> Arc<QueuedIngest> {
         let open = |table: &SstDescriptor| TableHandle::new(table.clone(), budget);
-        let runs = layers
-            .iter()
-            .rev()
-            .map(|tables| TableRun { tables: tables.iter().map(open).collect() });
+        let runs =
+            layers.iter().rev().map(|tables| TableRun::new(tables.iter().map(open).collect()));
         let runs = runs.collect();
         let last = first.plus((layers.len() as u64).saturating_sub(1));
         let installed = OnceLock::new();

@@ -2,9 +2,10 @@
 //! blocks. A scan must never show a row that is newer than its pin.
 
 use super::read_range::ReadRange;
+use super::scan_run::ScanRun;
 use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
-use super::tree::Levels;
+use super::tree::{Levels, TableRun};
 use super::{Pin, Rows};
 use crate::cache::ancestors::naming;
 use crate::cache::fetch::{self, ReadContext};
@@ -13,11 +14,12 @@ use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
-use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
+use siltstone_merge::{Covered, Direction, Merge, RunCursor, Visible};
 use siltstone_sst::{Block, Table};
 use std::any::Any;
 use std::fmt;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The rows that a scan returns, and their order.
@@ -296,48 +298,66 @@ impl Scan {
         self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
     }
 
-    /// The tables that overlap the range, in the order of their runs, with the metadata that is in
-    /// memory.
-    fn reached(&self) -> Vec<OverlappingTable<'_>> {
+    /// The tables that the scan opens before it begins, in the order of their runs, with the
+    /// metadata that is in memory: the table of each run that the first seek enters, and tables
+    /// with range deletes, which hide rows of other tables. Others, of which a long run has
+    /// thousands, are opened when the scan comes to them.
+    fn opened_first(&self) -> Vec<FirstTable<'_>> {
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
         let runs = &self.pin.tree.levels.runs;
-        let mut reached = Vec::with_capacity(runs.len());
-        for (run, tables) in runs.iter().map(|run| run.overlapping(start, end)).enumerate() {
-            let first = if self.range.reverse { tables.len().saturating_sub(1) } else { 0 };
-            reached.extend(tables.iter().enumerate().map(|(at, handle)| OverlappingTable {
-                run,
-                handle,
-                entered: at == first,
-                table: handle.table(),
-                held: None,
+        let mut firsts = Vec::with_capacity(runs.len());
+        for (run, tables) in runs.iter().enumerate() {
+            let within = tables.span(start, end);
+            if within.is_empty() {
+                continue;
+            }
+            let entered = if self.range.reverse { within.end - 1 } else { within.start };
+            let deleting = tables.with_range_deletes(&within).iter().copied();
+            let others = deleting.filter(|at| *at != entered);
+            firsts.extend(std::iter::once(entered).chain(others).filter_map(|at| {
+                let handle = tables.tables.get(at)?;
+                let place = (at == entered).then(|| (run, within.clone(), at));
+                Some(FirstTable { place, handle, table: handle.table(), held: None })
             }));
         }
-        reached
+        firsts
+    }
+
+    /// The newest sequence number of an entry of the tables number `within` of a run, or a higher
+    /// one. A higher one costs steps over rows that a range delete hides, and a long run is not
+    /// looked through for that.
+    fn newest_of(run: &TableRun, within: &Range<usize>) -> Seq {
+        const FEW: usize = 64;
+        let tables = run.tables.get(within.clone()).unwrap_or_default();
+        if tables.len() > FEW {
+            return run.newest;
+        }
+        tables.iter().map(|table| table.newest()).max().unwrap_or(Seq::NONE)
     }
 
     /// Opens the cursors if all required metadata is in memory.
     fn open_in_memory(&mut self) -> Result<bool> {
-        let reached = self.reached();
-        let ready = reached.iter().all(|one| one.table.is_some() || !one.opens_first());
+        let firsts = self.opened_first();
+        let ready = firsts.iter().all(|one| one.table.is_some());
         if ready {
-            self.state = self.begin(reached);
+            self.state = self.begin(firsts);
         }
         Ok(ready)
     }
 
     /// Loads the metadata and the first block of every source, each in one wave.
     async fn open(&mut self) -> Result<()> {
-        let mut reached = self.reached();
+        let mut tables = self.opened_first();
         let context = &self.context;
-        let missing = reached.iter_mut().filter(|one| one.table.is_none() && one.opens_first());
+        let missing = tables.iter_mut().filter(|one| one.table.is_none());
         let opened = missing.map(async |one| {
             one.table = Some(context.table(one.handle).await?);
             Ok::<_, Error>(())
         });
         try_join_all(opened).await?;
         let reverse = self.range.reverse;
-        let firsts = reached.iter().filter_map(|one| {
-            let table = one.table.as_ref().filter(|_| one.entered)?;
+        let firsts = tables.iter().filter_map(|one| {
+            let table = one.table.as_ref().filter(|_| one.place.is_some())?;
             let block = first_block(table, &self.range)?;
             context.block(table, block).is_none().then_some((table, block))
         });
@@ -349,7 +369,7 @@ impl Scan {
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.take(fetched.into_iter().flatten());
-        self.state = self.begin(reached);
+        self.state = self.begin(tables);
         Ok(())
     }
 
@@ -385,9 +405,9 @@ impl Scan {
 
     /// Finds the blocks at which the first seek enters tables, if they are in memory. The memory
     /// that the seek will touch is prefetched for all tables together.
-    fn hold_first_blocks(&self, reached: &mut [OverlappingTable<'_>]) {
-        let mut looks = Vec::with_capacity(reached.len());
-        for one in reached.iter_mut().filter(|one| one.entered) {
+    fn hold_first_blocks(&self, firsts: &mut [FirstTable<'_>]) {
+        let mut looks = Vec::with_capacity(firsts.len());
+        for one in firsts.iter_mut().filter(|one| one.place.is_some()) {
             if let Some(table) = &one.table
                 && let Some(block) = first_block(table, &self.range)
             {
@@ -408,12 +428,11 @@ impl Scan {
         black_box(loaded);
     }
 
-    /// Creates the merge over the tables `reached`. The tables that the scan opens first are open
-    /// already.
-    fn begin(&self, mut reached: Vec<OverlappingTable<'_>>) -> ScanState {
+    /// Creates the merge. `firsts` are the tables that the scan opens first, and they are open.
+    fn begin(&self, mut firsts: Vec<FirstTable<'_>>) -> ScanState {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let tree = &self.pin.tree;
-        let cover = self.cover(reached.iter().filter_map(|one| one.table.as_deref()));
+        let cover = self.cover(firsts.iter().filter_map(|one| one.table.as_deref()));
         let over = |source: ScanSource, newest: Seq| match &cover {
             None => source,
             Some(cover) => {
@@ -435,20 +454,20 @@ impl Scan {
             over(ScanSource::Memtable(source), newest)
         }));
         // The memory that these blocks wait for arrives in parallel with that of the memtables.
-        self.hold_first_blocks(&mut reached);
-        let mut reached = reached.into_iter().peekable();
-        while let Some(first) = reached.next() {
-            let (run, mut newest) = (first.run, first.newest());
-            let mut others =
-                std::iter::from_fn(|| reached.next_if(|one| one.run == run)).peekable();
-            let source = if others.peek().is_none() {
-                ScanSource::Table(first.into_cursor(&self.blocks))
+        self.hold_first_blocks(&mut firsts);
+        for mut first in firsts {
+            let Some((run, within, at)) = first.place.take() else { continue };
+            let newest = match (&cover, tree.levels.runs.get(run)) {
+                (Some(_), Some(tables)) => Scan::newest_of(tables, &within),
+                _ => Seq::MAX,
+            };
+            let cursor = first.into_cursor(&self.blocks);
+            let source = if within.len() == 1 {
+                ScanSource::Table(cursor)
             } else {
-                let members = std::iter::once(first).chain(others).map(|one| {
-                    newest = newest.max(one.newest());
-                    (TableBounds::from(&one.handle.descriptor), one.into_cursor(&self.blocks))
-                });
-                ScanSource::Run(RunCursor::new(members.collect()))
+                let place = (run, within);
+                let run = ScanRun::new(&tree.levels, place, (at, cursor), &self.blocks);
+                ScanSource::Run(RunCursor::new(run))
             };
             sources.push(over(source, newest));
         }
@@ -459,32 +478,19 @@ impl Scan {
     }
 }
 
-/// A table that overlaps the range of a scan.
-struct OverlappingTable<'t> {
-    /// The number of the table's run.
-    run: usize,
+/// A table that a scan opens before it begins.
+struct FirstTable<'t> {
+    /// The table's run, the tables of it that overlap the range, and its own number among them,
+    /// if the first seek enters the table. It enters one table of each run.
+    place: Option<(usize, Range<usize>, usize)>,
     handle: &'t Arc<TableHandle>,
-    /// Whether the first seek enters the table. It enters one table of each run.
-    entered: bool,
     /// The open table, if its metadata is in memory.
     table: Option<Arc<OpenTable>>,
     /// The block that the first seek enters, if it was found in memory.
     held: Option<(u32, Arc<Block>)>,
 }
 
-impl OverlappingTable<'_> {
-    /// Whether the scan opens the table before it begins: the first seek enters the table, or the
-    /// table has range deletes, which hide rows of other tables.
-    fn opens_first(&self) -> bool {
-        self.entered || self.handle.descriptor.range_deletes.is_some()
-    }
-
-    /// The newest sequence number of an entry of the table.
-    fn newest(&self) -> Seq {
-        let descriptor = &self.handle.descriptor;
-        descriptor.seq_override.unwrap_or(descriptor.max_seq)
-    }
-
+impl FirstTable<'_> {
     fn into_cursor(self, blocks: &Arc<ScanBlocks>) -> ScanTable {
         let blocks = Arc::clone(blocks);
         match self.table {

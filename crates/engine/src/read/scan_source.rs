@@ -1,6 +1,7 @@
 //! The inputs of a scan's merge: memtables, tables and runs of them, with or without range deletes
 //! over them.
 
+use super::scan_run::ScanRun;
 use super::scan_table::ScanTable;
 use siltstone_base::{Columns, Cursor, Entry, Result, Seq, Step};
 use siltstone_memtable::MemCursor;
@@ -11,7 +12,7 @@ pub(super) enum ScanSource {
     Memtable(MemtablePart),
     /// The only table of a run that overlaps the range, as most of L0 are.
     Table(ScanTable),
-    Run(RunCursor<ScanTable>),
+    Run(RunCursor<ScanRun>),
     /// One of the others, without what range deletes hide.
     Covered(Box<Covered<ScanSource>>),
 }

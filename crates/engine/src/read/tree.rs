@@ -8,6 +8,7 @@ use siltstone_base::{Result, Seq, SstDescriptor, TablePart};
 use siltstone_manifest::Manifest;
 use siltstone_memtable::Memtable;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -114,15 +115,40 @@ impl Drop for LastReader {
 #[derive(Clone, Debug)]
 pub(crate) struct TableRun {
     pub(crate) tables: Vec<Arc<TableHandle>>,
+    /// The numbers of the tables that have range deletes, ascending.
+    with_range_deletes: Vec<usize>,
+    /// The newest sequence number of an entry.
+    pub(crate) newest: Seq,
 }
 
 impl TableRun {
+    pub(crate) fn new(tables: Vec<Arc<TableHandle>>) -> TableRun {
+        let deletes = |at: &usize| {
+            tables.get(*at).is_some_and(|table| table.descriptor.range_deletes.is_some())
+        };
+        let with_range_deletes = (0..tables.len()).filter(deletes).collect();
+        let newest = tables.iter().map(|table| table.newest()).max().unwrap_or(Seq::NONE);
+        TableRun { tables, with_range_deletes, newest }
+    }
+
+    /// Those of the tables number `within` that have range deletes, ascending.
+    pub(crate) fn with_range_deletes(&self, within: &Range<usize>) -> &[usize] {
+        let from = self.with_range_deletes.partition_point(|at| *at < within.start);
+        let to = self.with_range_deletes.partition_point(|at| *at < within.end);
+        self.with_range_deletes.get(from..to).unwrap_or_default()
+    }
+
     /// The tables that overlap `[start, end)`, which lie side by side.
     pub(crate) fn overlapping(
         &self,
         start: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> &[Arc<TableHandle>] {
+        self.tables.get(self.span(start, end)).unwrap_or_default()
+    }
+
+    /// The numbers of the tables that overlap `[start, end)`.
+    pub(crate) fn span(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Range<usize> {
         let before =
             |start: &[u8]| self.tables.partition_point(|table| table.descriptor.ends_below(start));
         let below = |end: &[u8]| {
@@ -130,14 +156,14 @@ impl TableRun {
         };
         let from = start.map_or(0, before);
         let to = end.map_or(self.tables.len(), below);
-        self.tables.get(from..to).unwrap_or_default()
+        from..to.max(from)
     }
 }
 
 impl Levels {
     /// One table alone.
     pub(crate) fn of_table(handle: Arc<TableHandle>) -> Levels {
-        Levels::of_runs(vec![TableRun { tables: vec![handle] }], 0)
+        Levels::of_runs(vec![TableRun::new(vec![handle])], 0)
     }
 
     pub(super) fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
@@ -175,7 +201,7 @@ impl Levels {
             .chain(manifest.runs.iter().map(|run| &run.tables))
             .map(|tables| {
                 let tables = tables.iter().map(open).collect::<Result<_>>()?;
-                Ok(TableRun { tables })
+                Ok(TableRun::new(tables))
             })
             .collect::<Result<_>>()?;
         let levels = Levels::of_runs(runs, manifest.l0.len());
@@ -242,6 +268,27 @@ mod tests {
         let moved = SstDescriptor { seq_override: Some(Seq(1)), ..part(Some(b"h"), None) };
         assert_eq!(kept(&[moved]), [false]);
         assert_eq!(kept(&[part(None, None)]), [false]);
+    }
+
+    #[test]
+    fn the_tables_with_range_deletes_are_known_by_number() {
+        let deletes = |start, end, number: u64| SstDescriptor {
+            range_deletes: number.is_multiple_of(2).then_some((40, 10)),
+            max_seq: Seq(number),
+            ..part(start, end)
+        };
+        let tables = [
+            deletes(None, Some(b"h"), 2),
+            deletes(Some(b"h"), Some(b"p"), 3),
+            deletes(Some(b"p"), None, 4),
+        ];
+        let all = levels(&tables, &Levels::default());
+        let run = &all.runs[0];
+        assert_eq!(run.newest, Seq(4));
+        assert_eq!(run.span(Some(b"h"), None), 1..3);
+        assert_eq!(run.with_range_deletes(&(0..3)), [0, 2]);
+        assert_eq!(run.with_range_deletes(&(1..3)), [2]);
+        assert_eq!(run.with_range_deletes(&(1..2)), [0; 0]);
     }
 
     #[test]

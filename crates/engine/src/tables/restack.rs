@@ -86,7 +86,7 @@ async fn merged(
 
 /// The entry of the newest layer for each key of some layers.
 struct LayeredRows {
-    merge: Merge<RunCursor<InputCursor>>,
+    merge: Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>,
     inputs: Inputs,
     placed: bool,
     /// The last key that was returned. Entries of older layers for it are skipped.

@@ -56,6 +56,10 @@ pub(crate) async fn walk_telling(
                 let listing = objects.list_wal(after).await?;
                 machine.on_wal_listing(listing)
             }
+            FollowAction::ReadWalBoundary => {
+                let boundary = objects.wal_boundary().await?;
+                machine.on_wal_boundary(boundary)
+            }
             FollowAction::Idle => {
                 let newest = machine.manifest().cloned();
                 let newest = newest.ok_or_else(|| no_database(&objects.env))?;

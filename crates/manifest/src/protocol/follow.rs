@@ -107,6 +107,9 @@ pub enum FollowAction {
     ReadWal(WalId),
     /// List the WAL objects after this id, and the boundary of the WAL.
     ListWal(WalId),
+    /// Read the boundary of the WAL alone. A walk is confirmed every [`WALK_LIMIT`] objects, and a
+    /// listing of the rest of the log each time would take time quadratic in its length.
+    ReadWalBoundary,
     /// Wait until the next poll.
     Idle,
     /// The reader has failed.
@@ -246,7 +249,10 @@ impl Follow {
                 LookAction::Request(request) => FollowAction::Request(request),
                 LookAction::Done(_) => FollowAction::Idle,
             },
-            FollowPhase::CheckPlace | FollowPhase::ConfirmWalk(_) => FollowAction::ListWal(self.at),
+            FollowPhase::CheckPlace | FollowPhase::ConfirmWalk(WalkOutcome::Idle) => {
+                FollowAction::ListWal(self.at)
+            }
+            FollowPhase::ConfirmWalk(_) => FollowAction::ReadWalBoundary,
             FollowPhase::Walk(_) => FollowAction::ReadWal(self.at),
             FollowPhase::Doubt(doubt, _) => FollowAction::ReadWal(doubt.reads()),
             FollowPhase::Failed(failure) => FollowAction::Failed(*failure),
@@ -317,6 +323,11 @@ impl Follow {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// The answer to [`FollowAction::ReadWalBoundary`].
+    pub fn on_wal_boundary(&mut self, boundary: WalId) -> Vec<FollowEvent> {
+        self.on_wal_listing(WalListing { boundary, later: Vec::new() })
     }
 
     /// The newest proven state.
@@ -463,7 +474,8 @@ impl Follow {
         Vec::new()
     }
 
-    /// The objects met are confirmed. `listing` contains the objects after the end of the walk.
+    /// The objects met are confirmed. `listing` contains the objects after the end of the walk; it
+    /// is used only if the walk has reached the end of the log.
     fn hand_out(&mut self, then: WalkOutcome, listing: &WalListing) -> Vec<FollowEvent> {
         let met = std::mem::take(&mut self.met);
         self.start_walk();

@@ -1,7 +1,7 @@
 //! Compares the merge and the cursor over a run with one sorted list.
 
 use crate::testing::{Row, Rows, driven, histories, put, sorted};
-use crate::{Direction, Merge, RunCursor, TableBounds};
+use crate::{Direction, Merge, RunCursor, RunTables, TableBounds};
 use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{Cursor, ErrorKind, Result, Seq, Step};
@@ -100,6 +100,56 @@ fn table_key(tables: &[(TableBounds, Vec<Row>)]) -> Vec<u8> {
     tables[tables.len() - 1].0.last_key.to_vec()
 }
 
+/// Tables that get a cursor when they are entered, and lose it when another one is, as those of a
+/// scan.
+struct Entered {
+    tables: Vec<(TableBounds, Vec<Row>)>,
+    lacks: u64,
+    current: Option<(usize, Rows)>,
+    entries: usize,
+    comparisons: std::cell::Cell<usize>,
+}
+
+impl Entered {
+    fn new(tables: Vec<(TableBounds, Vec<Row>)>, lacks: u64) -> Entered {
+        Entered { tables, lacks, current: None, entries: 0, comparisons: Default::default() }
+    }
+
+    fn compared(&self, at: usize) -> &TableBounds {
+        self.comparisons.set(self.comparisons.get() + 1);
+        &self.tables[at].0
+    }
+}
+
+impl RunTables for &mut Entered {
+    type Cursor = Rows;
+
+    fn count(&self) -> usize {
+        self.tables.len()
+    }
+
+    fn is_below(&self, at: usize, key: &[u8]) -> bool {
+        self.compared(at).is_below(key)
+    }
+
+    fn begins_by(&self, at: usize, key: &[u8]) -> bool {
+        self.compared(at).first_key.as_ref() <= key
+    }
+
+    fn current(&self, at: usize) -> Option<&Rows> {
+        self.current.as_ref().filter(|(entered, _)| *entered == at).map(|(_, rows)| rows)
+    }
+
+    fn enter(&mut self, at: usize) -> Option<&mut Rows> {
+        if self.current(at).is_none() {
+            let (_, rows) = self.tables.get(at)?;
+            self.entries += 1;
+            self.current = Some((at, Rows::lacking(rows.clone(), at as u64, self.lacks)));
+        }
+        self.current.as_mut().map(|(_, rows)| rows)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
@@ -124,8 +174,40 @@ proptest! {
             let tables = tables.map(|((bounds, rows), seed)| {
                 (bounds, Rows::lacking(rows, seed, lacks))
             });
-            agrees(&mut RunCursor::new(tables.collect()), direction, &expected);
+            agrees(&mut RunCursor::new(tables.collect::<Vec<_>>()), direction, &expected);
         }
+    }
+
+    #[test]
+    fn a_run_whose_tables_are_opened_one_by_one_is_the_same(
+        history in histories(40), size in 1usize..6, lacks in 0u64..5,
+    ) {
+        let expected = sorted(history);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut tables = Entered::new(tables(&expected, size), lacks);
+            agrees(&mut RunCursor::new(&mut tables), direction, &expected);
+        }
+    }
+}
+
+/// A seek compares as many bounds as a binary search does, and a few steps enter two tables.
+#[test]
+fn a_short_walk_over_a_long_run_opens_few_tables() {
+    let rows: Vec<Row> = (0..16_384).map(|n| put(&format!("{n:05}"), 1, "v")).collect();
+    for (first, last) in [(0, 5), (8_191, 8_196), (16_000, 16_005)] {
+        let mut tables = Entered::new(tables(&rows, 8), 0);
+        let mut run = RunCursor::new(&mut tables);
+        assert_eq!(run.seek(format!("{first:05}").as_bytes(), Seq::MAX).unwrap(), Step::Ready);
+        for n in first..last {
+            assert_eq!(run.user_key().unwrap(), format!("{n:05}").as_bytes());
+            run.next().unwrap();
+        }
+        for _ in first..last {
+            run.prev().unwrap();
+        }
+        assert_eq!(run.user_key().unwrap(), format!("{first:05}").as_bytes());
+        assert!(tables.entries <= 6, "{}", tables.entries);
+        assert!(tables.comparisons.get() <= 12, "{}", tables.comparisons.get());
     }
 }
 
@@ -148,7 +230,7 @@ fn a_run_of_parts_of_one_table_finds_every_key_from_everywhere() {
             let parts = parts
                 .iter()
                 .map(|(bounds, rows)| (bounds.clone(), Rows::lacking(rows.clone(), 7, 0)));
-            agrees(&mut RunCursor::new(parts.collect()), direction, &rows);
+            agrees(&mut RunCursor::new(parts.collect::<Vec<_>>()), direction, &rows);
         }
     }
 }
@@ -158,7 +240,7 @@ fn a_run_turns_around_anywhere() {
     let rows: Vec<Row> = (1..=9).map(|n| put(&format!("k{n}"), n, "v")).collect();
     let tables = tables(&rows, 2).into_iter();
     let tables = tables.map(|(bounds, rows)| (bounds, Rows::lacking(rows, 7, 3)));
-    let mut run = RunCursor::new(tables.collect());
+    let mut run = RunCursor::new(tables.collect::<Vec<_>>());
     driven(|| run.seek_first()).unwrap();
     for n in 1..9 {
         assert_eq!(run.entry().unwrap().seq, Seq(n));
@@ -178,7 +260,7 @@ fn nothing_merged_is_nothing() {
     assert_eq!(none.next().unwrap_err().kind(), ErrorKind::Internal);
     let mut empty = Merge::new(vec![Rows::new(vec![]), Rows::new(vec![])], Direction::Backward);
     assert_eq!(empty.seek_last().unwrap(), Step::End);
-    let mut run = RunCursor::<Rows>::new(Vec::new());
+    let mut run = RunCursor::new(Vec::<(TableBounds, Rows)>::new());
     assert_eq!(run.seek_first().unwrap(), Step::End);
     assert_eq!(run.seek_last().unwrap(), Step::End);
 }

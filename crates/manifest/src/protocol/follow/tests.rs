@@ -11,6 +11,7 @@ fn drive(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
             FollowAction::Request(request) => follow.on_answer(store.serve(request)),
             FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
             FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
+            FollowAction::ReadWalBoundary => follow.on_wal_boundary(store.wal_boundary),
             FollowAction::Idle | FollowAction::Failed(_) => return events,
         });
     }
@@ -170,6 +171,7 @@ fn a_thorough_poll_that_finds_nothing_is_as_many_requests_as_a_listing() {
                 FollowAction::Request(request) => follow.on_answer(store.serve(request)),
                 FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
                 FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
+                FollowAction::ReadWalBoundary => follow.on_wal_boundary(store.wal_boundary),
                 FollowAction::Idle | FollowAction::Failed(_) => panic!("not idle"),
             };
         }
@@ -328,6 +330,7 @@ fn what_landed_during_a_poll_is_left_to_the_next() {
                 next += 3;
                 follow.on_wal_listing(store.list_wal(after));
             }
+            FollowAction::ReadWalBoundary => drop(follow.on_wal_boundary(store.wal_boundary)),
             FollowAction::Idle | FollowAction::Failed(_) => break,
         }
     }
@@ -414,6 +417,7 @@ fn a_newer_epoch_is_looked_up_before_anything_is_handed_out() {
             }
             FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
             FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
+            FollowAction::ReadWalBoundary => follow.on_wal_boundary(store.wal_boundary),
             FollowAction::Idle | FollowAction::Failed(_) => break,
         };
         for event in events {
@@ -458,8 +462,8 @@ fn a_walk_is_ended_in_the_middle() {
     let mut events = follow.on_wal(store.read_wal(WalId(3)));
     events.extend(follow.hand_out_now());
     assert!(events.is_empty(), "confirmed first");
-    let FollowAction::ListWal(after) = follow.action() else { panic!("{:?}", follow.action()) };
-    let events = follow.on_wal_listing(store.list_wal(after));
+    assert_eq!(follow.action(), FollowAction::ReadWalBoundary);
+    let events = follow.on_wal_boundary(store.wal_boundary);
     assert_eq!(applied(&events), vec![3]);
     assert_eq!(follow.action(), FollowAction::ReadWal(WalId(4)));
     follow.on_wal(store.read_wal(WalId(4)));
