@@ -142,6 +142,10 @@ def test_the_count_of_a_scan_decodes_nothing(spark, url) -> None:
     frame = kv.scan(spark, url)
     assert frame.count() == kv.view(spark, "counted", url).count() == kv.count(url) == 10
     with pytest.raises(siltstone.Corruption), kv.worker_errors():
+        # This count fills the cache.
+        frame.cache().count()
+    frame.unpersist()
+    with pytest.raises(siltstone.Corruption), kv.worker_errors():
         frame.where("note = 'x'").count()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from siltstone import admin, ingest
 from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment, destroy
-from siltstone.exceptions import Closed, Conflict, Error, Fenced, Invalid, NotFound
+from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, NotFound
 
 __all__ = ["Creation", "created_by", "removed_on_failure"]
 
@@ -54,7 +54,7 @@ class Creation:
             return self._removed()
         except NotFound:
             return False
-        except Error as error:
+        except Exception as error:  # noqa: BLE001 - a provider may raise any error
             LOG.warning(
                 "the write that created the database at %s failed, and the empty database could "
                 "not be removed: %s",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -105,10 +104,16 @@ def scan(
     state_of_tasks: dict[str, Any] = {"reader": held.reader, "ranges": pieces}
     read = task("siltstone_scan", read_ranges, **state_of_tasks, fields=fields, table=table)
     frame = numbers(spark, len(pieces), size).mapInArrow(read, struct_of(fields))
-    # An action of this frame, not of frames derived from it: `scan(…).count()` decodes nothing.
-    frame.count = partial(  # type: ignore[method-assign]
-        _counted_in_tasks, spark, f"siltstone: count {url}", **state_of_tasks
-    )
+
+    def counted_rows() -> int:
+        level = frame.storageLevel
+        if level.useMemory or level.useDisk:
+            # A count of a cached frame fills the cache.
+            return int(type(frame).count(frame))
+        return _counted_in_tasks(spark, f"siltstone: count {url}", **state_of_tasks)
+
+    # Of this frame, not of frames derived from it.
+    frame.count = counted_rows  # type: ignore[method-assign]
     return frame
 
 
