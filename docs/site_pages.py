@@ -22,6 +22,7 @@ SOURCES = (
     "*.md",
     "LICENSE",
     "docs/**/*.md",
+    "docs/growth/*.svg",
     "rfcs/*.md",
     "benches/RESULTS.md",
     "benches/notes/*.md",
