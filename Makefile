@@ -23,6 +23,8 @@ KILLS ?= 10000
 # written).
 ROWS ?= 1000000
 CASES ?=
+# The one dimension that `make bench-growth` measures (none: all, and the page is written).
+ONLY ?=
 # Seconds that each fuzz target runs, and what it is built with: coverage by LLVM, checks of
 # arithmetic. All of it works on stable Rust.
 FUZZ_SECONDS ?= 60
@@ -307,6 +309,14 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 stores-bench: tools ## The engine over the tests' S3 server with the latency of a real store; 1 GB is scanned
 	$(CARGO) test --release --locked -p siltstone-tests --test served -- --ignored \
 		--nocapture --test-threads=1
+
+.PHONY: bench-growth
+bench-growth: tools java $(VENV)/.installed ## How each cost grows, into benches/growth.json and docs/what-costs-what.md; ONLY=name one
+	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		"$$wheel[bench]"
+	status=0; $(BIN)/python benches/python/growth/run.py $(if $(ONLY),--only '$(ONLY)', \
+		--output benches/growth.json) || status=$$?; \
+	$(if $(ONLY),,$(BIN)/python benches/python/growth/page.py;) exit $$status
 
 .PHONY: docs
 docs: tools $(VENV)/.installed ## Write the API reference, the pictures and the measured figures

@@ -26,6 +26,7 @@ SOURCES = (
     "LICENSE",
     "docs/**/*.md",
     "docs/pictures/*.svg",
+    "docs/growth/*.svg",
     "rfcs/*.md",
     "benches/RESULTS.md",
     "benches/notes/*.md",
