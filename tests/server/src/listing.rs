@@ -107,8 +107,7 @@ fn page<'a>(
     } else {
         Bound::Excluded(after.to_owned())
     };
-    loop {
-        let Some((key, object)) = objects.range((from, Bound::Unbounded)).next() else { break };
+    while let Some((key, object)) = objects.range((from, Bound::Unbounded)).next() {
         let Some(rest) = key.strip_prefix(prefix) else { break };
         if lines.len() == most {
             return (lines, true);
