@@ -51,10 +51,18 @@ def test_a_source_that_takes_itself_for_a_reader_writes_all_the_same(url, monkey
 
     monkeypatch.setattr(pyspark_siltstone, "PLANS_WRITES", "a module of another version")
     schema = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
-    for _ in range(2):
-        # First without a database, then with one, which it pins.
+
+    def aborted() -> None:
         source = pyspark_siltstone.DefaultSource({"path": url})
         source.writer(schema, False).abort([])
+
+    # The writer creates the database, and a failed first write removes it.
+    aborted()
+    with pytest.raises(siltstone.NotFound):
+        siltstone.admin.versions(url)
+    # The second writer meets a database, which it pins.
+    siltstone.open(url).close()
+    aborted()
     assert siltstone.admin.versions(url)
     kv.release()
 

@@ -44,9 +44,12 @@ pub(super) struct TableEnds {
     pub(super) entries_a_table: usize,
 }
 
+/// The tables of one run, in key order.
+type RunInputs = Vec<(TableBounds, InputCursor)>;
+
 /// A merge of one key range in progress.
 pub(super) struct Merging {
-    rows: Retain<Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>>,
+    rows: Retain<Merge<RunCursor<RunInputs>>>,
     ends: TableEnds,
     /// The last key of a full table.
     full: Option<Vec<u8>>,
@@ -60,7 +63,7 @@ pub(super) struct Merging {
 
 impl Merging {
     pub(super) fn new(
-        rows: Retain<Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>>,
+        rows: Retain<Merge<RunCursor<RunInputs>>>,
         ends: TableEnds,
         chunks: Buffers,
     ) -> Merging {
