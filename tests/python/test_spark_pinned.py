@@ -221,11 +221,6 @@ def test_errors_of_tasks_have_their_types(spark, filled) -> None:
     with pytest.raises(Exception, match="mine") as other:
         kv.bulk_load(broken.selectExpr("key", "string(value) AS value"), filled, key="key")
     assert not isinstance(other.value, siltstone.Error)
-    kept = admin.create_checkpoint(filled, lifetime=60)
-    gone = kv.scan(spark, filled, checkpoint=kept)
-    admin.delete_checkpoint(filled, kept)
-    with pytest.raises(siltstone.Expired, match=kept.id.hex), kv.worker_errors():
-        gone.collect()
 
 
 def _refuses(batches):
