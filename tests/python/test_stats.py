@@ -279,6 +279,7 @@ def test_the_collector_of_the_writer_is_counted(url: str) -> None:
 
 def test_times_are_told(tmp_path) -> None:
     url = str(tmp_path / "db")
+    opening = time.monotonic()
     with siltstone.open(url, options={"flush_interval": 0.05}) as db:
         began = time.monotonic()
         db.put(b"key", b"value").wait()
@@ -289,7 +290,8 @@ def test_times_are_told(tmp_path) -> None:
         assert 0 < stats.durable_write_seconds_p50 <= stats.durable_write_seconds_p99
         assert stats.durable_write_seconds_p99 <= took * 1.125
         assert 0 < stats.cached_get_seconds_p50 < 0.001
-        assert 0 < stats.put_request_seconds_p50 <= took * 1.125
+        # Most PUTs are those of the opening.
+        assert 0 < stats.put_request_seconds_p50 <= (time.monotonic() - opening) * 1.125
         assert stats.fetched_get_seconds_p99 == 0
         db.flush(memtable=True)
     with siltstone.open_reader(url, options={"block_cache_bytes": 0}) as reader:
