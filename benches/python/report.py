@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 from cases import BEYOND_ROWS, CASES, Bound, Case
 from engines import engines
+from machine import commit, processor
 from samples import Samples
 
 STAGE_TEXTS = {
@@ -55,35 +54,12 @@ def _machine(rows: int, names: list[str]) -> list[str]:
     versions = ", ".join(f"{name} {kinds[name]().version()}" for name in names)
     return [
         f"- Rows: {rows:,}, of 16 B keys and 100 B values, in a local folder",
-        f"- Machine: {os.cpu_count()} cores, {_processor()}",
+        f"- Machine: {os.cpu_count()} cores, {processor()}",
         f"- Load of the last 15 minutes, the run itself included: {os.getloadavg()[2]:.1f}",
         f"- System: {platform.system()} {platform.release()}, Python {platform.python_version()}",
-        f"- Commit: {_commit()}, {now:%Y-%m-%d %H:%M} UTC",
+        f"- Commit: {commit()}, {now:%Y-%m-%d %H:%M} UTC",
         f"- Packages: {versions}",
     ]
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    here = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=here, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    commit = git("rev-parse", "--short=12", "HEAD") or "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!*.md")
-    return f"{commit} with changes" if changed else commit
 
 
 def _table(samples: Samples, names: list[str]) -> list[str]:

@@ -33,6 +33,9 @@ from dimensions import ALL
 from results import OWN, Points, Row, read, rows, write
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from machine import commit, processor  # noqa: E402 - beside the folder of this program
+
 POINT_SECONDS = 240
 MINUTES = 40
 AGAIN = "Measured again after"
@@ -129,28 +132,6 @@ class Run:
                 known = held.setdefault(operation, {})
                 for name, amount in amounts.items():
                     known[name] = min(amount, known.get(name, amount))
-
-
-def processor() -> str:
-    """The name of the processor."""
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    """The commit that the sources are of."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
 
 
 def packages() -> dict[str, str]:

@@ -3,11 +3,11 @@
 
 use crate::io::buffers::Buffers;
 use crate::io::store::Upload;
-use crate::readahead::inputs::InputCursor;
+use crate::readahead::inputs::RunInputs;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
-use siltstone_merge::{Merge, Retain, RunCursor, TableBounds, VisitControl};
+use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
 use siltstone_sst::TableBuilder;
 
 /// Why the merge returned.
@@ -43,9 +43,6 @@ pub(super) struct TableEnds {
     /// Estimated number of entries of a table.
     pub(super) entries_a_table: usize,
 }
-
-/// The tables of one run, in key order.
-type RunInputs = Vec<(TableBounds, InputCursor)>;
 
 /// A merge of one key range in progress.
 pub(super) struct Merging {

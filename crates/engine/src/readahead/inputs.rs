@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use siltstone_base::{BlockAddr, Error, Result, SstDescriptor, SstId, TablePart};
+use siltstone_merge::TableBounds;
 use siltstone_sst::{Table, TableCursor};
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -21,6 +22,9 @@ use std::sync::Arc;
 
 /// A cursor over one of the tables.
 pub(crate) type InputCursor = TableCursor<Arc<TablePrefetch>>;
+
+/// Cursors over the tables of one run, in key order.
+pub(crate) type RunInputs = Vec<(TableBounds, InputCursor)>;
 
 /// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
 const BUFFERS: usize = 64;

@@ -10,7 +10,7 @@ use super::view::context;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use crate::io::env::Env;
 use crate::options::Options;
-use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
+use crate::readahead::inputs::{Inputs, PrefetchBytes, RunInputs};
 use siltstone_base::{Cursor, DatabaseId, Entry, Error, JobId, Result, Seq, SstDescriptor, Step};
 use siltstone_manifest::ingest::stacked;
 use siltstone_merge::{Direction, Merge, RunCursor, TableBounds};
@@ -86,7 +86,7 @@ async fn merged(
 
 /// The entry of the newest layer for each key of some layers.
 struct LayeredRows {
-    merge: Merge<RunCursor<Vec<(TableBounds, InputCursor)>>>,
+    merge: Merge<RunCursor<RunInputs>>,
     inputs: Inputs,
     placed: bool,
     /// The last key that was returned. Entries of older layers for it are skipped.
