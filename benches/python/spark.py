@@ -245,9 +245,16 @@ def beside_bytes(best: dict[str, float], micro: float) -> Iterator[str]:
     for name in ("Parquet", "scan", "format", "lookup", "bulk_load range", "bulk_load runs"):
         of_bytes, of_them = best[f"{name} of bytes"], best[f"{name} of columns"]
         yield (
-            f"{name} of columns: {of_them * micro:.2f}, {of_them / of_bytes:.2f} x of their bytes "
+            f"{name} of columns: {of_them * micro:.2f}, {ratio(of_them, of_bytes)} of their bytes "
             f"({of_bytes * micro:.2f})\n"
         )
+
+
+def ratio(seconds: float, base: float) -> str:
+    """A ratio as it is printed. The system counts processor time in ticks, so a base of less than
+    one (a difference of two measurements may be zero or negative) gives no ratio."""
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    return f"{seconds / base:.2f} x" if base >= tick else f"no ratio to under {tick:.2f} s"
 
 
 def alone(folder: Path) -> float:
@@ -291,16 +298,15 @@ def main() -> None:
     say = sys.stdout.write
     say(f"{asked.rows:,} rows, microseconds of processor a row, the best of {asked.turns} turns\n")
     for name in ("Parquet", "scan", "format"):
-        ratio = best[name] / best["Parquet"]
-        say(f"{name}: {best[name] * micro:.2f}, {ratio:.2f} x Parquet\n")
+        say(f"{name}: {best[name] * micro:.2f}, {ratio(best[name], best['Parquet'])} Parquet\n")
     above = best["lookup"] - best["nothing"]
     say(
         f"lookup: {above * micro:.2f} above a function that does nothing "
         f"({best['nothing'] * micro:.2f}); get_many alone: {get_many * micro:.2f}\n"
     )
     for name in ("sorted Parquet", "bulk_load range", "bulk_load runs"):
-        ratio = best[name] / best["sorted Parquet"]
-        say(f"{name}: {best[name] * micro:.2f}, {ratio:.2f} x sorted Parquet\n")
+        compared = ratio(best[name], best["sorted Parquet"])
+        say(f"{name}: {best[name] * micro:.2f}, {compared} sorted Parquet\n")
     for line in beside_bytes(best, micro):
         say(line)
 

@@ -154,7 +154,7 @@ def test_two_tasks_cannot_share_a_scan(memory_url: str, monkeypatch: pytest.Monk
                 patch.setattr(scanning, "Pending", asyncio.Future)
                 first = asyncio.create_task(anext(scan))
                 await asyncio.sleep(0)
-                with pytest.raises(siltstone.Invalid, match="one task"):
+                with pytest.raises(siltstone.Invalid, match="another task uses this scan"):
                     await anext(scan)
                 first.cancel()
                 with pytest.raises(asyncio.CancelledError):
