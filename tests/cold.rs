@@ -130,6 +130,21 @@ async fn scan_rows(db: &Database, range: ScanRange, most: usize) -> usize {
     rows.len()
 }
 
+/// Requests that may be sent beside each other are: a writer's open of a database at rest waits for
+/// eight, a reader's for six.
+#[test]
+fn opening_takes_few_round_trips() {
+    tell(Latencies::fixed(), async |world, _| {
+        loaded(&world, 100, 1).await;
+        let (db, cost, took) = world.measured(world.open(Options::default())).await;
+        // The creates are the claim, and the fence; a second create of the fence, which must be
+        // refused, is beside the last listing.
+        let (reads, creates) = (Duration::from_millis(6 * 25), Duration::from_millis(2 * 28));
+        assert!(took <= reads + creates + Duration::from_millis(3), "{took:?}: {cost:?}");
+        db.close().await.unwrap();
+    });
+}
+
 fn ten_from(n: u64) -> ScanRange {
     ScanRange { start: Some(key(n).to_vec()), limit: Some(10), ..ScanRange::all() }
 }
@@ -210,6 +225,50 @@ fn a_short_scan_with_metadata_in_memory_is_one_request() {
         for start in 0..950 {
             let (rows, cold, _) = world.measured(scan(&db, ten_from(start))).await;
             assert_eq!((rows, cold.gets), (10, 1), "from {start}");
+        }
+    });
+}
+
+/// Once a scan has read three waves of a table, the next two are on their way while it uses up the
+/// current one.
+#[test]
+fn a_long_scan_does_not_wait_for_each_wave() {
+    tell(Latencies::fixed(), async |world, _| {
+        let db = world.open(plain()).await;
+        flush_layer(&db, 60_000, 0, 1).await;
+        db.close().await.unwrap();
+        for reverse in [false, true] {
+            let db = world.open(plain()).await;
+            get(&db, 0).await;
+            let all = ScanRange { reverse, ..ScanRange::all() };
+            let (rows, cold, took) = world.measured(scan_rows(&db, all, 60_001)).await;
+            assert_eq!(rows, 60_000);
+            let one_by_one = Duration::from_millis(25 * cold.gets)
+                + Duration::from_secs_f64(cold.bytes_read as f64 / f64::from(50 << 20));
+            assert!(cold.gets >= 10, "{cold:?}");
+            assert!(took < one_by_one * 6 / 10, "{took:?} of {one_by_one:?}: {cold:?}");
+            db.close().await.unwrap();
+        }
+    });
+}
+
+/// A scan reads no block behind the end of its range, however far it reads ahead.
+#[test]
+fn a_scan_reads_no_further_than_its_range() {
+    tell(Latencies::fixed(), async |world, _| {
+        let db = world.open(plain()).await;
+        flush_layer(&db, 60_000, 0, 1).await;
+        db.close().await.unwrap();
+        for reverse in [false, true] {
+            let db = world.open(plain()).await;
+            get(&db, 0).await;
+            let (from, to) = (key(20_000).to_vec(), key(30_000).to_vec());
+            let part = ScanRange { start: Some(from), end: Some(to), reverse, limit: None };
+            let (rows, cold, _) = world.measured(scan_rows(&db, part, 60_001)).await;
+            assert_eq!(rows, 10_000);
+            let stored = 10_000 * 130;
+            assert!(cold.bytes_read < stored, "{cold:?}, the rows have {stored}");
+            db.close().await.unwrap();
         }
     });
 }

@@ -68,7 +68,7 @@ struct Living {
 enum Repair {
     /// Creates the manifest that continues, and then cuts if necessary.
     Void,
-    Cut(OpenWriter),
+    Cut(Box<OpenWriter>),
     Commit(Commit),
 }
 
@@ -248,7 +248,7 @@ impl Repairing {
                 drop(ward.serve(ManifestRequest::Create(Arc::new(next))));
                 Actor::Gone
             }
-            Repair::Cut(open) => match ward.step_open(open) {
+            Repair::Cut(open) => match ward.step_open(*open) {
                 None => Actor::Gone,
                 Some(open) => match open.action() {
                     OpenAction::Done(recovered) => {
@@ -259,7 +259,7 @@ impl Repairing {
                         let commit = Commit::new(edit, recovered.manifest, self.rules);
                         Actor::Repairer(Repair::Commit(commit))
                     }
-                    _ => Actor::Repairer(Repair::Cut(open)),
+                    _ => Actor::Repairer(Repair::Cut(Box::new(open))),
                 },
             },
             Repair::Commit(mut commit) => match commit.action() {
@@ -346,7 +346,7 @@ impl Model for Repairing {
                 None => Repair::Void,
                 Some(cut) => {
                     let how = options(AttemptId(200 + turn as u128), Some(cut));
-                    Repair::Cut(OpenWriter::new(how, newest.clone(), self.rules))
+                    Repair::Cut(Box::new(OpenWriter::new(how, newest.clone(), self.rules)))
                 }
             };
             ward.actors.push(Arc::new(Actor::Repairer(repair)));

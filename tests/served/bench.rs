@@ -32,9 +32,13 @@ impl Bench {
     }
 
     fn open(&self) -> Database {
+        self.open_with(false)
+    }
+
+    fn open_with(&self, embedded_compactor: bool) -> Database {
         let options = Options {
             block_cache_bytes: 0,
-            embedded_compactor: false,
+            embedded_compactor,
             embedded_gc: false,
             compression: Some(Codec::None),
             ..Options::default()
@@ -52,9 +56,9 @@ impl Bench {
         self.slow(LatencyModel::default());
     }
 
-    /// Writes rows of random bytes, in tables.
+    /// Writes rows of random bytes, in tables. Many tables need a compactor beside.
     fn load(&self, rows: u64, value_bytes: usize) {
-        let db = self.open();
+        let db = self.open_with(true);
         let mut rng = Rng::new(7);
         let mut value = vec![0; value_bytes];
         let mut batch = Batch::new();

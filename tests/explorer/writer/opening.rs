@@ -9,8 +9,8 @@ use crate::world::{Object, Out, Record, World, seen};
 use siltstone_base::{ObjectName, PutOutcome, WalId};
 use siltstone_manifest::KeptFence;
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
-    WalListing, WalSeen, WalWindow,
+    Commit, CommitAction, EarlyAnswer, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter,
+    Recovered, WalListing, WalSeen, WalWindow,
 };
 
 impl Writer {
@@ -59,6 +59,7 @@ impl Writer {
             }
             OpenAction::Done(_) | OpenAction::Failed(_) => {}
         }
+        read_beside(world, me, machine, out);
         if let Some(edit) = machine.close().filter(|_| self.plan.close) {
             let known = world.ghost.tip.clone();
             let commit = Commit::new(edit, known, world.rules);
@@ -70,6 +71,13 @@ impl Writer {
             });
         }
         crash(world, (me, ROLE), &sent, out);
+    }
+
+    fn on_early(&mut self, early: EarlyAnswer, record: Option<(WalId, Record)>) -> After {
+        let Phase::Opening { machine, bodies, .. } = &mut self.phase else { return After::Goes };
+        bodies.extend(record);
+        machine.on_early(early);
+        After::Goes
     }
 
     fn on_open_answer(&mut self, world: &mut World, answer: Result<ManifestAnswer, Call>) -> After {
@@ -197,5 +205,27 @@ impl Writer {
                 After::Ends
             }
         }
+    }
+}
+
+/// Performs the action that may be performed beside the current one, before it. Its answer after
+/// the current one is that of the next action.
+fn read_beside(world: &World, me: usize, machine: &OpenWriter, out: &mut Out) {
+    match machine.beside() {
+        Some(OpenAction::ReadWal(id)) => {
+            let (what, record) = world.store.wal(id);
+            world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
+                let (early, record) = (EarlyAnswer::Wal(id, what), record.map(|one| (id, one)));
+                on(next, me, |writer, _| writer.on_early(early, record));
+            });
+        }
+        Some(OpenAction::Request(request)) => {
+            manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
+                let Ok(answer) = answer else { return };
+                let early = EarlyAnswer::Manifests(request.clone(), answer);
+                on(next, me, |writer, _| writer.on_early(early, None));
+            });
+        }
+        _ => {}
     }
 }

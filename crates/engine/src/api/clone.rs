@@ -9,7 +9,7 @@ mod release;
 use crate::gc::release_in;
 use crate::io::env::Env;
 use crate::io::store::counting::within;
-use crate::manifests::client::{commit_alone, found, look, look_or_left};
+use crate::manifests::client::{ManifestRequests, commit_alone, found, look, look_or_left};
 use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
@@ -126,14 +126,15 @@ impl CloneMaker<'_> {
     async fn run(&self) -> Result<()> {
         let mut overtaken = None;
         for _ in 0..MOST_ROUNDS {
-            let state = match look_or_left(&self.here).await? {
-                Ok(state) => state,
-                Err(left) => {
-                    let first = left.1.next();
-                    let database = new_database::identity(&self.here, left).await?;
-                    self.begin(database, first).await?
-                }
-            };
+            let state =
+                match look_or_left(&self.here, &mut ManifestRequests::new(&self.here)).await? {
+                    Ok(state) => state,
+                    Err(left) => {
+                        let first = left.1.next();
+                        let database = new_database::identity(&self.here, left).await?;
+                        self.begin(database, first).await?
+                    }
+                };
             let step = next_step(&state, self.request)?;
             let taken = match step {
                 CloneStep::Done => return Ok(()),

@@ -9,7 +9,7 @@ use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::gate;
 use crate::manifests::objects::Objects;
-use crate::writer::open::Opening;
+use crate::writer::opening::Opening;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, Result, UnixMillis};

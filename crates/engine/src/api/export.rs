@@ -13,7 +13,9 @@ mod pin;
 use super::clone::request;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
-use crate::manifests::client::{Left, commit_alone, found, look, look_or_left, newest};
+use crate::manifests::client::{
+    Left, ManifestRequests, commit_alone, found, look, look_or_left, newest,
+};
 use crate::manifests::gate;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::new_database;
@@ -185,7 +187,7 @@ impl<'a> Exporter<'a> {
     async fn run(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
         let source = self.source().await?;
         gate::check_changes(&source)?;
-        let before = look_or_left(&self.target).await?;
+        let before = look_or_left(&self.target, &mut ManifestRequests::new(&self.target)).await?;
         if let Ok(state) = &before {
             self.check_target(&source, state)?;
         }

@@ -3,6 +3,7 @@
 
 use crate::io::env::Env;
 use crate::io::store::counting::within;
+use crate::manifests::ahead::ReadAhead;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
@@ -57,7 +58,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
 
 /// All retained manifests, in ascending order of their ids.
 async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
-    let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
+    let (listing, ids) = objects.list_run(ManifestId::NONE, &mut ReadAhead::default()).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
     let newest = objects.manifest(newest).await?.ok_or_else(|| no_database(&objects.env))?;
     check_lives(&newest)?;

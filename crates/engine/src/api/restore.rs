@@ -11,7 +11,7 @@ use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
-use crate::writer::open::Opening;
+use crate::writer::opening::Opening;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{

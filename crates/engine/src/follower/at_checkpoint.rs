@@ -6,6 +6,7 @@ use super::lease::expired;
 use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
+use crate::manifests::ahead::ReadAhead;
 use crate::manifests::client::{ManifestRequests, look, newest};
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::{Objects, seen};
@@ -134,7 +135,7 @@ async fn known_manifest(
 /// The manifest `id`, if it counts: it is between the boundary and the newest, or a checkpoint or
 /// lease names it. Below the boundary a late create may have filled a freed number.
 async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
-    let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
+    let (listing, ids) = objects.list_run(ManifestId::NONE, &mut ReadAhead::default()).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
     let is_named = async || {
         let newest = objects.manifest(newest).await?;

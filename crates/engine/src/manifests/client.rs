@@ -1,5 +1,6 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
+use super::ahead::ReadAhead;
 use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::missing::no_database;
 use super::objects::Objects;
@@ -21,11 +22,12 @@ pub(crate) struct ManifestRequests {
     /// The manifest that is being created: while the same state is asked for, the same bytes go
     /// out, so that a retry recognises an earlier try of its own.
     creating: Option<(Arc<Manifest>, Creating, AttemptId)>,
+    ahead: ReadAhead,
 }
 
 impl ManifestRequests {
     pub(crate) fn new(objects: &Objects) -> Self {
-        ManifestRequests { objects: objects.clone(), creating: None }
+        ManifestRequests { objects: objects.clone(), creating: None, ahead: ReadAhead::default() }
     }
 
     /// One request and its answer.
@@ -36,10 +38,13 @@ impl ManifestRequests {
     pub(crate) async fn perform(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
         match request {
             ManifestRequest::List { after } => {
-                let listing = self.objects.list_manifests(after).await?;
+                let listing = self.objects.list_ahead(after, &mut self.ahead).await?;
                 Ok(ManifestAnswer::Listed(listing))
             }
-            ManifestRequest::Read(id) => Ok(ManifestAnswer::Read(self.objects.manifest(id).await?)),
+            ManifestRequest::Read(id) => Ok(ManifestAnswer::Read(match self.ahead.take(id) {
+                Some(manifest) => Some(manifest),
+                None => self.objects.manifest(id).await?,
+            })),
             ManifestRequest::Create(state) => self.create(state).await,
         }
     }
@@ -79,15 +84,25 @@ pub(crate) async fn look(
 /// Manifests where there is no database: their ids, ascending, and the boundary.
 pub(crate) type Left = (Vec<ManifestId>, ManifestId);
 
-/// The newest manifest, proven; where there is no database, what is left of manifests.
-pub(crate) async fn look_or_left(objects: &Objects) -> Result<Result<Arc<Manifest>, Left>> {
+/// The newest manifest, proven; where there is no database, what is left of manifests. For callers
+/// that commit next: if there is a database, the store's conditions are proven beside the last
+/// listing. A failed proof is repeated by the commit, which reports it.
+pub(crate) async fn look_or_left(
+    objects: &Objects,
+    requests: &mut ManifestRequests,
+) -> Result<Result<Arc<Manifest>, Left>> {
     let mut machine = Look::new(None, rules::in_force());
-    let (mut requests, mut left) = (ManifestRequests::new(objects), Left::default());
+    let mut left = Left::default();
     loop {
         match machine.action() {
             LookAction::Done(newest) => return Ok(newest.ok_or(left)),
             LookAction::Request(ManifestRequest::List { after }) => {
-                let (listing, ids) = objects.list_run(after).await?;
+                let list = objects.list_run(after, &mut requests.ahead);
+                let (listing, ids) = if after.is_none() {
+                    list.await?
+                } else {
+                    futures::join!(list, objects.env.store.ensure_conditions()).0?
+                };
                 left = (ids, listing.boundary);
                 machine.on_answer(ManifestAnswer::Listed(listing));
             }

@@ -1,6 +1,7 @@
 //! Requests for manifests and the other objects of the protocols (RFC 0004). The state machines of
 //! the manifest crate choose the requests; this module sends them to the store.
 
+pub(crate) mod ahead;
 pub(crate) mod client;
 pub(crate) mod conditional_create;
 pub(crate) mod gate;

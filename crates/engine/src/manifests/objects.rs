@@ -1,6 +1,7 @@
 //! Typed requests of the protocols' drivers to the store, with retries and decoding. This module
 //! must never decide by a listing alone that a manifest is the newest.
 
+use super::ahead::{EarlyReads, ReadAhead};
 use super::gate;
 use crate::io::env::Env;
 use crate::io::store::Listed;
@@ -89,21 +90,34 @@ impl Objects {
     /// Errors of the store; Corruption; Unavailable if listings still show a first manifest that is
     /// gone.
     pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
+        self.list_ahead(after, &mut ReadAhead::default()).await
+    }
+
+    /// As [`Objects::list_manifests`]. Leaves the newest manifest in `ahead` if it was read.
+    pub(crate) async fn list_ahead(
+        &self,
+        after: ManifestId,
+        ahead: &mut ReadAhead,
+    ) -> Result<Listing> {
         #[cfg(mutation = "listing_remembered")]
         if let Some(listing) = remembered(&self.env, None) {
             return Ok(listing);
         }
-        let (listing, _) = self.list_run(after).await?;
+        let (listing, _) = self.list_run(after, ahead).await?;
         #[cfg(mutation = "listing_remembered")]
         drop(remembered(&self.env, Some(listing)));
         Ok(listing)
     }
 
-    /// As [`Objects::list_manifests`], with the ids of all existing manifests, ascending.
-    pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
+    /// As [`Objects::list_ahead`], with the ids of all existing manifests, ascending.
+    pub(crate) async fn list_run(
+        &self,
+        after: ManifestId,
+        ahead: &mut ReadAhead,
+    ) -> Result<(Listing, Vec<ManifestId>)> {
         let mut again = ContradictionRetry::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
-            let (ids, boundary, end) = self.run_listed(after).await?;
+            let (ids, boundary, end) = self.run_listed(after, ahead).await?;
             let shown = end.filter(|end| *end >= after);
             let stale = match (end, shown) {
                 (None, _) => true,
@@ -143,10 +157,13 @@ impl Objects {
     async fn run_listed(
         &self,
         after: ManifestId,
+        ahead: &mut ReadAhead,
     ) -> Result<(Vec<ManifestId>, ManifestId, Option<ManifestId>)> {
-        let (mut ids, mut boundary) = self.manifests_listed().await?;
+        let (listed, mut found) =
+            futures::join!(self.manifests_listed(), self.beside_a_listing(after, ahead));
+        let (mut ids, mut boundary) = listed?;
         loop {
-            let end = self.end_of_run(&ids, boundary).await?;
+            let end = self.end_of_run((&ids, boundary), after, found, ahead).await?;
             let last = ids.last().copied().unwrap_or_default().max(after);
             if end.is_none_or(|end| end >= last) {
                 return Ok((ids, boundary, end));
@@ -155,7 +172,7 @@ impl Objects {
             if stands <= boundary {
                 return Ok((ids, boundary, end));
             }
-            (ids, boundary) = (listed, stands);
+            (ids, boundary, found) = (listed, stands, EarlyReads::default());
         }
     }
 
@@ -179,21 +196,35 @@ impl Objects {
         Ok((ids, boundary))
     }
 
-    /// The end of the run of manifests in a listing.
+    /// The end of the run of manifests in a listing. `found` was read beside that listing.
     async fn end_of_run(
         &self,
-        ids: &[ManifestId],
-        boundary: ManifestId,
+        (ids, boundary): (&[ManifestId], ManifestId),
+        after: ManifestId,
+        mut found: EarlyReads,
+        ahead: &mut ReadAhead,
     ) -> Result<Option<ManifestId>> {
         let mut run = EndOfRun::new(ids.to_vec(), boundary);
+        let needs_first = run.action() == RunAction::Read(ManifestId::FIRST);
+        self.read_at_once(&run, after, &mut found).await;
         loop {
             match run.action() {
-                RunAction::Done(end) => return Ok(end),
-                RunAction::Read(id) => run.on_read(self.manifest(id).await?.as_deref()),
-                RunAction::Ask(_) if cfg!(mutation = "listing_trusted") => run.on_asked(false),
-                RunAction::Ask(id) => {
-                    run.on_asked(self.get(ObjectName::Manifest(id)).await?.is_some());
+                RunAction::Done(end) => {
+                    ahead.note(needs_first, end.filter(|end| *end > after), found);
+                    return Ok(end);
                 }
+                RunAction::Read(id) => {
+                    if found.get(id).is_none() {
+                        let read = self.manifest(id).await?;
+                        found.keep(id, read);
+                    }
+                    run.on_read(found.get(id).flatten().as_deref());
+                }
+                RunAction::Ask(_) if cfg!(mutation = "listing_trusted") => run.on_asked(false),
+                RunAction::Ask(id) => run.on_asked(match found.get(id) {
+                    Some(read) => read.is_some(),
+                    None => self.get(ObjectName::Manifest(id)).await?.is_some(),
+                }),
             }
         }
     }

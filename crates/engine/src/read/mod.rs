@@ -14,6 +14,7 @@ pub(crate) mod queue;
 mod read_range;
 mod rows;
 pub(crate) mod scan;
+mod scan_blocks;
 mod scan_run;
 mod scan_source;
 mod scan_table;

@@ -2,9 +2,10 @@
 //! blocks. A scan must never show a row that is newer than its pin.
 
 use super::read_range::ReadRange;
+use super::scan_blocks::{ScanBlocks, following};
 use super::scan_run::ScanRun;
 use super::scan_source::{MemtablePart, ScanSource};
-use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
+use super::scan_table::{METADATA, ScanTable};
 use super::tree::{Levels, TableRun};
 use super::{Pin, Rows};
 use crate::cache::ancestors::naming;
@@ -112,7 +113,7 @@ impl Scan {
         held: Option<Guard>,
     ) -> Scan {
         context.asked.scans.add(1);
-        let blocks = Arc::new(ScanBlocks::new(&context));
+        let blocks = Arc::new(ScanBlocks::new(&context, &range));
         let empty = range.is_empty();
         #[cfg(mutation = "empty_range")]
         assert!(!empty, "planted: a range holds something");
@@ -233,9 +234,7 @@ impl Scan {
                     ScanState::Opening => self.open().await,
                     ScanState::Running(_, lacking) => match lacking.take() {
                         Some(addr) if addr.block == METADATA => self.open_later(addr.sst).await,
-                        Some(addr) => {
-                            read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await
-                        }
+                        Some(addr) => self.blocks.fetch(addr).await,
                         None => Ok(()),
                     },
                     ScanState::Ended => Ok(()),
@@ -270,7 +269,7 @@ impl Scan {
             return;
         }
         *edge = Some(bound);
-        self.blocks = Arc::new(ScanBlocks::new(&self.context));
+        self.blocks = Arc::new(ScanBlocks::new(&self.context, range));
         self.state = if range.is_empty() { ScanState::Ended } else { ScanState::Opening };
     }
 
@@ -397,7 +396,7 @@ impl Scan {
         {
             self.blocks.reads(&table);
             let addr = BlockAddr { sst: handle.descriptor.id, block };
-            read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await?;
+            self.blocks.fetch(addr).await?;
         }
         self.blocks.opened(table);
         Ok(())

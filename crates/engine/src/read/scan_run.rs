@@ -1,7 +1,8 @@
 //! The tables of one run below a scan. A scan of a few rows enters one or two of thousands, so a
 //! table gets its cursor when the scan enters it.
 
-use super::scan_table::{ScanBlocks, ScanTable};
+use super::scan_blocks::ScanBlocks;
+use super::scan_table::ScanTable;
 use super::tree::{Levels, TableRun};
 use crate::cache::metadata::TableHandle;
 use siltstone_merge::RunTables;
@@ -64,6 +65,12 @@ impl RunTables for ScanRun {
     fn enter(&mut self, at: usize) -> Option<&mut ScanTable> {
         if !matches!(&self.current, Some((entered, _)) if *entered == at) {
             let handle = Arc::clone(self.handle(at)?);
+            if let Some((left, _)) = self.current.take()
+                && let Some(left) = self.handle(left)
+                && left.descriptor.id != handle.descriptor.id
+            {
+                self.blocks.leaves(left);
+            }
             self.current = Some((at, ScanTable::Closed(handle, Arc::clone(&self.blocks))));
         }
         self.current.as_mut().map(|(_, cursor)| cursor)

@@ -17,7 +17,7 @@ use crate::manifests::rules;
 use crate::options::Options;
 use crate::verify::{TableHealth, read_table};
 use crate::writer::flush::new_names;
-use crate::writer::open::Opening;
+use crate::writer::opening::Opening;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;

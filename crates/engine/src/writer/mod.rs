@@ -20,6 +20,7 @@ pub(crate) mod life;
 pub(crate) mod nudges;
 pub(crate) mod observer;
 pub(crate) mod open;
+pub(crate) mod opening;
 pub(crate) mod snapshot;
 pub(crate) mod stalls;
 pub(crate) mod state;

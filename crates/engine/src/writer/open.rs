@@ -8,6 +8,7 @@ use super::durable_log::UnflushedWal;
 use super::flush::{self, RESERVED_NAMES, new_names};
 use super::large::LargeBatches;
 use super::observer::WriterObserver;
+use super::opening::Opening;
 use super::stalls;
 use super::stalls::pressure::Pressure;
 use super::state::{OpenedState, Writer};
@@ -17,32 +18,27 @@ use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
 use crate::io::env::Env;
-use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left};
 use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::{check_writable, no_database_to_write};
 use crate::manifests::new_database;
-use crate::manifests::objects::{Objects, seen};
+use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
-use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, Error, ErrorKind, MergeOperator,
-    ObjectId, ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
+    AttemptId, CheckpointId, Epoch, Error, ErrorKind, MergeOperator, Result, Seq, UnixMillis, WalId,
 };
-use siltstone_manifest::protocol::{
-    Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
-};
-use siltstone_manifest::{KeptFence, Manifest, NewCheckpoint, Settings};
+use siltstone_manifest::protocol::{Failure, Recovered, WalWindow, WriterOptions};
+use siltstone_manifest::{Manifest, NewCheckpoint, Settings};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{self, WalObject, encode_fence};
+use siltstone_sst::wal::WalObject;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -162,7 +158,8 @@ async fn opened(
     let began = env.clock.monotonic();
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
-    let newest = match look_or_left(&objects).await? {
+    let mut look = ManifestRequests::new(&objects);
+    let newest = match look_or_left(&objects, &mut look).await? {
         Ok(newest) => newest,
         Err(left) if how.create => {
             let schema = how.schema.as_ref().map(|schema| schema.text.clone());
@@ -192,11 +189,9 @@ async fn opened(
         cut: None,
     };
     let before = (newest.writer_epoch, newest.closed_cleanly());
-    let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
+    let (recovered, bodies) = Opening::new(&objects, newest, options).after(look).drive().await?;
     tell_take_over(&recovered, before);
-    let proof = prove_conditions(&env, &recovered);
-    let version = claimed_version(&objects, &recovered, pin);
-    let (version, ()) = futures::try_join!(version, proof)?;
+    let version = claimed_version(&objects, &recovered, pin).await?;
     let version = Version { version, pin, next_pin };
     let found = OpenFindings { recovered, version, occupancy, began };
     start(env, requests, how, objects, found, &bodies).await
@@ -231,19 +226,6 @@ fn check_behind(newest: &Manifest, asked: bool) -> Result<()> {
         return Ok(());
     }
     Err(not_made_for_it())
-}
-
-/// Checks that the store refuses a second fence under the same name, before any write is
-/// acknowledged. A folder and memory decide this themselves and need no check.
-async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
-    if env.store.profile().decides_itself {
-        return Ok(());
-    }
-    let KeptFence { id, epoch, next_id } = recovered.fence;
-    let (object, attempt) = (ObjectId(env.random_u128()), AttemptId(env.random_u128()));
-    let envelope = Envelope::new(ObjectKind::Wal, recovered.manifest.database, object, attempt);
-    let again = encode_fence(envelope, epoch, id, next_id);
-    conditional::prove(env, ObjectName::Wal(id), again, attempt).await
 }
 
 /// The findings of an opening.
@@ -288,145 +270,6 @@ fn settings(how: &OpenOptions) -> Settings {
         key_schema: how.schema.as_ref().map(|schema| schema.keys.clone()),
     }
 }
-
-/// Drives the state machine of an opening.
-pub(crate) struct Opening<'a> {
-    objects: &'a Objects,
-    log: WalReadahead,
-    database: DatabaseId,
-    machine: OpenWriter,
-    requests: ManifestRequests,
-    /// WAL objects that the walk has met.
-    bodies: BTreeMap<WalId, WalObject>,
-    /// The fence that is being created. Each attempt for one fence uploads the same bytes.
-    fencing: Option<(KeptFence, Bytes, AttemptId)>,
-    fence_tries: u32,
-}
-
-impl<'a> Opening<'a> {
-    /// Starts from the manifest `newest`.
-    pub(crate) fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
-        Opening {
-            objects,
-            log: WalReadahead::new(objects),
-            database: newest.database,
-            machine: OpenWriter::new(options, newest, rules::in_force()),
-            requests: ManifestRequests::new(objects),
-            bodies: BTreeMap::new(),
-            fencing: None,
-            fence_tries: 0,
-        }
-    }
-
-    /// Runs the machine to its end. Returns the recovered state and the WAL objects that the walk
-    /// met.
-    ///
-    /// # Errors
-    /// Why the writer cannot begin; errors of the store.
-    pub(crate) async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
-        loop {
-            match self.machine.action() {
-                OpenAction::Request(request) => {
-                    let answer = self.requests.perform(request).await?;
-                    self.machine.on_answer(answer);
-                }
-                OpenAction::ReadWal(id) => {
-                    let seen = match self.log.read(id).await? {
-                        Some(object) => self.meet(id, object),
-                        None => WalSeen::Absent,
-                    };
-                    self.machine.on_wal(seen);
-                }
-                OpenAction::ReadCutOff(id) => {
-                    let seen = match self.log.read(id).await {
-                        Ok(Some(object)) => self.meet(id, object),
-                        Ok(None) => WalSeen::Absent,
-                        Err(error) if error.kind() == ErrorKind::Corruption => WalSeen::Foreign,
-                        Err(error) => return Err(error),
-                    };
-                    self.machine.on_wal(seen);
-                }
-                OpenAction::ListWal(after) => {
-                    let listing = self.objects.list_wal(after).await?;
-                    self.machine.on_wal_listing(&listing);
-                }
-                OpenAction::CreateFence(fence) => {
-                    let outcome = self.create_fence(fence).await?;
-                    self.machine.on_fence(outcome);
-                }
-                #[cfg(not(mutation = "replay_past_the_fence"))]
-                OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
-                #[cfg(mutation = "replay_past_the_fence")]
-                OpenAction::Done(mut recovered) => {
-                    // Planted: objects between a fence and the continuation of the log count.
-                    for fence in recovered.fences() {
-                        for id in (fence.id.get() + 1..fence.next_id.get()).map(WalId) {
-                            if let Some(object) = self.objects.wal(id).await? {
-                                recovered.replay.push((id, object.epoch));
-                                self.bodies.insert(id, object);
-                            }
-                        }
-                    }
-                    return Ok((recovered, self.bodies));
-                }
-                OpenAction::Failed(failure) => return Err(failure.into()),
-            }
-        }
-    }
-
-    fn meet(&mut self, id: WalId, object: WalObject) -> WalSeen {
-        let seen = seen(&object, self.database);
-        self.bodies.insert(id, object);
-        seen
-    }
-
-    async fn create_fence(&mut self, fence: KeptFence) -> Result<PutOutcome<WalSeen>> {
-        let env = &self.objects.env;
-        if self.fencing.as_ref().is_none_or(|(fencing, ..)| *fencing != fence) {
-            let attempt = AttemptId(env.random_u128());
-            let object = ObjectId(env.random_u128());
-            let envelope = Envelope::new(ObjectKind::Wal, self.database, object, attempt);
-            let bytes = encode_fence(envelope, fence.epoch, fence.id, fence.next_id);
-            self.fencing = Some((fence, bytes, attempt));
-            self.fence_tries = 0;
-        }
-        let Some((_, bytes, attempt)) = self.fencing.clone() else {
-            return Err(Error::internal("the fence to create is missing"));
-        };
-        if self.fence_tries > 0 {
-            let pause = Duration::from_millis(10 << self.fence_tries.min(6));
-            env.clock.sleep(env.jittered(pause)).await;
-        }
-        self.fence_tries += 1;
-        let name = ObjectName::Wal(fence.id);
-        let created = conditional::create(env, name, bytes, attempt).await;
-        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
-        if let Some(error) = created.error.filter(|_| !settled)
-            && (!error.kind().is_transient() || self.fence_tries > FENCE_TRIES)
-        {
-            return Err(error.with("object", name));
-        }
-        Ok(match created.outcome {
-            PutOutcome::Committed => PutOutcome::Committed,
-            PutOutcome::NotApplied => PutOutcome::NotApplied,
-            PutOutcome::Unknown => PutOutcome::Unknown,
-            PutOutcome::Lost(bytes) => {
-                let object = match wal::decode(bytes, fence.id) {
-                    Ok(object) => Some(object),
-                    // The bytes were damaged in transit or in the store; a second read decides.
-                    Err(_) => self.objects.wal(fence.id).await?,
-                };
-                PutOutcome::Lost(match object {
-                    Some(object) => self.meet(fence.id, object),
-                    None => WalSeen::Vanished,
-                })
-            }
-        })
-    }
-}
-
-/// Attempts for one fence before opening fails: about half a minute, with pauses of up to 1.3 s.
-const FENCE_TRIES: u32 = 30;
 
 /// The result of a replay.
 struct ReplayResult {

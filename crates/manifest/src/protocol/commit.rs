@@ -163,6 +163,15 @@ impl Commit {
         self.base.as_ref()
     }
 
+    /// The state that was created, while it is not yet known whether its slot had been freed.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Option<&Arc<Manifest>> {
+        match &self.phase {
+            CommitPhase::CheckSlot(created) => Some(created),
+            _ => None,
+        }
+    }
+
     fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>, attempt: AttemptId) {
         let written = || Arc::new(Manifest::clone(&planned).written_as(attempt));
         self.phase = match outcome {

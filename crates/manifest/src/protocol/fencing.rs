@@ -25,8 +25,11 @@
 //! A repair opens with a cut: the walk ends at that id without reading it, and continues as
 //! described in `cut.rs`.
 
+mod early;
+mod recovered;
+
 use super::commit::{Commit, CommitAction};
-use super::cut::{CutAction, CutLog, CutOff};
+use super::cut::{CutAction, CutLog};
 use super::hole::{HoleCheck, HoleCheckResult};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
@@ -35,6 +38,9 @@ use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
 use siltstone_base::{AttemptId, Epoch, ManifestId, PutOutcome, SstId, WalId};
 use std::sync::Arc;
+
+pub use early::EarlyAnswer;
+pub use recovered::Recovered;
 
 /// The options of a writer for its claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,48 +66,6 @@ pub struct WriterOptions {
     pub cut: Option<WalId>,
 }
 
-/// A writer that may begin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Recovered {
-    /// The newest state, with the epoch of this writer.
-    pub manifest: Arc<Manifest>,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// WAL objects to replay, in this order, with their epochs. Their bodies are those read on
-    /// the walk; rows at or below `flushed_seq` are skipped (rule N4).
-    pub replay: Vec<(WalId, Epoch)>,
-    /// Its own fence. Its first WAL object is `fence.next_id`.
-    pub fence: KeptFence,
-    /// Fences that must be in the manifest no later than the commit that moves the replay point
-    /// past them: the fences met, except those of writers that closed cleanly after a writer that
-    /// had closed cleanly; and its own fence, unless the fenced writer had closed cleanly (rule
-    /// F5).
-    pub keep: Vec<KeptFence>,
-    /// Fences met that need not be in the manifest.
-    pub waived: Vec<KeptFence>,
-    /// The part of the log that was cut off, for a repair.
-    pub cut_off: Option<CutOff>,
-}
-
-impl Recovered {
-    /// The edit of a clean close, for use once the outcome of every write is known. Only a writer
-    /// that was opened completely has it (rule F4).
-    #[must_use]
-    pub fn close(&self) -> Edit {
-        Edit::CloseClean { epoch: self.epoch }
-    }
-
-    /// All fences met on the walk and its own fence, for [`replay_point`](crate::replay_point).
-    #[must_use]
-    pub fn fences(&self) -> Vec<KeptFence> {
-        let mut fences: Vec<_> = self.keep.iter().chain(&self.waived).copied().collect();
-        if !fences.contains(&self.fence) {
-            fences.push(self.fence);
-        }
-        fences
-    }
-}
-
 /// Opens a writer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OpenWriter {
@@ -110,6 +74,8 @@ pub struct OpenWriter {
     phase: OpenPhase,
     /// Set once the claim is committed.
     claimed: Option<Claimed>,
+    /// An answer that may be that of the next action.
+    early: Option<Box<EarlyAnswer>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,7 +142,7 @@ impl OpenWriter {
     pub fn new(options: WriterOptions, newest: Arc<Manifest>, rules: Rules) -> OpenWriter {
         let options = Arc::new(options);
         let phase = OpenPhase::Claim(claim(&options, newest, rules));
-        let mut open = OpenWriter { options, rules, phase, claimed: None };
+        let mut open = OpenWriter { options, rules, phase, claimed: None, early: None };
         open.settle();
         open
     }
@@ -233,6 +199,7 @@ impl OpenWriter {
             _ => return,
         }
         self.settle();
+        self.take_early();
     }
 
     /// The answer to [`OpenAction::ReadWal`] and [`OpenAction::ReadCutOff`].
@@ -263,6 +230,7 @@ impl OpenWriter {
             Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
             None => self.look_before(id),
         }
+        self.take_early();
     }
 
     /// The answer to [`OpenAction::CreateFence`].

@@ -40,7 +40,7 @@ pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, ProvenMan
 pub use commit::{Commit, CommitAction};
 pub use cut::CutOff;
 pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
-pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
+pub use fencing::{EarlyAnswer, OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use hole::{Hole, HoleProof, WalListing};
 pub use leases::{LeasedEdit, Leases, Lifetimes, Moment, Want};

@@ -74,6 +74,22 @@ impl EndOfRun {
         }
     }
 
+    /// What is read if the listing is complete, with the manifest at the end: a driver may send
+    /// these reads at once, and answer the actions from them.
+    #[must_use]
+    pub fn probable_reads(&self) -> Vec<ManifestId> {
+        let last = self.ids.last().copied().unwrap_or_default();
+        match &self.phase {
+            RunPhase::First if last > ManifestId::FIRST => {
+                vec![ManifestId::FIRST, last, last.next()]
+            }
+            RunPhase::First => vec![ManifestId::FIRST],
+            RunPhase::Begins(starts) => starts.last().copied().into_iter().collect(),
+            RunPhase::Beyond { end, next } => vec![*end, *next],
+            RunPhase::Done(_) => Vec::new(),
+        }
+    }
+
     /// The answer to [`RunAction::Read`].
     pub fn on_read(&mut self, read: Option<&Manifest>) {
         match &mut self.phase {
