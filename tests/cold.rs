@@ -245,7 +245,7 @@ fn a_long_scan_does_not_wait_for_each_wave() {
             assert_eq!(rows, 60_000);
             let one_by_one = Duration::from_millis(25 * cold.gets)
                 + Duration::from_secs_f64(cold.bytes_read as f64 / f64::from(50 << 20));
-            assert!(cold.gets >= 10, "{cold:?}");
+            assert!(cold.gets > 7, "{cold:?}");
             assert!(took < one_by_one * 6 / 10, "{took:?} of {one_by_one:?}: {cold:?}");
             db.close().await.unwrap();
         }
