@@ -12,6 +12,7 @@
 mod conditional;
 mod conformance;
 mod contract;
+mod copies;
 mod counting;
 mod edges;
 mod faults;
