@@ -272,7 +272,7 @@ impl RemoteShared {
         Ok(Read::Short(bytes.len()))
     }
 
-    /// Handles a failed read. The error for a range that begins past the end of the object (416)
+    /// Handles a failed read. The error for a range that begins at or past the end of the object
     /// differs from others only in its text, so the object's length is requested to prove it.
     async fn unsatisfiable(
         &self,
@@ -283,7 +283,7 @@ impl RemoteShared {
     ) -> Result<Read> {
         let explained = self.explainer.explain(&error);
         if let Some(range) = range
-            && errors::status_in(&error.to_string()) == Some(416)
+            && errors::may_be_past_the_end(&error.to_string())
             && let Ok(ObjectMeta { size, .. }) = self.clients.repeating().head(path).await
             && size < range.end
         {
