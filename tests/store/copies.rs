@@ -1,7 +1,8 @@
-//! Copies within a store, of creates that are recorded and not copied yet.
+//! Copies within a store: of creates that are recorded and not copied yet, and of objects that do
+//! not exist.
 
 use crate::conformance::runtime;
-use crate::server::{TABLE, WAL};
+use crate::server::{TABLE, WAL, serve, status};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -126,4 +127,24 @@ fn a_clamped_read_finds_a_create_that_is_only_recorded() {
         let read = store.get_clamped(WAL, 1..100).await.unwrap();
         assert_eq!(read.as_deref(), Some(&b"ytes"[..]));
     });
+}
+
+#[test]
+fn a_copy_without_a_source_names_the_source() {
+    let server = serve(vec![status("404 Not Found", "<Code>NoSuchKey</Code>")]);
+    let copy = |store: &dyn Store| {
+        let location = store.location().unwrap();
+        server.runtime.block_on(store.copy_from(&location, WAL, TABLE))
+    };
+    let error = copy(&*server.store).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let text = error.to_string();
+    assert!(text.contains("source of a copy") && text.contains(&WAL.to_string()), "{text}");
+    assert!(!text.contains("bucket does not exist"), "{text}");
+    // A missing bucket stays what it is.
+    let server = serve(vec![status("404 Not Found", "<Code>NoSuchBucket</Code>")]);
+    let location = server.store.location().unwrap();
+    let copied = server.runtime.block_on(server.store.copy_from(&location, WAL, TABLE));
+    let text = copied.unwrap_err().to_string();
+    assert!(text.contains("bucket does not exist"), "{text}");
 }

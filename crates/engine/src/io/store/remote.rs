@@ -311,9 +311,13 @@ impl RemoteShared {
     /// Copies from `root` in the same bucket. The target name is unique, so a repeated copy does no
     /// harm.
     async fn copy(self: Arc<Self>, root: String, from: ObjectName, to: ObjectName) -> Result<()> {
-        let (from, to) = (below(&root, &from.to_string())?, self.path(to)?);
-        let copied = self.clients.repeating().copy(&from, &to).await;
-        copied.map_err(|error| self.explainer.explain(&error))
+        let (source, to) = (below(&root, &from.to_string())?, self.path(to)?);
+        match self.clients.repeating().copy(&source, &to).await {
+            Err(object_store::Error::NotFound { source: cause, .. }) => {
+                Err(self.explainer.no_source(&*cause).with("source", source))
+            }
+            copied => copied.map_err(|error| self.explainer.explain(&error)),
+        }
     }
 
     async fn listing(

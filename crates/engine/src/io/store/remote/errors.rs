@@ -129,6 +129,14 @@ impl Explainer {
         Ok(())
     }
 
+    /// The error of a copy whose source, or bucket, does not exist.
+    pub(super) fn no_source(&self, error: &(dyn std::error::Error + 'static)) -> Error {
+        self.absent(error).err().unwrap_or_else(|| {
+            let message = "the source of a copy does not exist";
+            self.error(ErrorKind::NotFound, message, self.text_of(error))
+        })
+    }
+
     /// Translates any failure that the caller does not handle itself.
     pub(super) fn explain(&self, error: &object_store::Error) -> Error {
         use object_store::Error as Client;
