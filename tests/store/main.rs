@@ -16,6 +16,7 @@ mod copies;
 mod counting;
 mod edges;
 mod faults;
+mod google;
 mod hedging;
 mod http;
 mod limits;
