@@ -5,9 +5,10 @@ use super::limits::LimitedConnector;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{
     BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
+    StaticCredentialProvider,
 };
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
@@ -336,6 +337,13 @@ fn gcs(
         .with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
+    }
+    let unsigned = builder.get_config_value(&Key::SkipSignature);
+    if unsigned.is_some_and(|value| !is_negative(&value)) {
+        // Without signatures the client asks for a token before each write nevertheless, from the
+        // metadata server of the machine. This one is empty, and is not sent.
+        let token = GcpCredential { bearer: String::new() };
+        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(token)));
     }
     let build = |retry| builder.clone().with_retry(retry).build();
     finish(redactor, build(repeating()), build(never()))
