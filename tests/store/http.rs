@@ -2,7 +2,7 @@
 //! the number of requests.
 
 use crate::conformance::runtime;
-use crate::server::{Reply, WAL, created, part, serve, status};
+use crate::server::{Reply, TABLE, WAL, created, part, serve, status};
 use siltstone::store::options::StoreOptions;
 use siltstone::store::{PutAnswer, url};
 use siltstone_base::name::prefix;
@@ -106,6 +106,37 @@ fn an_object_that_ends_before_the_range_is_corruption() {
     let long = head.replace("Content-Length: 4", "Content-Length: 400");
     let server = serve(vec![beyond, Reply::Raw(long)]);
     assert_eq!(server.get(Some(6..9)).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_range_that_begins_at_the_end_is_answered_whatever_the_server_says() {
+    let head = |bytes: usize| {
+        Reply::Raw(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nETag: \"e\"\r\n\
+             Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nConnection: close\r\n\r\n"
+        ))
+    };
+    let azure = "<Code>InvalidRange</Code>";
+    // The answer to the range, and the length of the object.
+    let cases = [
+        (status("416 The range specified is invalid for the current size", azure), 4),
+        (status("400 Bad Request", azure), 4),
+        // An empty part: its last byte lies before the first.
+        (part("4-3/4", 0, ""), 4),
+        (part("0--1/0", 0, ""), 0),
+        // Empty objects have no part, so some servers send the whole.
+        (head(0), 0),
+    ];
+    for (reply, bytes) in cases {
+        let start = bytes as u64;
+        let server = serve(vec![reply.clone(), head(bytes)]);
+        let error = server.get(Some(start..start + 5)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        let server = serve(vec![reply, head(bytes)]);
+        let clamped = server.store.get_clamped(TABLE, start..start + 5);
+        let error = server.runtime.block_on(clamped).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    }
 }
 
 #[test]

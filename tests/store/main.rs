@@ -12,9 +12,11 @@
 mod conditional;
 mod conformance;
 mod contract;
+mod copies;
 mod counting;
 mod edges;
 mod faults;
+mod google;
 mod hedging;
 mod http;
 mod limits;

@@ -120,6 +120,7 @@ impl Store for MemoryStore {
         range: Range<u64>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let bytes = self.objects.lock().get(&name).map(|object| object.bytes.len() as u64);
+        let bytes = bytes.filter(|bytes| range.start < *bytes);
         let range = range.start..range.end.min(bytes.unwrap_or(range.end));
         ready(self.read(name, Some(range))).boxed()
     }

@@ -272,7 +272,7 @@ impl RemoteShared {
         Ok(Read::Short(bytes.len()))
     }
 
-    /// Handles a failed read. The error for a range that begins past the end of the object (416)
+    /// Handles a failed read. The error for a range that begins at or past the end of the object
     /// differs from others only in its text, so the object's length is requested to prove it.
     async fn unsatisfiable(
         &self,
@@ -283,7 +283,7 @@ impl RemoteShared {
     ) -> Result<Read> {
         let explained = self.explainer.explain(&error);
         if let Some(range) = range
-            && errors::status_in(&error.to_string()) == Some(416)
+            && errors::may_be_past_the_end(&error.to_string())
             && let Ok(ObjectMeta { size, .. }) = self.clients.repeating().head(path).await
             && size < range.end
         {
@@ -311,9 +311,13 @@ impl RemoteShared {
     /// Copies from `root` in the same bucket. The target name is unique, so a repeated copy does no
     /// harm.
     async fn copy(self: Arc<Self>, root: String, from: ObjectName, to: ObjectName) -> Result<()> {
-        let (from, to) = (below(&root, &from.to_string())?, self.path(to)?);
-        let copied = self.clients.repeating().copy(&from, &to).await;
-        copied.map_err(|error| self.explainer.explain(&error))
+        let (source, to) = (below(&root, &from.to_string())?, self.path(to)?);
+        match self.clients.repeating().copy(&source, &to).await {
+            Err(object_store::Error::NotFound { source: cause, .. }) => {
+                Err(self.explainer.no_source(&*cause).with("source", source))
+            }
+            copied => copied.map_err(|error| self.explainer.explain(&error)),
+        }
     }
 
     async fn listing(

@@ -135,7 +135,11 @@ impl Folder {
         name: ObjectName,
         range: Range<u64>,
     ) -> Result<Option<Bytes>> {
-        let clamped = |bytes: u64| range.start..range.end.min(bytes);
+        let clamped = |bytes: u64| match range.start < bytes {
+            true => range.start..range.end.min(bytes),
+            // Past the end, which is an error of the read.
+            false => range,
+        };
         let read = self.read_by(name, clamped, |file, range| read_at(file, &range))?;
         Ok(read.map(Bytes::from))
     }

@@ -5,9 +5,10 @@ use super::limits::LimitedConnector;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{
     BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
+    StaticCredentialProvider,
 };
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
@@ -154,16 +155,16 @@ impl<K: FromStr + PartialEq> Settings<K> {
         }
     }
 
-    /// Whether the endpoint is an `http://` one that is allowed without an option: on this machine,
-    /// where no third party can listen.
+    /// Whether the endpoint, which `option` names, is an `http://` one that is allowed without an
+    /// option: on this machine, where no third party can listen.
     ///
     /// # Errors
     /// Invalid for any other `http://` endpoint, unless `allow_http` is set: a request would fail
     /// with a text that names neither.
-    fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
+    fn may_be_plain(&self, option: &str, endpoints: &[K], allow_http: &K) -> Result<bool> {
         let all = || self.from_environment.iter().chain(&self.given);
         for (_, endpoint) in all().filter(|(key, _)| endpoints.contains(key)) {
-            self.check_endpoint(endpoint)?;
+            self.check_endpoint(option, endpoint)?;
         }
         let is_plain = |url: &str| url.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("http://"));
         let mut plain = all()
@@ -172,11 +173,8 @@ impl<K: FromStr + PartialEq> Settings<K> {
             .peekable();
         // The last given value wins. The client judges any value except the known negative ones.
         let allowed = all().filter(|(key, _)| key == allow_http).last();
-        let refuses = ["false", "0", "off", "no", "n"];
         match allowed {
-            Some((_, value)) if !refuses.contains(&value.to_ascii_lowercase().as_str()) => {
-                return Ok(false);
-            }
+            Some((_, value)) if !is_negative(value) => return Ok(false),
             None if plain.peek().is_some() && plain.clone().all(is_loopback) => return Ok(true),
             _ => {}
         }
@@ -191,7 +189,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
     /// # Errors
     /// Invalid for an endpoint that is not the URL of a server: the client would panic, or fail at
     /// the first request with a text that does not name it.
-    fn check_endpoint(&self, endpoint: &str) -> Result<()> {
+    fn check_endpoint(&self, option: &str, endpoint: &str) -> Result<()> {
         let is_url = endpoint.split_once("://").is_some_and(|(scheme, rest)| {
             let known = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
             let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -200,8 +198,10 @@ impl<K: FromStr + PartialEq> Settings<K> {
         if is_url {
             return Ok(());
         }
-        let text = "the store option `endpoint` is a URL with its scheme, such as \
-                    https://s3.example.com or http://127.0.0.1:9000";
+        let text = format!(
+            "the store option `{option}` is a URL with its scheme, such as \
+             https://store.example.com or http://127.0.0.1:9000"
+        );
         let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
         Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
@@ -209,6 +209,11 @@ impl<K: FromStr + PartialEq> Settings<K> {
     fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
         (self.from_environment.into_iter().chain(self.given), self.redactor)
     }
+}
+
+/// Whether the client reads the value of a switch as off. It judges all other values.
+fn is_negative(value: &str) -> bool {
+    ["false", "0", "off", "no", "n"].contains(&value.to_ascii_lowercase().as_str())
 }
 
 /// The option with a file of PEM certificates, and the variable that replaces it.
@@ -280,6 +285,7 @@ fn s3(
     settings.keep_together(&[Key::Region, Key::DefaultRegion]);
     settings.from_environment.retain(|(key, _)| !matches!(key, Key::Bucket | Key::ConditionalPut));
     let may_be_plain = settings.may_be_plain(
+        "endpoint",
         &[Key::Endpoint, Key::S3Endpoint],
         &Key::Client(ClientConfigKey::AllowHttp),
     )?;
@@ -316,8 +322,14 @@ fn gcs(
         Key::ApplicationCredentials,
         Key::BearerToken,
     ]);
+    settings.keep_together(&[Key::BaseUrl]);
     settings.from_environment.retain(|(key, _)| *key != Key::Bucket);
-    let client = settings.client_options();
+    let allow_http = Key::Client(ClientConfigKey::AllowHttp);
+    let may_be_plain = settings.may_be_plain("base_url", &[Key::BaseUrl], &allow_http)?;
+    let mut client = settings.client_options();
+    if may_be_plain {
+        client = client.with_allow_http(true);
+    }
     let (configuration, redactor) = settings.into_parts();
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_client_options(client)
@@ -325,6 +337,13 @@ fn gcs(
         .with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
+    }
+    let unsigned = builder.get_config_value(&Key::SkipSignature);
+    if unsigned.is_some_and(|value| !is_negative(&value)) {
+        // Without signatures the client asks for a token before each write nevertheless, from the
+        // metadata server of the machine. This one is empty, and is not sent.
+        let token = GcpCredential { bearer: String::new() };
+        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(token)));
     }
     let build = |retry| builder.clone().with_retry(retry).build();
     finish(redactor, build(repeating()), build(never()))
@@ -346,9 +365,10 @@ fn azure(
         Key::Token,
         Key::FederatedTokenFile,
     ]);
+    settings.keep_together(&[Key::Endpoint]);
     settings.from_environment.retain(|(key, _)| *key != Key::ContainerName);
-    let may_be_plain =
-        settings.may_be_plain(&[Key::Endpoint], &Key::Client(ClientConfigKey::AllowHttp))?;
+    let allow_http = Key::Client(ClientConfigKey::AllowHttp);
+    let may_be_plain = settings.may_be_plain("endpoint", &[Key::Endpoint], &allow_http)?;
     let client = settings.client_options();
     let (configuration, redactor) = settings.into_parts();
     let mut builder = MicrosoftAzureBuilder::new()
@@ -465,6 +485,8 @@ mod tests {
         let azure = [("account_name", "a"), ("skip_signature", "true")];
         assert!(refused(Provider::Azure, "http://store.lan/a", &azure, &[]).is_some());
         assert!(refused(Provider::Azure, "http://127.0.0.1:10000/a", &azure, &[]).is_none());
+        let far = [("AZURE_ENDPOINT", "http://store.lan")];
+        assert!(refused(Provider::Azure, "https://store.lan/a", &azure, &far).is_none());
         for endpoint in [
             "http://localhost:9000",
             "http://127.0.0.1",

@@ -45,6 +45,22 @@ pub(super) fn code_in(text: &str) -> Option<&str> {
     Some(code.trim())
 }
 
+/// Texts of the client for an answer to a range that has no part: the range begins at the length
+/// that the answer gives (Azurite), the part ends before it begins (of an empty object), or the
+/// whole object came, which an empty one is.
+const NO_PART: [&str; 3] = [
+    "Wanted range starting at",
+    "Failed to parse value for CONTENT_RANGE",
+    "Received non-partial response when range requested",
+];
+
+/// Whether a failed read of a range may be one that begins at or past the end of its object.
+pub(super) fn may_be_past_the_end(text: &str) -> bool {
+    status_in(text) == Some(416)
+        || code_in(text) == Some("InvalidRange")
+        || NO_PART.iter().any(|sign| text.contains(sign))
+}
+
 /// Texts that show that no credentials were found. They name the places that were searched.
 const NO_CREDENTIALS: [&str; 5] = [
     "/latest/api/token",
@@ -111,6 +127,14 @@ impl Explainer {
             return Err(self.error(ErrorKind::NotFound, "the bucket does not exist", text));
         }
         Ok(())
+    }
+
+    /// The error of a copy whose source, or bucket, does not exist.
+    pub(super) fn no_source(&self, error: &(dyn std::error::Error + 'static)) -> Error {
+        self.absent(error).err().unwrap_or_else(|| {
+            let message = "the source of a copy does not exist";
+            self.error(ErrorKind::NotFound, message, self.text_of(error))
+        })
     }
 
     /// Translates any failure that the caller does not handle itself.

@@ -94,6 +94,19 @@ impl TwoPhaseStore {
     }
 }
 
+impl TwoPhaseStore {
+    /// The store of a database at `location`, with the same records: this one, or another.
+    fn at(&self, location: &str) -> Result<Arc<TwoPhaseStore>> {
+        let shared = &self.shared;
+        if shared.store.stands_at(location) {
+            return Ok(Arc::new(self.clone()));
+        }
+        let store = shared.store.neighbour(location)?;
+        let (records, effects) = (Arc::clone(&shared.records), shared.effects.clone());
+        Ok(TwoPhaseStore::new(store, records, effects))
+    }
+}
+
 impl fmt::Debug for TwoPhaseStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.store.fmt(f)
@@ -247,7 +260,20 @@ impl Store for TwoPhaseStore {
         name: ObjectName,
         range: Range<u64>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.shared.store.get_clamped(name, range)
+        let shared = &self.shared;
+        if !has_record(name) {
+            return shared.store.get_clamped(name, range);
+        }
+        async move {
+            match shared.store.get_clamped(name, range.clone()).await? {
+                Some(bytes) => Ok(Some(bytes)),
+                None => match shared.settle(name).await? {
+                    Some(at) => shared.store.get_clamped(at, range).await,
+                    None => Ok(None),
+                },
+            }
+        }
+        .boxed()
     }
 
     fn is_encrypted(&self) -> bool {
@@ -319,13 +345,21 @@ impl Store for TwoPhaseStore {
     }
 
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.shared.store.neighbour(location)?;
-        let (records, effects) = (Arc::clone(&self.shared.records), self.shared.effects.clone());
-        Ok(TwoPhaseStore::new(store, records, effects))
+        Ok(self.at(location)?)
     }
 
     fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        self.shared.store.copy_from(location, from, to)
+        if !has_record(from) {
+            return self.shared.store.copy_from(location, from, to);
+        }
+        let location = location.to_owned();
+        async move {
+            // The object of a recorded create may not be at its name yet.
+            let source = self.at(&location)?;
+            let at = source.shared.settle(from).await?.unwrap_or(from);
+            self.shared.store.copy_from(&location, at, to).await
+        }
+        .boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

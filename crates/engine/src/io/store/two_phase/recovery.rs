@@ -113,16 +113,23 @@ impl Shared {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Result<Option<Bytes>> {
+        match self.settle(name).await? {
+            Some(at) => self.store.get(at, range).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Completes the record of a name. The object that has its bytes: the destination, or the
+    /// source if this process may not write. `None` without a record.
+    pub(super) async fn settle(&self, name: ObjectName) -> Result<Option<ObjectName>> {
         let Some(namespace) = self.known_namespace().await? else { return Ok(None) };
         let Some(record) = self.records.get(namespace, name).await? else { return Ok(None) };
         if record.complete {
-            // Copied since the read, or deleted before it.
-            return self.store.get(name, range).await;
+            // Copied since the caller looked, or deleted before it.
+            return Ok(Some(name));
         }
-        match self.complete(namespace, record).await? {
-            Some(uncopied) => self.store.get(uncopied.record.source, range).await,
-            None => self.store.get(name, range).await,
-        }
+        let uncopied = self.complete(namespace, record).await?;
+        Ok(Some(uncopied.map_or(name, |uncopied| uncopied.record.source)))
     }
 
     /// Adds to a listing what could not be copied.
