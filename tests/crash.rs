@@ -21,7 +21,8 @@ use siltstone_base::SstId;
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
 use siltstone_tests::gc;
 use siltstone_tests::model::{Model, View};
-use siltstone_tests::sim::{Sim, Stopped};
+use siltstone_tests::separate_log::LogBuckets;
+use siltstone_tests::sim::{ProcessId, Sim, Stopped};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,26 @@ async fn waiting(env: Env, books: Books) -> Result<()> {
     db.close().await
 }
 
+/// Writes of a writer without a log: waits flush, and so does the close.
+async fn unlogged(env: Env, books: Books) -> Result<()> {
+    for first in [0, 5] {
+        let mut options = options();
+        options.writes.wal_enabled = false;
+        let how = OpenOptions { options, ..OpenOptions::default() };
+        let db = Database::open(env.clone(), how).await?;
+        for round in first..first + 4 {
+            write(&db, &books, round, round % 2 == 1).await?;
+        }
+        write(&db, &books, first + 4, false).await?;
+        let last = db.snapshot()?.seq();
+        db.close().await?;
+        books.lock().acknowledged = last;
+    }
+    // A writer with a log goes on.
+    let db = open(&env).await?;
+    write(&db, &books, 10, true).await
+}
+
 /// Many writes in flight, flushes in between, waits only at the end.
 async fn streaming(env: Env, books: Books) -> Result<()> {
     let db = open(&env).await?;
@@ -152,30 +173,81 @@ async fn rows_of(mut scan: Scan) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     }
 }
 
+/// The stores of a database.
+struct Stores {
+    bucket: Arc<Bucket>,
+    logs: Option<Arc<LogBuckets>>,
+}
+
+/// A store of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Main,
+    /// The separate store of the log.
+    Log,
+}
+
+impl Stores {
+    fn new(sim: &Sim, log: Log) -> Stores {
+        let logs = (log == Log::Separate).then(|| LogBuckets::new(sim));
+        Stores { bucket: Bucket::new(sim, FaultPlan::none()), logs }
+    }
+
+    fn crash_at(&self, side: Side, process: ProcessId, operation: u64, point: CrashPoint) {
+        match side {
+            Side::Main => self.bucket.crash_at(process, operation, point),
+            Side::Log => self.logs.as_ref().unwrap().crash_at(process, operation, point),
+        }
+    }
+
+    fn operations(&self, side: Side, process: ProcessId) -> u64 {
+        match side {
+            Side::Main => self.bucket.operations(process),
+            Side::Log => self.logs.as_ref().map_or(0, |logs| logs.operations(process)),
+        }
+    }
+
+    fn env(&self, sim: &Sim, process: ProcessId) -> Env {
+        let env = sim.env(process, self.bucket.store(process));
+        match &self.logs {
+            None => env,
+            Some(logs) => logs.under(env, process),
+        }
+    }
+}
+
+/// Where the log lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Log {
+    Beside,
+    Separate,
+}
+
 /// Runs `workload`, which dies as specified; then another process opens and checks. Returns the
-/// number of store operations of the first process.
+/// number of operations of the first process on each store.
 fn run<F: Future<Output = Result<()>> + Send + 'static>(
     workload: fn(Env, Books) -> F,
-    crash: Option<(u64, CrashPoint)>,
-) -> u64 {
+    log: Log,
+    crash: Option<(Side, u64, CrashPoint)>,
+) -> [u64; 2] {
     let sim = Sim::new(7);
-    let bucket = Bucket::new(&sim, FaultPlan::none());
+    let stores = Stores::new(&sim, log);
     let books = Books::default();
     let dying = sim.process("dying", 0);
-    if let Some((operation, point)) = crash {
-        bucket.crash_at(dying, operation, point);
+    if let Some((side, operation, point)) = crash {
+        stores.crash_at(side, dying, operation, point);
     }
-    let env = sim.env(dying, bucket.store(dying));
+    let env = stores.env(&sim, dying);
     match sim.block_on(dying, workload(env, Arc::clone(&books))) {
         Ok(ended) => ended.expect("a healthy store"),
         Err(Stopped::Killed) => {}
         Err(stopped) => panic!("crash {crash:?}: the workload hangs: {stopped:?}"),
     }
-    let operations = bucket.operations(dying);
+    let operations = [Side::Main, Side::Log].map(|side| stores.operations(side, dying));
     sim.kill(dying);
 
     let next = sim.process("next", 0);
-    let env = sim.env(next, bucket.store(next));
+    let env = stores.env(&sim, next);
     let recovered = sim.block_on(next, async move {
         let db = open(&env).await?;
         let snapshot = db.snapshot()?;
@@ -210,16 +282,21 @@ fn run<F: Future<Output = Result<()>> + Send + 'static>(
 fn enumerate<F: Future<Output = Result<()>> + Send + 'static>(
     name: &str,
     workload: fn(Env, Books) -> F,
+    log: Log,
 ) {
-    let operations = run(workload, None);
+    let all = run(workload, log, None);
     let mut points = 0;
-    for operation in 1..=operations {
-        for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
-            run(workload, Some((operation, point)));
-            points += 1;
+    for (side, operations) in [Side::Main, Side::Log].into_iter().zip(all) {
+        for operation in 1..=operations {
+            for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
+                run(workload, log, Some((side, operation, point)));
+                points += 1;
+            }
         }
     }
+    let operations: u64 = all.iter().sum();
     assert!(operations > 10, "{name}: {operations} operations are no workload");
+    assert_eq!(all[1] > 3, log == Log::Separate, "{name}: {all:?}");
     println!("{name}: {operations} store operations, {points} crashes, 0 lost");
 }
 
@@ -279,20 +356,37 @@ fn a_compaction_is_resumed_behind_what_is_recorded() {
 
 #[test]
 fn every_crash_of_waiting_writes() {
-    enumerate("waiting", waiting);
+    enumerate("waiting", waiting, Log::Beside);
 }
 
 #[test]
 fn every_crash_of_streaming_writes() {
-    enumerate("streaming", streaming);
+    enumerate("streaming", streaming, Log::Beside);
 }
 
 #[test]
 fn every_crash_of_compacting() {
-    enumerate("compacting", compacting);
+    enumerate("compacting", compacting, Log::Beside);
 }
 
 #[test]
 fn every_crash_of_reopening() {
-    enumerate("reopening", reopening);
+    enumerate("reopening", reopening, Log::Beside);
+}
+
+/// The identity of the log is created before the manifest that names it: every order of the two,
+/// with a death between them, is among these.
+#[test]
+fn every_crash_of_waiting_writes_beside_a_separate_log() {
+    enumerate("waiting, separate log", waiting, Log::Separate);
+}
+
+#[test]
+fn every_crash_of_reopening_beside_a_separate_log() {
+    enumerate("reopening, separate log", reopening, Log::Separate);
+}
+
+#[test]
+fn every_crash_of_writers_without_a_log() {
+    enumerate("unlogged", unlogged, Log::Beside);
 }

@@ -203,7 +203,7 @@ fn tables_that_cannot_be_read_are_refused_before_anything_is_claimed() {
 #[test]
 fn a_log_in_another_store_is_refused_with_its_place() {
     let location = Some("memory:///log".to_owned());
-    refused_by_all("memory:///log", 0, |next| {
+    refused_with(["memory:///log", "`wal_url`"], 0, |next| {
         next.wal_store = Some(WalStore { id: StoreId(5), location: location.clone() });
     });
 }

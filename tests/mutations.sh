@@ -104,6 +104,8 @@ sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read
 copied_before_record       store    of_two_creates
 source_unrevoked           store    a_sweep_takes_no_source
+log_unproven               store    an_emptied_log_is_damage
+copy_shares_log            store    a_copy_of_the_main_store
 wal_gap_unseen             hostile  decoders::damage_behind_a_checksum'
 
 unfound=0

@@ -355,8 +355,8 @@ class Database(_Warms):
         if_value: _Bytes | None = None,
     ) -> Commit:
         """Sets `key` to `value`. The write is visible to this handle at once. It is durable within
-        `flush_interval`, or as soon as a caller waits for the Commit. The call waits only while
-        `max_memtable_bytes` are unflushed.
+        `flush_interval`, or as soon as a caller waits for the Commit; with `writes.wal_enabled` off
+        once its memtable is flushed. The call waits only while `max_memtable_bytes` are unflushed.
 
         :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
@@ -464,7 +464,8 @@ class Database(_Warms):
         """Returns a batch for a `with` block. The batch is committed at the end of the block, and
         discarded if the block raises. Afterwards `batch.commit` is the Commit."""
     def flush(self, *, memtable: bool = False) -> None:
-        """Returns when every earlier write is durable.
+        """Returns when every earlier write is durable. With `writes.wal_enabled` off this flushes
+        the memtable.
 
         :param memtable: also write the memtable to tables, so that the next opening has nothing to
             replay.
@@ -1139,7 +1140,8 @@ class Commit:
     def durable(self) -> bool:
         """Whether the write is durable."""
     def wait(self, timeout: _Seconds | None = None) -> None:
-        """Returns once the write is durable. If it is not durable yet, the writer sends it at once.
+        """Returns once the write is durable. If it is not durable yet, the writer sends it at once;
+        with `writes.wal_enabled` off it flushes the memtable.
 
         :param timeout: maximum wait; None: the deadline of the handle.
         :raises Timeout: if the write is not durable in time. It continues, and may still become

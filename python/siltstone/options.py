@@ -56,6 +56,7 @@ class GcValues(TypedDict, total=False):
 class WriteValues(TypedDict, total=False):
     """Arguments of `Writes`."""
 
+    wal_enabled: bool
     skip_memtable_bytes: Bytes | None
     ingest_poll_interval: Seconds | None
     transaction_window_bytes: Bytes

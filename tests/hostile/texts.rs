@@ -40,7 +40,7 @@ const NAMES: [&str; 12] = [
     "block_bytes",
     "compression",
     "filter_bits_per_key",
-    "wal_enabled",
+    "writes.wal_enabled",
     "deadline",
     "max_wal_puts_per_second",
     "endpoint",
@@ -111,7 +111,7 @@ fn set(pairs: &[(&str, &str)]) {
         for value in values {
             let before = options.get(name);
             match options.set(name, value) {
-                Ok(()) => assert!(Options::info(name).is_ok() || *name == "wal_enabled"),
+                Ok(()) => assert!(Options::info(name).is_ok()),
                 Err(error) => {
                     let allowed = [ErrorKind::Invalid, ErrorKind::Unsupported];
                     assert!(allowed.contains(&error.kind()), "{error:?}");

@@ -97,7 +97,7 @@ def test_options_are_checked_by_name(tmp_path: Path) -> None:
     ]:
         with pytest.raises(siltstone.Invalid, match=said):
             siltstone.open(tmp_path / "db", options={name: value})
-    with pytest.raises(siltstone.Unsupported, match="wal_url"):
+    with pytest.raises(siltstone.Invalid, match="wal_url"):
         siltstone.open(tmp_path / "db", options={"wal_url": "memory://x"})
 
 

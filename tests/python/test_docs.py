@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codeop
 import importlib.util
-import inspect
 import os
 import re
 import subprocess
@@ -145,32 +144,6 @@ def test_the_first_screen_is_whole() -> None:
     assert len(numbers) == 3
     targets = re.findall(r"^    make (\w+) ", screen, re.MULTILINE)
     assert targets == ["demo", "test"]
-
-
-SECTION = (ROOT / "README.md").read_text().split("## Not built yet\n")[1].split("\n## ")[0]
-NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
-
-
-@pytest.mark.parametrize("name", NOT_BUILT)
-def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> None:
-    """A tidy test checks the list against the docs; this test checks it against the behaviour."""
-    found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=(.*)\))?", name)
-    owner, function, keyword, shown = found.groups()
-    places = {"Database": db, "admin": siltstone.admin, "ingest": siltstone.ingest}
-    place = places.get(owner, siltstone)
-    call = getattr(place, function, None)
-    if call is None:  # an option
-        option = {function: False if function == "wal_enabled" else "x"}
-        with pytest.raises(siltstone.Unsupported, match=function):
-            siltstone.open(memory_url, options=option)
-        return
-    needed = inspect.signature(call).parameters.values()
-    needed = [one for one in needed if one.default is one.empty and one.kind < one.VAR_KEYWORD]
-    named = {one.name: b"x" for one in needed if one.kind is not one.VAR_POSITIONAL}
-    named |= {"url": memory_url} if "url" in named else {}
-    several = [memory_url, memory_url]
-    with pytest.raises(siltstone.Unsupported, match=re.escape(function)):
-        call(**named | ({keyword: several if shown == "[…]" else True} if keyword else {}))
 
 
 def refused_by_a_prompt(text: str) -> list[str]:

@@ -89,3 +89,34 @@ fn an_upload_that_fails_is_aborted() {
         assert_eq!(get(&db, "a").await.as_deref(), Some(&b"1"[..]));
     });
 }
+
+/// Without a WAL the flush decides what is acknowledged.
+#[test]
+fn without_a_log_a_write_whose_flush_is_refused_is_not_acknowledged() {
+    for kind in FOR_GOOD.into_iter().chain([ErrorKind::Denied]) {
+        for (ask, names) in [(Ask::Finish, "compacted/"), (Ask::Put, "manifest/")] {
+            tell(async move |world| {
+                let mut unlogged = options();
+                unlogged.writes.wal_enabled = false;
+                let db = world.open(unlogged).await.unwrap();
+                put(&db, "a", b"1").unwrap().wait(None).await.unwrap();
+                world.refuse(ask, names, Refusal::Plain(Error::new(kind, WORDS)));
+                let (began, commit) = (world.now(), put(&db, "b", b"2").unwrap());
+                let error = commit.wait(None).await.unwrap_err();
+                assert_eq!(error.kind(), kind, "{ask:?}: {error}");
+                assert!(error.to_string().contains(WORDS), "{error}");
+                assert!(world.now() - began < Duration::from_secs(1), "{kind:?} {ask:?}");
+                assert!(!commit.is_durable());
+                world.store.heal();
+                let goes_on = kind == ErrorKind::Denied;
+                if goes_on {
+                    commit.wait(None).await.unwrap();
+                    db.close().await.unwrap();
+                }
+                let db = world.open(options()).await.unwrap();
+                assert_eq!(get(&db, "a").await.as_deref(), Some(&b"1"[..]));
+                assert_eq!(get(&db, "b").await.is_some(), goes_on);
+            });
+        }
+    }
+}

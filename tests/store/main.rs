@@ -25,6 +25,7 @@ mod refusals;
 mod removal;
 mod renewal;
 mod scripted;
+mod separate_log;
 mod served;
 mod server;
 mod simulation;

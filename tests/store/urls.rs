@@ -49,8 +49,36 @@ fn wrong_urls_and_options_are_invalid_and_named() {
         assert!(text.contains(word), "{url}: {text}");
         assert!(!text.contains("canary"), "{text}");
     }
-    let error = parse("s3://b/x", &[("wal_url", "s3://w")]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_separate_log_has_the_options_of_its_provider_and_its_own() {
+    let keys = [("access_key_id", "canary-id"), ("secret_access_key", "canary-secret")];
+    let with = |more: &[(&'static str, &'static str)]| [keys.as_slice(), more].concat();
+    for (url, options) in [
+        ("s3://b/x", with(&[("wal_url", "s3://w/logs"), ("wal_region", "r")])),
+        ("s3://b/x", with(&[("wal_url", "memory://w")])),
+        ("s3://b/x", with(&[("wal_url", "gs://w"), ("wal_skip_signature", "true")])),
+        // A folder takes no options: they are those of the log.
+        ("memory://x", with(&[("wal_url", "s3://w")])),
+        ("memory://x", vec![("wal_url", "memory://w")]),
+    ] {
+        let store = parse(url, &options).unwrap();
+        assert_eq!(format!("{store:?}"), url);
+    }
+    for (url, options, word) in [
+        ("s3://b/x", with(&[("wal_url", "ftp://w")]), "wal_url"),
+        ("s3://b/x", with(&[("wal_url", "s3://key:canary@w/p")]), "wal_url"),
+        ("s3://b/x", with(&[("wal_url", "s3://w"), ("wal_regoin", "r")]), "`regoin`"),
+        ("s3://b/x", with(&[("wal_region", "r")]), "`wal_region`"),
+        ("memory://x", vec![("wal_url", "memory://w"), ("region", "r")], "`region`"),
+        ("memory://x", vec![("wal_url", "memory://w"), ("wal_region", "r")], "`region`"),
+    ] {
+        let error = parse(url, &options).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+        let text = error.to_string();
+        assert!(text.contains(word) && !text.contains("canary"), "{text}");
+    }
 }
 
 /// Of one process, each through a separate store; no request is made for it.

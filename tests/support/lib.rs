@@ -19,4 +19,5 @@ pub mod reachable;
 pub mod recording;
 pub mod s3_server;
 pub mod scans;
+pub mod separate_log;
 pub mod sim;

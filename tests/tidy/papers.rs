@@ -85,7 +85,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
 }
 
 /// One of each kind.
-fn every_name() -> [ObjectName; 17] {
+fn every_name() -> [ObjectName; 18] {
     [
         ObjectName::Manifest(ManifestId(7)),
         ObjectName::ManifestBoundary(ManifestId(7)),
@@ -102,6 +102,7 @@ fn every_name() -> [ObjectName; 17] {
         ObjectName::DamagedWal(JobId(7), WalId(7)),
         ObjectName::DamagedTable(JobId(7), SstId(7)),
         ObjectName::EncryptionKey(7),
+        ObjectName::LogIdentity,
         ObjectName::TwoPhaseNamespace,
         ObjectName::TwoPhaseSource(AttemptId(7), 7),
     ]
@@ -116,7 +117,7 @@ fn shape(name: &str) -> String {
 }
 
 /// Names without a variable part.
-const FIXED: [&str; 2] = ["probe/record", "two-phase/namespace"];
+const FIXED: [&str; 3] = ["log/identity", "probe/record", "two-phase/namespace"];
 
 fn is_shape(name: &str) -> bool {
     name.contains('/') && !name.ends_with('/') && (name.contains('<') || FIXED.contains(&name))

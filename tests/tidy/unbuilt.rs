@@ -1,6 +1,6 @@
 //! README's list of missing features equals the features that are refused with Unsupported, by
 //! name, in both directions: a feature that is built leaves the list, and one that is only refused
-//! is on it.
+//! is on it. The section goes with its last item.
 
 use crate::house::{Broken, Source};
 use std::collections::BTreeSet;
@@ -18,15 +18,20 @@ const OPTIONS: &str = "NOT_BUILT: &[&str] = &[";
 const TEXT: &str = "not built yet";
 
 pub(crate) fn unbuilt(sources: &[Source]) -> Vec<Broken> {
-    let readme = sources.iter().find(|source| source.path == README);
-    let Some((readme, (line, list))) = readme.and_then(|readme| Some((readme, list_of(readme)?)))
-    else {
-        let text = format!("has no section `{}`", HEADING.trim());
+    let Some(readme) = sources.iter().find(|source| source.path == README) else {
+        let text = "does not exist".to_owned();
         return vec![Broken { path: README.to_owned(), line: 1, text }];
     };
+    // Without the section everything is built.
+    let section = list_of(readme);
+    let (line, list) = section.unwrap_or((1, ""));
     let refused: BTreeSet<String> = sources.iter().flat_map(refused_in).collect();
     let mut listed = BTreeSet::new();
     let mut broken = Vec::new();
+    if section.is_some() && !list.contains("\n- ") {
+        let text = format!("`{}` lists nothing: remove the section", HEADING.trim());
+        broken.push(Broken::new(readme, line, text));
+    }
     for item in list.split("\n- ").skip(1) {
         let names: Vec<String> = backticked(item).collect();
         if names.is_empty() {
@@ -112,6 +117,11 @@ mod tests {
         assert_eq!(found(&short, &code).len(), 1, "what refuses is not listed");
         let vague = format!("{whole}- back-pressure\n");
         assert_eq!(found(&vague, &code).len(), 1, "an item that names nothing can not be held");
-        assert_eq!(unbuilt(&[Source::new(README, "# S\n")]).len(), 1, "the list itself is missing");
+        assert_eq!(found("", &[]).len(), 1, "a section without items");
+        let bare = Source::new(README, "# S\n");
+        assert_eq!(unbuilt(std::slice::from_ref(&bare)).len(), 0, "nothing refuses");
+        let refuses = Source::new("python/siltstone/d.py", code[3].1);
+        assert_eq!(unbuilt(&[bare, refuses]).len(), 1, "the list itself is missing");
+        assert_eq!(unbuilt(&[]).len(), 1, "there is no README");
     }
 }

@@ -45,6 +45,8 @@ pub enum ObjectName {
     TwoPhaseSource(AttemptId, u32),
     /// `encryption/<20 digits>.key`: a data key of the database, wrapped by a key of the user.
     EncryptionKey(u64),
+    /// `log/identity`: in a separate store of the log, which log it has.
+    LogIdentity,
 }
 
 /// Folders, as prefixes to list.
@@ -71,6 +73,8 @@ pub mod prefix {
     pub const TWO_PHASE: &str = "two-phase/";
     /// Wrapped data keys.
     pub const ENCRYPTION: &str = "encryption/";
+    /// The identity of a log in a separate store.
+    pub const LOG: &str = "log/";
 }
 
 impl fmt::Display for ObjectName {
@@ -93,6 +97,7 @@ impl fmt::Display for ObjectName {
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
             ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
             ObjectName::EncryptionKey(number) => write!(f, "encryption/{number:020}.key"),
+            ObjectName::LogIdentity => f.write_str("log/identity"),
             ObjectName::TwoPhaseNamespace => f.write_str("two-phase/namespace"),
             ObjectName::TwoPhaseSource(attempt, crc) => {
                 write!(f, "two-phase/{:032x}.{crc:08x}", attempt.0)
@@ -148,6 +153,7 @@ impl ObjectName {
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
             "encryption" => digits(rest.strip_suffix(".key")?).map(ObjectName::EncryptionKey),
+            "log" => (rest == "identity").then_some(ObjectName::LogIdentity),
             "two-phase" if rest == "namespace" => Some(ObjectName::TwoPhaseNamespace),
             "two-phase" => {
                 let (attempt, crc) = rest.split_once('.')?;
@@ -193,6 +199,7 @@ mod tests {
             ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
             ObjectName::DamagedWal(JobId(6), WalId(2)),
             ObjectName::DamagedTable(JobId(6), SstId(2)),
+            ObjectName::LogIdentity,
             ObjectName::TwoPhaseNamespace,
             ObjectName::TwoPhaseSource(AttemptId(u128::MAX), 0xC),
             ObjectName::EncryptionKey(1),

@@ -7,7 +7,7 @@
 //! encoding calls [`Features::check_committable`]: no other code decodes or encodes a manifest.
 
 use bytes::Bytes;
-use siltstone_base::{Envelope, Error, Result};
+use siltstone_base::{Envelope, Error, Result, Seq};
 
 /// Ingest jobs: requests, their tables and their records in the log (RFC 0035).
 pub const INGEST: &str = "ingest";
@@ -270,6 +270,27 @@ impl Features {
             features.extensions.push(Extension { name: RECORDS.to_owned(), value });
         }
         features
+    }
+}
+
+/// The last sequence number of rows that were never in the log, as eight bytes, little-endian.
+const UNLOGGED: &str = "siltstone.unlogged";
+
+impl Features {
+    /// The last sequence number of rows that were never in the log (RFC 0055); none without such
+    /// rows. A feed before it lacks changes.
+    #[must_use]
+    pub fn unlogged(&self) -> Seq {
+        let last = self.extensions.iter().find(|one| one.name == UNLOGGED);
+        let last = last.and_then(|last| last.value.as_deref()?.try_into().ok());
+        last.map_or(Seq::NONE, |last| Seq(u64::from_le_bytes(last)))
+    }
+
+    /// Records that rows up to `last` were never in the log.
+    pub(crate) fn leave_unlogged(&mut self, last: Seq) {
+        drop(self.take_extension(UNLOGGED));
+        let value = Some(Bytes::copy_from_slice(&last.get().to_le_bytes()));
+        self.extensions.push(Extension { name: UNLOGGED.to_owned(), value });
     }
 }
 

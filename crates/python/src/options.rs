@@ -10,7 +10,7 @@ use siltstone::{Error, OptionKind, OptionValue, Options};
 ///
 /// # Errors
 /// Invalid for an unknown name, a wrong type or a value out of range, with the option and its
-/// range; Unsupported for options of features that are not built yet.
+/// range.
 pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut options = Options::default();
     for (name, value) in flat(named)? {

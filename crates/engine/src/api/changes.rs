@@ -275,7 +275,9 @@ impl Changes {
             }
         };
         let undone = self.state.timelines.iter().any(|one| one.lacks(last));
-        if last <= self.place.seq || undone {
+        // Rows that were never logged follow. A feed without a position begins after those.
+        let before_gap = self.place.seq.is_none() && last <= self.state.features.unlogged();
+        if last <= self.place.seq || undone || before_gap {
             self.records.pop_front();
             if !undone || cfg!(mutation = "left_out_for_good") {
                 // Another restore may bring an undone record back: the position stays before it.
@@ -342,6 +344,9 @@ impl Changes {
         if follows || seq.is_none() {
             self.met = true;
             return Ok(());
+        }
+        if seq < self.state.features.unlogged() {
+            return Err(not_logged(&self.state));
         }
         if !self.met {
             return Err(not_kept().with("oldest sequence number", first));
@@ -424,6 +429,16 @@ fn not_kept() -> Error {
     )
 }
 
+/// The error of a feed that lacks rows that a writer without a WAL has written.
+fn not_logged(state: &Manifest) -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        "rows after the feed's position were written without a WAL and are not in the feed; begin \
+         again from a snapshot, or at the end",
+    )
+    .with("up to sequence number", state.features.unlogged())
+}
+
 fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut ChangeRows) -> Result<()> {
     for (op, seq) in BatchOps::new(bytes).zip(first.get()..) {
         let op = op?;
@@ -433,8 +448,8 @@ fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut ChangeRows) 
     Ok(())
 }
 
-/// Checks that `place` and `until` belong to the database of `state`, and that no restore has
-/// undone them.
+/// Checks that `place` and `until` belong to the database of `state`, that no restore has undone
+/// them, and that all changes after `place` were logged.
 fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken>) -> Result<()> {
     for token in std::iter::once(place).chain(until) {
         if token.database != state.database {
@@ -443,6 +458,9 @@ fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken
         if let Some(undone) = token.undone_in(state) {
             return Err(undone.into());
         }
+    }
+    if !place.seq.is_none() && place.seq < state.features.unlogged() {
+        return Err(not_logged(state));
     }
     Ok(())
 }

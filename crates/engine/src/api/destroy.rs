@@ -41,6 +41,9 @@ pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Resul
         let marks = async {
             let newest = newest(&objects).await?;
             gate::check_changes(&newest)?;
+            if newest.destroyed_at.is_some() {
+                objects.give_up_lost_log().await?;
+            }
             let clocks = both_clocks(&objects, &newest).await?;
             if !soft {
                 refuse_pinned(&newest, clocks.0)?;

@@ -66,6 +66,7 @@ impl Database {
     pub fn begin_load(&self, load: LoadOptions) -> BoxFuture<'_, Result<BulkLoad>> {
         async move {
             let writer = self.writer()?;
+            writer.check_logs()?;
             let (env, limit) = (writer.env.clone(), writer.options.deadline);
             let job = IngestJob::begin(&env, LOAD_LIFETIME, None, limit).await;
             let job = job.map_err(|error| error.during("load"))?;

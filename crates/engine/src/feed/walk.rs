@@ -99,6 +99,7 @@ impl FeedWalk {
                 self.read_settled(&state).await?;
                 continue;
             }
+            self.objects.follow_log_for(&self.machine)?;
             let events = match self.machine.action() {
                 FollowAction::Failed(failure) => return Err(failure.into()),
                 FollowAction::Idle if looked && self.known.is_none() => {
@@ -178,6 +179,7 @@ impl FeedWalk {
     /// Reads objects below the replay point. No writer adds to that part of the log, so the stored
     /// objects are the log, provided that none was deleted during the read.
     async fn read_settled(&mut self, state: &Manifest) -> Result<()> {
+        self.objects.follow_log(state)?;
         let first = self.next;
         let (mut at, mut bytes) = (first, 0);
         let mut met = Vec::new();

@@ -129,7 +129,11 @@ async fn known_manifest(
     known: &KnownCheckpoint,
 ) -> Result<Option<Arc<Manifest>>> {
     let found = objects.manifest_and_attempt(known.checkpoint.manifest_id).await?;
-    Ok(found.filter(|(attempt, _)| *attempt == known.attempt).map(|(_, manifest)| manifest))
+    let found = found.filter(|(attempt, _)| *attempt == known.attempt);
+    let Some((_, manifest)) = found else { return Ok(None) };
+    // No look for the newest manifest comes before the log is read.
+    objects.follow_log(&manifest)?;
+    Ok(Some(manifest))
 }
 
 /// The manifest `id`, if it counts: it is between the boundary and the newest, or a checkpoint or

@@ -447,6 +447,7 @@ impl Follower {
 
     async fn drive_on(&mut self, context: &ReadContext) -> Result<()> {
         loop {
+            self.objects.follow_log_for(&self.machine)?;
             let events = match self.machine.action() {
                 FollowAction::Idle => return Ok(()),
                 FollowAction::Failed(failure) => return Err(failure.into()),

@@ -27,6 +27,7 @@ impl Collector {
     /// As [`super::once`].
     pub(super) async fn end_round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
         let began = self.objects.env.clock.monotonic();
+        self.objects.give_up_lost_log().await?;
         let clocks = both_clocks(&self.objects, &newest).await?;
         let ids = expired(&newest, clocks.0);
         let mut state = newest;
@@ -55,6 +56,7 @@ impl Collector {
         let mut report = GcReport { database, manifest_id, dry_run: true, ..GcReport::default() };
         report.revoked = expired(newest, now).len() as u64;
         let goes = may_go(newest, self.db_delete_grace, now);
+        self.objects.give_up_lost_log().await?;
         for object in list_all(&self.objects).await? {
             let stays = !goes || is_left(newest, object.name);
             let class = report.class(object.name);

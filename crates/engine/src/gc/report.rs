@@ -67,6 +67,7 @@ impl GcClass {
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
             | ObjectName::EncryptionKey(_)
+            | ObjectName::LogIdentity
             | ObjectName::TwoPhaseNamespace
             | ObjectName::TwoPhaseSource(..) => GcClass::Others,
         }

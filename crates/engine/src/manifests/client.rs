@@ -5,6 +5,7 @@ use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::missing::no_database;
 use super::objects::Objects;
 use super::rules;
+use crate::io::store::retry::with_retries;
 use parking_lot::RwLock;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName, Result,
@@ -95,7 +96,10 @@ pub(crate) async fn look_or_left(
     let mut left = Left::default();
     loop {
         match machine.action() {
-            LookAction::Done(newest) => return Ok(newest.ok_or(left)),
+            LookAction::Done(newest) => {
+                newest.as_deref().map_or(Ok(()), |newest| objects.follow_log(newest))?;
+                return Ok(newest.ok_or(left));
+            }
             LookAction::Request(ManifestRequest::List { after }) => {
                 let list = objects.list_run(after, &mut requests.ahead);
                 let (listing, ids) = if after.is_none() {
@@ -115,21 +119,31 @@ async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Man
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
-            LookAction::Done(newest) => return Ok(newest),
+            LookAction::Done(newest) => {
+                newest.as_deref().map_or(Ok(()), |newest| objects.follow_log(newest))?;
+                return Ok(newest);
+            }
             LookAction::Request(request) => machine.on_answer(requests.perform(request).await?),
         }
     }
 }
 
 /// Creates the first manifest of a database, or returns the one of another process that came first.
+/// A separate log gets its identity before a manifest names it.
 pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
-    let features = initial.features.clone().committed_by(objects.env.store.records());
-    let initial = Manifest { features, ..initial };
+    let store = &objects.env.store;
+    let features = initial.features.clone().committed_by(store.records());
+    let create = || store.create_log(initial.database);
+    let wal_store = with_retries(&objects.env, objects.limit, "create the log", create).await?;
+    let initial = Manifest { features, wal_store, ..initial };
     let mut machine = Commit::found(initial, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
-            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Done(state) => {
+                objects.follow_log(&state)?;
+                return Ok(state);
+            }
             CommitAction::Failed(refusal) => return Err(refusal.into()),
             CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
         }

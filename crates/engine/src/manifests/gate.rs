@@ -28,11 +28,6 @@ pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
         return Err(missing("a filter of tables").with("filter", &settings.filter));
     }
     check_records(manifest.features.records(), store.records())?;
-    if let Some(store) = &manifest.wal_store {
-        let error = missing("a log in a store of its own").with("store", store.id);
-        let location = store.location.as_deref();
-        return Err(location.into_iter().fold(error, |error, at| error.with("location", at)));
-    }
     if !manifest.ancestors.is_empty() {
         check_place(manifest, store)?;
         let named = named_ancestors(manifest);

@@ -119,6 +119,10 @@ async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result
 async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
     let tables: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     if tables.is_empty() {
+        objects.follow_log(state)?;
+        if objects.give_up_lost_log().await?.is_some() {
+            return Ok(None);
+        }
         let first = objects.wal(state.replay_from).await?;
         let of_this = first.is_some_and(|object| object.envelope.database == state.database);
         return Ok(of_this.then_some(ObjectName::Wal(state.replay_from)));

@@ -4,8 +4,9 @@
 use super::ahead::{EarlyReads, ReadAhead};
 use super::gate;
 use crate::io::env::Env;
-use crate::io::store::Listed;
 use crate::io::store::retry::{ContradictionRetry, read_whole, with_retries};
+use crate::io::store::separate_log::SeparateLogStore;
+use crate::io::store::{Listed, LogIdentityStep};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -19,7 +20,7 @@ use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::ingest::ClosedJob;
 use siltstone_manifest::protocol::{
-    EndOfRun, Listing, NumbersLeft, RunAction, WalListing, WalSeen,
+    EndOfRun, Follow, FollowAction, Listing, NumbersLeft, RunAction, WalListing, WalSeen,
 };
 use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
@@ -35,13 +36,56 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Requests for the database at `location`, in the same store.
+    /// Requests for the database at `location`, in the same store. Its log is not read.
     ///
     /// # Errors
     /// Unsupported if that location cannot be opened from this store.
     pub(crate) fn neighbour(&self, location: &str) -> Result<Objects> {
-        let store = self.env.store.neighbour(location)?;
+        let store = SeparateLogStore::without_log(self.env.store.neighbour(location)?);
         Ok(Objects { env: Env { store, ..self.env.clone() }, limit: self.limit })
+    }
+
+    /// Takes up the log that `newest`, the newest manifest, names.
+    ///
+    /// # Errors
+    /// Unsupported if the store looks for it in another place.
+    pub(crate) fn follow_log(&self, newest: &Manifest) -> Result<()> {
+        self.env.store.follow_log(newest.database, newest.wal_store.as_ref())
+    }
+
+    /// Takes up the log of the newest manifest that `machine` has proven, if its next action reads
+    /// the log.
+    ///
+    /// # Errors
+    /// As [`Objects::follow_log`].
+    pub(crate) fn follow_log_for(&self, machine: &Follow) -> Result<()> {
+        let Some(newest) = machine.manifest() else { return Ok(()) };
+        match machine.action() {
+            FollowAction::ReadWal(_) | FollowAction::ListWal(_) | FollowAction::ReadWalBoundary => {
+                self.follow_log(newest)
+            }
+            FollowAction::Request(_) | FollowAction::Idle | FollowAction::Failed(_) => Ok(()),
+        }
+    }
+
+    /// Checks the identity of a separate log. A log that is lost is used without its identity from
+    /// here on, by a process that needs nothing of it. Returns the error that others meet.
+    ///
+    /// # Errors
+    /// Corruption if another object is in place of the identity; Conflict if the log belongs to a
+    /// database of which this is a copy; errors of the store.
+    pub(crate) async fn give_up_lost_log(&self) -> Result<Option<Error>> {
+        let (env, store) = (&self.env, &self.env.store);
+        let step = |step| move || store.log_identity(step);
+        match with_retries(env, self.limit, "check the log", step(LogIdentityStep::Check)).await {
+            Ok(()) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let ignore = step(LogIdentityStep::Ignore);
+                with_retries(env, self.limit, "check the log", ignore).await?;
+                Ok(Some(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The objects under `prefix` that have known names.
@@ -458,7 +502,14 @@ impl Objects {
             },
             decoded => decoded,
         };
-        decoded.map(Some).map_err(|error| error.with("object", name))
+        decoded.map(Some).map_err(|error| self.located(error.with("object", name), name))
+    }
+
+    /// `error` about the object `name`, with its place if that is a separate store of the log.
+    fn located(&self, error: Error, name: ObjectName) -> Error {
+        let is_of_log = matches!(name, ObjectName::Wal(_) | ObjectName::WalBoundary(_));
+        let place = if is_of_log { self.env.store.log_location() } else { None };
+        place.into_iter().fold(error, |error, place| error.with("store of the log", place))
     }
 }
 

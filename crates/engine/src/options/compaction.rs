@@ -1,12 +1,11 @@
 //! Options of compaction among the engine's: the same names, kinds and values everywhere.
 
-use super::{NOT_BUILT, OptionInfo, OptionKind, OptionValue};
+use super::{OptionInfo, OptionKind, OptionValue};
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options as compaction;
 
-/// The option of compaction `name`, flat or dotted; `None` when there is none, or when its part is
-/// not built yet.
+/// The option of compaction `name`, flat or dotted; `None` when there is none.
 pub(crate) fn of_compaction(name: &str) -> Option<OptionInfo> {
     let line = CompactionOptions::line(name).ok()?;
     let kind = match line.kind {
@@ -16,8 +15,7 @@ pub(crate) fn of_compaction(name: &str) -> Option<OptionInfo> {
         compaction::OptionKind::Duration => OptionKind::Duration,
         compaction::OptionKind::Name => OptionKind::Text,
     };
-    let built = !NOT_BUILT.contains(&line.name);
-    built.then_some(OptionInfo {
+    Some(OptionInfo {
         name: line.name,
         kind,
         min: line.min,

@@ -227,9 +227,6 @@ impl OptionInfo {
     }
 }
 
-/// Options of parts that are not built yet: refused by name rather than ignored.
-pub(crate) const NOT_BUILT: &[&str] = &["wal_url"];
-
 impl Options {
     /// These options, with the defaults of the kind of store for the values that were not given.
     pub(crate) fn on(mut self, store: &dyn Store) -> Options {
@@ -255,7 +252,7 @@ impl Options {
     /// The line of the table for `name`.
     ///
     /// # Errors
-    /// Unsupported for options of parts not built yet, Invalid for unknown names.
+    /// Invalid for unknown names.
     pub fn info(name: &str) -> Result<OptionInfo> {
         if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
             return Ok(*info);
@@ -266,9 +263,11 @@ impl Options {
         if let Some(place) = table::place_of(name) {
             return Err(moved(name, place));
         }
-        if NOT_BUILT.contains(&name) {
-            return Err(Error::unsupported("this option belongs to a part that is not built yet")
-                .with("option", name));
+        if name == "wal_url" {
+            return Err(Error::invalid(
+                "this is an option of the store: give it as a store option",
+            )
+            .with("option", name));
         }
         if Options::GROUPS.contains(&name) {
             return Err(Error::invalid(format!("{name} is a group of options: set those in it"))
@@ -285,18 +284,8 @@ impl Options {
     ///
     /// # Errors
     /// Invalid for an unknown name, a wrong type, or a value out of range (the text names the
-    /// option and the range); Unsupported for options that are not built yet, such as `wal_enabled
-    /// = false`.
+    /// option and the range).
     pub fn set(&mut self, name: &str, value: OptionValue) -> Result<()> {
-        if name == "wal_enabled" {
-            return match value {
-                OptionValue::Bool(true) => Ok(()),
-                OptionValue::Bool(false) => Err(Error::unsupported(
-                    "`wal_enabled` off is not built yet: no write goes past the WAL; leave it on",
-                )),
-                _ => Err(Error::invalid("wal_enabled takes true or false")),
-            };
-        }
         let info = Options::info(name)?;
         if info.line.is_some() {
             return self.compaction.set(name, &to_compaction(&info, value)?);
@@ -324,6 +313,7 @@ impl Options {
             }
             "readers.follow_restores" => self.readers.follow_restores = number != 0.0,
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
+            "writes.wal_enabled" => self.writes.wal_enabled = number != 0.0,
             "writes.skip_memtable_bytes" => {
                 self.writes.skip_memtable_bytes =
                     (value != OptionValue::Nothing).then_some(number as usize);
@@ -385,6 +375,7 @@ impl Options {
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
+            "writes.wal_enabled" => OptionValue::Bool(self.writes.wal_enabled),
             "writes.skip_memtable_bytes" => {
                 self.writes.skip_memtable_bytes.map_or(OptionValue::Nothing, int)
             }
@@ -409,8 +400,6 @@ impl Options {
                 self.gc.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
             }
             "deadline" => seconds(self.deadline),
-            // No other value can be set.
-            "wal_enabled" => OptionValue::Bool(true),
             "disk_cache_bytes" | "disk_cache_path" => self.disk_cache.get(name),
             _ => {
                 of_compaction(name)?;
@@ -632,10 +621,10 @@ mod tests {
             unknown.contains("windows.length") && !unknown.contains("flush_bytes"),
             "{unknown}"
         );
-        let off = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err();
-        assert_eq!(off.kind(), siltstone_base::ErrorKind::Unsupported);
-        let later = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
-        assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
+        let moved = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err().to_string();
+        assert!(moved.contains("writes.wal_enabled"), "{moved}");
+        let stores = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
+        assert!(stores.to_string().contains("store option"), "{stores}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ const fn info(
 }
 
 /// Names that stood at the top before their group did.
-const MOVED: [(&str, &str); 7] = [
+const MOVED: [(&str, &str); 8] = [
     ("compactor_poll_interval", "compactors.poll_interval"),
     ("worker_timeout", "compactors.worker_timeout"),
     ("checkpoint_lifetime", "readers.checkpoint_lifetime"),
@@ -25,6 +25,7 @@ const MOVED: [(&str, &str); 7] = [
     ("min_age", "gc.min_age"),
     ("max_garbage_bytes", "gc.max_garbage_bytes"),
     ("transaction_window_bytes", "writes.transaction_window_bytes"),
+    ("wal_enabled", "writes.wal_enabled"),
 ];
 
 /// Where the option is that once had this name.
@@ -143,6 +144,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
         1024.0,
         MAX_BATCH_BYTES as f64,
         "Largest batch. A batch is atomic and lies in one WAL object.",
+    ),
+    info(
+        "writes.wal_enabled",
+        OptionKind::Bool,
+        0.0,
+        1.0,
+        "Whether writes go to the WAL. Off, for a database that is only filled: rows are written \
+         once, as tables, and a write is durable once its memtable is flushed. A wait for \
+         durability flushes at once; a crash loses what was not flushed. Such a writer takes no \
+         loads and ingest jobs, and its rows are not in the change feed.",
     ),
     info(
         "writes.skip_memtable_bytes",

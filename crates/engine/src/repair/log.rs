@@ -20,6 +20,8 @@ pub(super) struct Log {
     pub(super) seq: Seq,
     /// The largest epoch that was found.
     pub(super) epoch: Epoch,
+    /// Where the readable part ends.
+    pub(super) end: WalId,
     /// Where it has to be cut off.
     pub(super) cut: Option<Cut>,
 }
@@ -43,6 +45,13 @@ pub(super) struct CutObject {
 }
 
 impl Log {
+    /// Records that the separate store of the log was emptied or replaced. What is left is kept.
+    pub(super) fn lost_identity(&mut self, damage: Damage) {
+        let at = self.end;
+        let nothing = || Cut { at, damage: Vec::new(), off: Vec::new(), missing: 0 };
+        self.cut.get_or_insert_with(nothing).damage.insert(0, damage);
+    }
+
     /// Whether it has objects of a writer that `state` does not know.
     pub(super) fn knows_more(&self, state: &Manifest) -> bool {
         self.epoch > state.writer_epoch
@@ -57,10 +66,17 @@ pub(super) async fn inspect(objects: &Objects, chain: &ManifestChain) -> Result<
         readahead: WalReadahead::new(objects),
         state: &chain.base,
         is_void: matches!(chain.remedy, Remedy::Void(_)),
-        log: Log { objects: 0, seq: chain.base.flushed_seq, epoch: Epoch::NONE, cut: None },
+        log: Log {
+            objects: 0,
+            seq: chain.base.flushed_seq,
+            epoch: Epoch::NONE,
+            end: chain.base.replay_from,
+            cut: None,
+        },
     };
     let mut at = chain.base.replay_from;
     let told = loop {
+        walk.log.end = at;
         match walk.step(at).await? {
             Step::On(next) => at = next,
             Step::End => return Ok(walk.log),

@@ -21,6 +21,8 @@ pub use giving_up::{GiveUpReport, give_up_table, table_named};
 pub use report::{Damage, RepairReport};
 
 use crate::io::env::Env;
+use crate::io::store::LogIdentityStep;
+use crate::io::store::retry::with_retries;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_lives;
@@ -30,7 +32,7 @@ use chain::{ManifestChain, Remedy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use log::Log;
-use siltstone_base::{Error, ErrorKind, JobId, Result};
+use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result};
 use siltstone_manifest::Edit;
 use std::time::Duration;
 
@@ -91,6 +93,9 @@ pub fn repair<'a>(
         if let Some(cut) = &log.cut {
             let done = cutting::cut(&objects, newest, cut.at, &log, options).await?;
             done.into_report(&mut report);
+            // At the end, so that a repair that was interrupted is still needed.
+            let renew = || env.store.log_identity(LogIdentityStep::Renew);
+            with_retries(env, objects.limit, "renew the log", renew).await?;
         }
         report.done = true;
         Ok(report)
@@ -98,12 +103,24 @@ pub fn repair<'a>(
     .boxed()
 }
 
+/// The damage of a separate store of the log that was emptied or replaced; the log is then used
+/// without its identity.
+async fn lost_log(objects: &Objects, chain: &ManifestChain) -> Result<Option<Damage>> {
+    objects.follow_log(&chain.base)?;
+    let lost = objects.give_up_lost_log().await?;
+    Ok(lost.map(|error| Damage::new(ObjectName::LogIdentity, error)))
+}
+
 /// Finds the damage that prevents opening, if any.
 async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
     let mut chain = chain::inspect(objects).await?;
     check_lives(&chain.base)?;
     gate::check_changes(&chain.base)?;
-    let log = log::inspect(objects, &chain).await?;
+    let lost = lost_log(objects, &chain).await?;
+    let mut log = log::inspect(objects, &chain).await?;
+    if let Some(damage) = lost {
+        log.lost_identity(damage);
+    }
     if matches!(chain.remedy, Remedy::None) && (log.cut.is_some() || log.knows_more(&chain.base)) {
         // A writer may have continued, and a collector may have freed objects that the walk read.
         let now = newest(objects).await?;

@@ -31,6 +31,8 @@ pub use report::{Orphan, Problem, Report};
 use crate::cache::ancestors::Ancestors;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
+use crate::io::store::LogIdentityStep;
+use crate::io::store::retry::with_retries;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, is_damage};
 use futures::FutureExt;
@@ -81,7 +83,9 @@ pub fn verify<'a>(
             states: Vec::new(),
             brought: IngestContents::default(),
             jobs: Vec::new(),
+            has_log: true,
         };
+        verify.find_log().await?;
         verify.list().await?;
         verify.jobs().await?;
         let newest = verify.newest().await?;
@@ -90,11 +94,16 @@ pub fn verify<'a>(
             verify.expect_bytes(&newest);
             verify.chain(&newest).await?;
             verify.checkpoints(&newest).await?;
-            verify.wal(&newest).await?;
-            verify.requests(&newest).await?;
+            if verify.has_log {
+                verify.wal(&newest).await?;
+                verify.requests(&newest).await?;
+            }
             verify.pins(&newest).await?;
             verify.tables().await?;
             verify.orphans(&newest);
+        }
+        if let Some(place) = verify.objects.env.store.log_location() {
+            verify.report.log_lies_in(&place);
         }
         // Tables end in any order.
         verify.report.problems.sort_by_key(|problem| (problem.object, problem.offset));
@@ -118,13 +127,44 @@ struct Verify<'a> {
     brought: IngestContents,
     /// Reservations of compaction jobs.
     jobs: Vec<JobReservation>,
+    /// Whether the log can be read: its separate store is known and was not replaced.
+    has_log: bool,
 }
 
 impl Verify<'_> {
+    /// Takes up the log that the newest readable manifest names, and checks its separate store.
+    async fn find_log(&mut self) -> Result<()> {
+        // A manifest after a gap may be the stray of another database, with another log.
+        let newest = self.manifests().await?.newest.unwrap_or_default();
+        let (ids, _) = self.objects.manifests_listed().await?;
+        let mut found = None;
+        for id in ids.into_iter().rev().filter(|id| *id <= newest) {
+            found = self.state(id).await?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(manifest) = found else {
+            self.has_log = false;
+            return Ok(());
+        };
+        self.objects.follow_log(&manifest)?;
+        let (env, limit) = (&self.objects.env, self.objects.limit);
+        let check = || env.store.log_identity(LogIdentityStep::Check);
+        match with_retries(env, limit, "check the log", check).await {
+            Err(error) if is_damage(error.kind()) => {
+                self.report.problem(ObjectName::LogIdentity, None, error);
+                self.has_log = false;
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+
     async fn list(&mut self) -> Result<()> {
         let folders =
             [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::INGEST];
-        for folder in folders {
+        for folder in folders.into_iter().filter(|one| self.has_log || *one != prefix::WAL) {
             let found = self.objects.list(folder).await?;
             self.listed.extend(found.into_iter().map(|object| (object.name, object.bytes)));
         }

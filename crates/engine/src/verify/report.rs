@@ -101,6 +101,19 @@ impl Report {
         }
     }
 
+    /// Marks its problems of the log as those of objects in a separate store.
+    pub(super) fn log_lies_in(&mut self, location: &str) {
+        for problem in &mut self.problems {
+            let is_of_log = matches!(
+                problem.object,
+                ObjectName::Wal(_) | ObjectName::WalBoundary(_) | ObjectName::LogIdentity
+            );
+            if is_of_log && !problem.what.contains(location) {
+                problem.what = format!("{} (in the store of the log at {location})", problem.what);
+            }
+        }
+    }
+
     /// Adds the counts and problems of `part`.
     pub(super) fn add(&mut self, part: Report) {
         self.tables += part.tables;

@@ -35,6 +35,7 @@ pub(crate) async fn walk_telling(
     let mut requests = ManifestRequests::new(objects);
     let mut log = WalReadahead::new(objects);
     loop {
+        objects.follow_log_for(&machine)?;
         let events = match machine.action() {
             FollowAction::Failed(failure) => return Err(failure.into()),
             FollowAction::Request(request) => {

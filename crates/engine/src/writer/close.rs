@@ -93,7 +93,8 @@ fn stays_in_log(writer: &Writer, tail: &Tail) -> bool {
     let tree = writer.tree();
     let waits = !tree.frozen.is_empty() || !tree.queued().is_empty() || writer.large.has_left();
     let most_bytes = MOST_BYTES_LEFT.min(writer.options.l0_sst_size_bytes / SHARE_LEFT);
-    left * 2 <= most
+    writer.options.writes.wal_enabled
+        && left * 2 <= most
         && !waits
         && tail.active.bytes() < most_bytes
         && writer.log.unflushed() < MOST_OBJECTS_LEFT
@@ -142,6 +143,9 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
     if refuse_writes(writer) {
         if cfg!(mutation = "abandon_drops") {
             writer.end(&closed());
+        }
+        if !writer.options.writes.wal_enabled {
+            freeze(writer);
         }
         writer.set_phase(Phase::DrainWal);
     }

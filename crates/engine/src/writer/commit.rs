@@ -90,7 +90,8 @@ impl Commit {
         self.awaiting.durability.durable() >= self.seq
     }
 
-    /// Completes once the write is durable; has its WAL object sent immediately if it is not.
+    /// Completes once the write is durable; has its WAL object sent immediately if it is not, or,
+    /// without a WAL, its memtable flushed.
     /// `None` waits for up to the deadline of the handle. Cancelling the wait does not cancel the
     /// write.
     ///
@@ -222,7 +223,8 @@ impl Writer {
             return Err(Error::internal("sequence numbers are used up"));
         }
         tail.active.insert_batch(first, bytes)?;
-        let news = tail.wal.push(first, ops, bytes, || self.env.clock.monotonic());
+        let logs = self.options.writes.wal_enabled;
+        let news = logs && tail.wal.push(first, ops, bytes, || self.env.clock.monotonic());
         tail.next_seq = last.next();
         if tail.window.is_on() {
             for one in touched(bytes) {

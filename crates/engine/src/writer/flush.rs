@@ -93,6 +93,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             // deadline or, if a permission is missing, an immediate error.
             Err(error) => {
                 writer.pressure.tell(&error);
+                if !writer.options.writes.wal_enabled && !error.kind().is_transient() {
+                    writer.durability.trouble(error.clone());
+                }
                 writer.env.clock.sleep(writer.env.jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -202,9 +205,13 @@ impl Flusher {
         }
         let ingested = ingests.last().map(|newest| newest.last).unwrap_or_default();
         let flushed_seq = self.plans.last().map_or(ingested, |last| last.last_seq.max(ingested));
-        // Wait until the log is durable. Otherwise a crash could keep a row in a table and lose an
-        // earlier row of the log (rule N1).
-        self.writer.commit_at(flushed_seq).wait(None).await?;
+        let logs = self.writer.options.writes.wal_enabled;
+        if logs {
+            // Wait until the log is durable. Otherwise a crash could keep a row in a table and lose
+            // an earlier row of the log (rule N1). Without a WAL, tables come in the order of their
+            // rows, so a crash loses no earlier row.
+            self.writer.commit_at(flushed_seq).wait(None).await?;
+        }
         let mut pins = self.writer.pins.lock().await;
         let edit = self.edit(flushed_seq, &ingests);
         let gone = edit.let_go.clone();
@@ -217,6 +224,9 @@ impl Flusher {
         self.writer.install_flush(&memtables, &ingests, &levels);
         drop(pins);
         self.writer.log.forget(flushed_seq);
+        if !logs {
+            self.writer.durability.advance(flushed_seq);
+        }
         Ok(())
     }
 
@@ -305,7 +315,13 @@ impl Flusher {
         let built = self.plans.iter().filter_map(|plan| plan.built.clone());
         let newest = writer.manifests.newest_known();
         let replay_from = writer.log.replay_point(flushed_seq).unwrap_or(newest.replay_from);
+        let logs = writer.options.writes.wal_enabled;
+        if !logs {
+            // No object of the log gives these rows a commit time.
+            writer.log.next_commit_time(writer.env.clock.now());
+        }
         FlushL0 {
+            unlogged: !logs && flushed_seq > writer.opened_at,
             layers: built.map(|table| vec![table]).collect(),
             ingests: ingests.iter().filter_map(|ingest| self.job(ingest)).collect(),
             batches: ingests.iter().filter_map(|ingest| self.batch(ingest)).collect(),

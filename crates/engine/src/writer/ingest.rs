@@ -49,7 +49,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             return;
         }
         let queue = || writer.tree().queued().iter().filter_map(|one| one.job()).collect();
-        if let Some(asked) = next_asked(queue, || writer.manifests.newest_known()) {
+        let logs = writer.options.writes.wal_enabled;
+        if let Some(asked) = next_asked(queue, || writer.manifests.newest_known()).filter(|_| logs)
+        {
             if let Err(error) = writer.adopt(&asked).await {
                 // A close that has begun refuses new writes and continues; the next writer adopts
                 // the job.
@@ -304,6 +306,7 @@ impl Writer {
     /// Conflict if the request cannot be accepted; Invalid, with the reason, if the writer refuses
     /// the job; Fenced, Closed; errors of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
+        self.check_logs()?;
         let mut job = request.job;
         // The job that is awaited, this one or an earlier one of the same version, has this
         // application.

@@ -108,6 +108,7 @@ impl Writer {
             self.options.writes.skip_memtable_bytes.is_some_and(|bound| bytes.len() >= bound);
         let plain = |op| matches!(op, Kind::Put | Kind::Delete);
         large
+            && self.options.writes.wal_enabled
             && !batch.is_empty()
             && batch.operands() == 0
             && BatchOps::new(bytes).all(|op| op.is_ok_and(|op| plain(op.kind)))

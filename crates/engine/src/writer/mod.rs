@@ -25,5 +25,6 @@ pub(crate) mod snapshot;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub(crate) mod transaction;
+pub(crate) mod unlogged;
 pub(crate) mod wal_buffer;
 pub(crate) mod wal_task;

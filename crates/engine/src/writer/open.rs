@@ -13,7 +13,7 @@ use super::stalls;
 use super::stalls::pressure::Pressure;
 use super::state::{OpenedState, Writer};
 use super::wal_task::WalTask;
-use super::{checkpoint, collector, compactor, ingest};
+use super::{checkpoint, collector, compactor, ingest, unlogged};
 use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
@@ -173,6 +173,7 @@ async fn opened(
     newest.settings.check(&settings)?;
     check_behind(&newest, how.allow_ingest_behind)?;
     gate::check_changes(&newest)?;
+    unlogged::check_consumers(&newest, &how.options)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));

@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     pub(crate) epoch: Epoch,
     /// Every fence that the walk met, and this writer's own (protocol rule F5).
     pub(crate) fences: Vec<KeptFence>,
+    /// The last sequence number that opening found.
+    pub(crate) opened_at: Seq,
     /// Number of fences that the walk met: earlier writers that left rows in the log.
     pub(crate) fences_met: usize,
     pub(crate) manifests: ManifestClient,
@@ -143,6 +145,7 @@ impl Writer {
             options: start.options,
             epoch: start.epoch,
             fences: start.fences,
+            opened_at: last,
             fences_met: start.fences_met,
             manifests: start.manifests,
             context: start.context,

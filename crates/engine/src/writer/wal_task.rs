@@ -95,6 +95,7 @@ impl WalTask {
             if writer.dead().is_some() {
                 return;
             }
+            self.flush_what_is_awaited();
             let wait = self.cut_what_is_due();
             if self.is_drained() {
                 writer.set_phase(Phase::DrainFlush);
@@ -111,6 +112,21 @@ impl WalTask {
                 return;
             }
         }
+    }
+
+    /// Without a WAL, flushes the memtable with the write for which a caller waits.
+    fn flush_what_is_awaited(&self) {
+        let writer = &self.writer;
+        let waited = writer.durability.waited();
+        if writer.options.writes.wal_enabled || waited <= writer.durability.durable() {
+            return;
+        }
+        let mut tail = writer.tail.lock();
+        if tail.active.first_seq().is_some_and(|first| first <= waited) {
+            writer.freeze(&mut tail);
+        }
+        drop(tail);
+        writer.ask_flush(waited);
     }
 
     /// The next result in flight, or `None` after a notification or the timer.

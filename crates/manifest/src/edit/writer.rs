@@ -110,6 +110,8 @@ pub struct FlushL0 {
     pub flushed_seq: Seq,
     /// The latest commit time in tables; the manifest keeps its own if that is later.
     pub commit_time: UnixMillis,
+    /// Whether rows of the tables were never in the log.
+    pub unlogged: bool,
     /// The largest WAL id that is committed.
     pub wal_id_last_seen: WalId,
     /// Fences that must stay: all fences named by the recovery, no later than the commit that moves
@@ -143,6 +145,7 @@ impl FlushL0 {
             replay_from: state.replay_from,
             flushed_seq: state.flushed_seq,
             commit_time: state.commit_time,
+            unlogged: false,
             wal_id_last_seen: state.wal_id_last_seen,
             fences: Vec::new(),
             reserve: Vec::new(),
@@ -189,6 +192,9 @@ impl FlushL0 {
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
         next.commit_time = next.commit_time.max(self.commit_time);
+        if self.unlogged {
+            next.features.leave_unlogged(self.flushed_seq);
+        }
         next.wal_id_last_seen = next.wal_id_last_seen.max(self.wal_id_last_seen);
         next.floor = self.floor.min(self.flushed_seq);
         keep_fences(next, &self.fences);

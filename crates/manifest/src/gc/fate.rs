@@ -327,6 +327,7 @@ impl<'a> ObjectJudge<'a> {
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
             | ObjectName::EncryptionKey(_)
+            | ObjectName::LogIdentity
             | ObjectName::TwoPhaseNamespace
             | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Foreign),
         }

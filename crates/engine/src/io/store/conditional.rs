@@ -192,11 +192,12 @@ fn kind_of(name: ObjectName) -> ObjectKind {
         }
         ObjectName::Compactions(_) => ObjectKind::Compactions,
         ObjectName::IngestManifest(_) => ObjectKind::Ingest,
-        // The stores for encryption and two-phase creates read and write their own objects; nothing
-        // above them creates one.
+        // The stores for encryption, two-phase creates and separate logs read and write their own
+        // objects; nothing above them creates one.
         ObjectName::EncryptionKey(_)
         | ObjectName::ProbeRecord
         | ObjectName::ProbeScratch(_)
+        | ObjectName::LogIdentity
         | ObjectName::TwoPhaseNamespace
         | ObjectName::TwoPhaseSource(..) => ObjectKind::Probe,
     }

@@ -7,7 +7,7 @@ use super::profile::Profile;
 use super::retry::limit_of;
 use super::sent::{SentKind, SentRequests, SentTotals};
 use super::troubles::{Area, Troubles, Verb, explained, log_failed_abort};
-use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
+use super::{CopyAnswer, Listed, LogIdentityStep, PutAnswer, Store, SweepReport, Upload};
 use crate::io::env::{Clock, Env};
 use crate::io::latency::Latency;
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use futures::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::WalStore;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -114,11 +115,12 @@ impl Requests {
 
     /// Counts the requests of the clients of `store`.
     fn add(&self, store: &dyn Store) {
-        let Some(sent) = store.sent() else { return };
         let mut clients = self.sent.lock();
-        if !clients.iter().any(|(known, _)| Arc::ptr_eq(known, &sent)) {
-            let before = sent.totals();
-            clients.push((sent, before));
+        for sent in store.sent().into_iter().chain(store.log_sent()) {
+            if !clients.iter().any(|(known, _)| Arc::ptr_eq(known, &sent)) {
+                let before = sent.totals();
+                clients.push((sent, before));
+            }
         }
     }
 
@@ -316,6 +318,26 @@ impl fmt::Debug for CountingStore {
 impl Store for CountingStore {
     fn sent(&self) -> Option<Arc<SentRequests>> {
         self.store.sent()
+    }
+
+    fn follow_log(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
+        self.store.follow_log(database, recorded)
+    }
+
+    fn create_log(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
+        self.store.create_log(database)
+    }
+
+    fn log_identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
+        self.store.log_identity(step)
+    }
+
+    fn log_location(&self) -> Option<String> {
+        self.store.log_location()
+    }
+
+    fn log_sent(&self) -> Option<Arc<SentRequests>> {
+        self.store.log_sent()
     }
 
     fn get(

@@ -22,6 +22,7 @@ mod reach;
 mod remote;
 pub mod retry;
 pub mod sent;
+pub mod separate_log;
 pub(crate) mod troubles;
 pub mod two_phase;
 pub mod url;
@@ -36,6 +37,7 @@ use profile::Profile;
 use sent::SentRequests;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::WalStore;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -82,6 +84,18 @@ pub trait Upload: Send {
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
     /// Aborts the upload and frees the sent bytes, as far as the store allows.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+}
+
+/// A step about the identity of a separate log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogIdentityStep {
+    /// Check that it is there. All uses of the log do so too.
+    Check,
+    /// Use the log without it, where it is missing: for a repair that continues without what is
+    /// lost, and to remove a destroyed database.
+    Ignore,
+    /// Create it again, at the end of such a repair.
+    Renew,
 }
 
 /// Whether a store has copied an object by itself.
@@ -239,6 +253,52 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Takes up the log of `database`, whose newest manifest has this record of a separate store of
+    /// the log. Called before the log of a database is used.
+    ///
+    /// # Errors
+    /// Unsupported if the log lies in another place than this store looks in.
+    fn follow_log(&self, _: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
+        let Some(recorded) = recorded else { return Ok(()) };
+        let error = Error::unsupported(
+            "the log of this database lies in a store of its own: give its URL as the store \
+             option `wal_url`",
+        );
+        let place = recorded.location.as_deref();
+        Err(place.into_iter().fold(error, |error, place| error.with("wal_url", place)))
+    }
+
+    /// Creates the identity of the log of a new database in the separate store of the log, and
+    /// returns its record; `None` if the log lies beside the other objects. May be repeated.
+    ///
+    /// # Errors
+    /// Unsupported if that store ignores the condition of creates; errors of the store.
+    fn create_log(&self, _: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
+        ready(Ok(None)).boxed()
+    }
+
+    /// Takes a step about the identity of a separate log that was taken up. Without one, does
+    /// nothing.
+    ///
+    /// # Errors
+    /// Corruption, for a check, if the log is lost, and otherwise if another object is in place of
+    /// the identity; Conflict if the log belongs to a database of which this is a copy; errors of
+    /// the store.
+    fn log_identity(&self, _: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// The URL of the separate store of the log that was taken up; `None` without one.
+    fn log_location(&self) -> Option<String> {
+        None
+    }
+
+    /// As [`Store::sent`], of a separate store of the log, if they are not among those of
+    /// [`Store::sent`].
+    fn log_sent(&self) -> Option<Arc<SentRequests>> {
+        None
+    }
+
     /// Checks, before the first create of a handle, that the store honours the condition of
     /// creates. Stores that decide by themselves need no proof.
     ///
@@ -377,6 +437,7 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
         ObjectName::TwoPhaseNamespace | ObjectName::TwoPhaseSource(..) => &[prefix::TWO_PHASE],
         ObjectName::EncryptionKey(_) => &[prefix::ENCRYPTION],
+        ObjectName::LogIdentity => &[prefix::LOG],
     };
     folders.contains(&prefix)
 }

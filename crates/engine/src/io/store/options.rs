@@ -22,6 +22,18 @@ pub trait OptionsSource: Send + Sync {
     fn store_options(&self) -> Result<StoreOptions>;
 }
 
+/// A part of the options of another source.
+struct SelectedOptions<F> {
+    source: Arc<dyn OptionsSource>,
+    select: F,
+}
+
+impl<F: Fn(StoreOptions) -> StoreOptions + Send + Sync> OptionsSource for SelectedOptions<F> {
+    fn store_options(&self) -> Result<StoreOptions> {
+        Ok((self.select)(self.source.store_options()?))
+    }
+}
+
 /// Store options by the names of the `object_store` crate (`region`, `endpoint`, `access_key_id`,
 /// …). Debug and Display show names only.
 #[derive(Clone, Default)]
@@ -103,6 +115,34 @@ impl StoreOptions {
     pub(super) fn without(&self, name: &str) -> (Option<String>, StoreOptions) {
         let mut others = self.clone();
         (others.values.remove(name), others)
+    }
+
+    /// The options whose names begin with `prefix`, without it, and all other options.
+    pub(super) fn prefixed(&self, prefix: &str) -> (StoreOptions, StoreOptions) {
+        let (mut own, mut others) = (StoreOptions::default(), self.clone());
+        others.values.retain(|name, value| {
+            let short = name.strip_prefix(prefix);
+            own.values.extend(short.map(|short| (short.to_owned(), value.clone())));
+            short.is_none()
+        });
+        (own, others)
+    }
+
+    /// The same, except for the options that `own` has.
+    pub(super) fn overridden_by(mut self, own: &StoreOptions) -> StoreOptions {
+        self.values.extend(own.values.clone());
+        self
+    }
+
+    /// What `select` makes of the options, and of those of every renewal.
+    pub(super) fn selected(
+        self,
+        select: impl Fn(StoreOptions) -> StoreOptions + Send + Sync + 'static,
+    ) -> StoreOptions {
+        let StoreOptions { values, source } = self;
+        let values = select(StoreOptions::from(values)).values;
+        let select = move |source| Arc::new(SelectedOptions { source, select }) as _;
+        StoreOptions { values, source: source.map(select) }
     }
 
     /// The name of the first option that `other` lacks or has with another value.

@@ -23,7 +23,7 @@ use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
 /// The option that allows places.
-const OPTION: &str = "clone_parents";
+pub(super) const OPTION: &str = "clone_parents";
 /// The variable that replaces the option.
 const VARIABLE: &str = "SILTSTONE_CLONE_PARENTS";
 

@@ -14,8 +14,9 @@ use super::local::LocalStore;
 use super::lone_object::LoneObject;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
-use super::reach::Reach;
+use super::reach::{self, Reach};
 use super::remote::{Provider, RemoteStore};
+use super::separate_log::{LogOption, SeparateLogStore, UrlLogs};
 use super::two_phase::{self, TwoPhaseStore};
 use crate::io::env::Effects;
 use siltstone_base::{Error, Result};
@@ -43,9 +44,13 @@ use std::sync::Arc;
 /// The option `encryption_key`, or the variable `SILTSTONE_ENCRYPTION_KEY`, gives the keys of an
 /// encrypted database.
 ///
+/// The option `wal_url`, or the variable `SILTSTONE_WAL_URL`, is the URL of a separate store of the
+/// log. It takes the same options if its provider is that of the URL, or if the URL's store takes
+/// none. Options that begin with `wal_`, as in `wal_region`, are for that store alone.
+///
 /// # Errors
 /// Invalid for an unknown scheme, a missing bucket, a bad path, and for unknown or rejected
-/// options, by name; Unsupported for options of parts that are not built.
+/// options, by name.
 pub fn parse(
     url: &str,
     options: &StoreOptions,
@@ -53,21 +58,28 @@ pub fn parse(
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
     let environment: Vec<_> = environment.into_iter().collect();
-    let (keys, options) = encrypted::read_option(options, &environment)?;
-    let (records, options) = two_phase::read_option(&options, &environment, effects)?;
-    let (allowed, options) = Reach::read(&options, &environment)?;
-    let own = match &allowed {
-        // Options that a folder does not take belong to its parents.
-        Some(allowed) if !is_remote(url) && allowed.has_remote() => StoreOptions::default(),
-        _ => options.clone(),
+    let (keys, others) = encrypted::read_option(options, &environment)?;
+    let (records, others) = two_phase::read_option(&others, &environment, effects)?;
+    let (allowed, others) = Reach::read(&others, &environment)?;
+    let others = others.selected(without_own_options);
+    let (log, options) = LogOption::read(others, &environment);
+    // Options that a folder does not take belong to its parents, or to its log.
+    let is_elsewhere = allowed.as_ref().is_some_and(Reach::has_remote)
+        || log.as_ref().is_some_and(|log| is_remote(&log.url));
+    let own = match !is_remote(url) && is_elsewhere {
+        true => StoreOptions::default(),
+        false => options.clone(),
     };
-    let store: Arc<dyn Store> = match place(url, &own)? {
-        StorePlace::Local(path) => LocalStore::new(Path::new(path.as_ref()), effects.clone())?,
-        StorePlace::Memory(name) => MemoryStore::named(name),
-        StorePlace::Remote(provider, bucket, root) => {
-            RemoteStore::new(provider, bucket, &root, &own, &environment, effects.clone())?
-        }
-    };
+    let store = store_at(url, &own, &environment, effects)?;
+    let log = log.map(|log| -> Result<UrlLogs> {
+        let own = log.options(is_remote(&log.url) && shares_options(url, &log.url));
+        let base = store_at(&log.url, &own, &environment, effects);
+        // The URL itself may hold a secret, for which it is refused.
+        let base = base.map_err(|error| error.with("store option", "wal_url"))?;
+        let (records, keys) = (records.clone(), keys.clone());
+        Ok(UrlLogs { base, records, keys, effects: effects.clone() })
+    });
+    let log = log.transpose()?;
     let store = match allowed {
         None => store,
         Some(allowed) => {
@@ -79,10 +91,43 @@ pub fn parse(
         None => store,
         Some(records) => TwoPhaseStore::new(store, records, effects.clone()),
     };
-    Ok(match keys {
+    let store = match keys {
         None => store,
         Some(keys) => keys.over(store, effects.clone()),
+    };
+    let random = Arc::clone(&effects.random);
+    Ok(match log {
+        None => store,
+        Some(log) => SeparateLogStore::new(store, Arc::new(log), random),
     })
+}
+
+/// The store of `url` alone, with its own options.
+fn store_at(
+    url: &str,
+    options: &StoreOptions,
+    environment: &[(String, String)],
+    effects: &Effects,
+) -> Result<Arc<dyn Store>> {
+    Ok(match place(url, options)? {
+        StorePlace::Local(path) => LocalStore::new(Path::new(path.as_ref()), effects.clone())?,
+        StorePlace::Memory(name) => MemoryStore::named(name),
+        StorePlace::Remote(provider, bucket, root) => {
+            RemoteStore::new(provider, bucket, &root, options, environment, effects.clone())?
+        }
+    })
+}
+
+/// The options that clients know. A renewal gives all options again.
+fn without_own_options(options: StoreOptions) -> StoreOptions {
+    let names = [encrypted::OPTION, two_phase::OPTION, reach::OPTION];
+    names.iter().fold(options, |options, name| options.without(name).1)
+}
+
+/// Whether the options of `url` are also those of the store of its log at `log`.
+fn shares_options(url: &str, log: &str) -> bool {
+    let [url, log] = [url, log].map(|url| in_bucket(url).map(|(provider, ..)| provider));
+    url.is_none() || url == log
 }
 
 /// The URL by which another process finds the store of `url`: paths are absolute, and scheme

@@ -14,7 +14,7 @@ use super::in_use::StoreUse;
 use super::presence::Presence;
 use super::profile::Profile;
 use super::sent::SentRequests;
-use super::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
+use super::{CopyAnswer, Listed, LogIdentityStep, PutAnswer, Store, SweepReport, Upload};
 use crate::io::counter::Counter;
 use crate::io::env::{Effects, Env};
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use folder::PartLookup;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::WalStore;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -285,6 +286,26 @@ impl Store for CachedStore {
 
     fn sent(&self) -> Option<Arc<SentRequests>> {
         self.store.sent()
+    }
+
+    fn follow_log(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
+        self.store.follow_log(database, recorded)
+    }
+
+    fn create_log(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
+        self.store.create_log(database)
+    }
+
+    fn log_identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
+        self.store.log_identity(step)
+    }
+
+    fn log_location(&self) -> Option<String> {
+        self.store.log_location()
+    }
+
+    fn log_sent(&self) -> Option<Arc<SentRequests>> {
+        self.store.log_sent()
     }
 
     fn get(

@@ -55,6 +55,7 @@ pub(super) fn read_option(
 }
 
 /// The keys of the user.
+#[derive(Clone)]
 pub(super) struct EncryptionKeys(Arc<WrappingKeys>);
 
 impl EncryptionKeys {

@@ -109,10 +109,6 @@ impl<K: FromStr + PartialEq> Settings<K> {
             if provider == Provider::S3 && lower == aws_profile::PROFILE {
                 continue;
             }
-            if lower == "wal_url" {
-                let text = "store option `wal_url` is not built yet";
-                return Err(Error::unsupported(text));
-            }
             let scheme = provider.scheme();
             let key = K::from_str(&lower).map_err(|_| {
                 Error::invalid(format!("store option `{name}` is not known for {scheme}:"))
@@ -442,7 +438,6 @@ mod tests {
             (Provider::Gcs, ("access_key_id", "x"), ErrorKind::Invalid, "`access_key_id`"),
             (Provider::S3, ("bucket", "x"), ErrorKind::Invalid, "bucket"),
             (Provider::S3, ("conditional_put", "disabled"), ErrorKind::Invalid, "conditional_put"),
-            (Provider::S3, ("wal_url", "s3://x"), ErrorKind::Unsupported, "`wal_url`"),
             (Provider::S3, ("secret_access_key", "canary"), ErrorKind::Invalid, "not accepted"),
             (Provider::S3, ("allow_http", "maybe"), ErrorKind::Invalid, "maybe"),
             (Provider::Azure, ("access_key", "canary"), ErrorKind::Invalid, "not accepted"),
