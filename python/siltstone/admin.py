@@ -17,6 +17,7 @@ from siltstone import _display, _native
 from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone._export import ExportReport, export, import_, promote
 from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
+from siltstone._history import HistoryEvent, history
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone._probe import StoreProperty, StoreReport, probe
 from siltstone._repair import (
@@ -39,6 +40,7 @@ __all__ = [
     "GcObject",
     "GcReport",
     "GiveUpReport",
+    "HistoryEvent",
     "Merged",
     "Orphan",
     "Problem",
@@ -55,6 +57,7 @@ __all__ = [
     "export",
     "gc",
     "give_up_table",
+    "history",
     "import_",
     "list_checkpoints",
     "manifest",

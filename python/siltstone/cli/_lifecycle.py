@@ -1,4 +1,4 @@
-"""Commands that destroy a database, restore a checkpoint, and list versions."""
+"""Commands that destroy a database, restore a checkpoint, and list versions and their history."""
 
 from __future__ import annotations
 
@@ -83,3 +83,25 @@ def versions(session: Place, as_json: bool) -> None:
             _print_json(one.to_dict())
         else:
             click.echo(f"{one.id}\t{one.time.isoformat()}\t{one.seq}")
+
+
+@click.command(
+    epilog=_example("example.db history", "example.db history --json | jq .app"),
+)
+@_as_json
+@click.pass_obj
+def history(session: Place, as_json: bool) -> None:
+    """List loads, ingest jobs, batches of streams, compactions and restores, oldest first.
+
+    A line has the time, the kind, the application with its version, and the tables and rows that
+    were added. The list covers the versions that are still kept. Of earlier times it has the last
+    version of each application, without a time.
+    """
+    for one in siltstone.admin.history(session.url, store_options=session.store_options):
+        if as_json:
+            _print_json(one.to_dict())
+            continue
+        time = "-" if one.time is None else one.time.isoformat()
+        app = "-" if one.app is None else f"{one.app} {one.app_version}"
+        size = "-" if one.tables is None else f"{one.tables} tables, {one.rows} rows"
+        click.echo(f"{time}\t{one.kind}\t{app}\t{size}")

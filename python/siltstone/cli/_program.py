@@ -24,7 +24,7 @@ from siltstone.cli._compaction import _options, _options_as, compact, run_compac
 from siltstone.cli._consumers import consumers, forget_consumer
 from siltstone.cli._export import export, import_, promote
 from siltstone.cli._ingest import ingest, ingest_status
-from siltstone.cli._lifecycle import destroy, restore, versions
+from siltstone.cli._lifecycle import destroy, history, restore, versions
 from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
@@ -514,6 +514,7 @@ for _command in (
     restore,
     repair,
     versions,
+    history,
     export,
     import_,
     promote,
