@@ -38,6 +38,10 @@ FUZZ_BUILT := $(or $(CARGO_TARGET_DIR),target)/fuzz
 TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 # Where the benchmark keeps the published data that it fetches once.
 PUBLISHED := $(abspath $(or $(CARGO_TARGET_DIR),target))/published
+# Stores of `make stores` (none: all), and how much each check does: this many kills and takeovers,
+# fifty times as many operations.
+STORES ?=
+EFFORT ?= 20
 # Versions of Spark for `make spark-matrix`: none stands for all.
 SPARKS ?=
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
@@ -309,6 +313,14 @@ bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the
 stores-bench: tools ## The engine over the tests' S3 server with the latency of a real store; 1 GB is scanned
 	$(CARGO) test --release --locked -p siltstone-tests --test served -- --ignored \
 		--nocapture --test-threads=1
+
+# Each server is started on loopback and stopped again. `STORES="moto gcs"` runs some; the results
+# of all of them are the page of docs/.
+.PHONY: stores
+stores: tools $(VENV)/.installed ## The conformance checks on every store, into docs/conformance.md; STORES="moto gcs" some
+	status=0; $(BIN)/python tests/stores/run.py --effort $(EFFORT) \
+		--results tests/stores/results.json $(STORES) || status=$$?; \
+	$(BIN)/python tests/stores/page.py; exit $$status
 
 .PHONY: bench-growth
 bench-growth: tools java $(VENV)/.installed ## How each cost grows, into benches/growth.json and docs/what-costs-what.md; ONLY=name one

@@ -7,7 +7,9 @@ deletes and multipart uploads.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+import sys
 import threading
 import time
 from email.utils import formatdate
@@ -17,14 +19,24 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server to which clients may end their connections, as killed processes do."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class OverwritingS3:
-    def __init__(self) -> None:
+    def __init__(self, handler: type[Handler] | None = None) -> None:
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
+        self.uploads = itertools.count()
         self.lock = threading.Lock()
-        handler = type("Handler", (Handler,), {"store": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        bound = type("Handler", (handler or Handler,), {"store": self})
+        self.server = QuietServer(("127.0.0.1", 0), bound)
         self.options = {
             "endpoint": f"http://127.0.0.1:{self.server.server_port}",
             "allow_http": "true",
@@ -100,13 +112,17 @@ class Handler(BaseHTTPRequestHandler):
             "ETag": f'"{hashlib.md5(data).hexdigest()}"',
             "Last_Modified": formatdate(stored, usegmt=True),
         }
+        self.part(data, headers)
+
+    def part(self, data: bytes, headers: dict[str, str], past_end: bytes = b"") -> None:
+        """The requested range of an object, or all of it."""
         ranged = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if ranged is None:
             self.answer(200, data, **headers)
             return
         first, last = int(ranged[1]), min(int(ranged[2] or len(data) - 1), len(data) - 1)
         if first >= len(data):
-            self.answer(416)
+            self.answer(416, past_end)
             return
         headers["Content_Range"] = f"bytes {first}-{last}/{len(data)}"
         self.answer(206, data[first : last + 1], **headers)
@@ -114,12 +130,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def listing(self) -> None:
+    def listing(self, page: int = 1 << 30) -> None:
         prefix = self.query.get("prefix", [""])[0]
         after = self.query.get("start-after", [""])[0]
+        after = max(after, self.query.get("continuation-token", [""])[0])
         with self.store.lock:
             keys = sorted(key for key in self.store.objects if key.startswith(prefix))
             found = [(key, *self.store.objects[key]) for key in keys if key > after]
+        rest, found = found[page:], found[:page]
         lines = []
         for key, data, stored in found:
             moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stored))
@@ -127,18 +145,33 @@ class Handler(BaseHTTPRequestHandler):
                 f"<Contents><Key>{escape(key)}</Key><LastModified>{moment}</LastModified>"
                 f"<ETag>x</ETag><Size>{len(data)}</Size></Contents>"
             )
-        self.xml(
-            f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(lines)}</ListBucketResult>"
-        )
+        last = found[-1][0] if found else ""
+        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
+        more = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{token if rest else ''}"
+        self.xml(f"<ListBucketResult>{more}{''.join(lines)}</ListBucketResult>")
 
     def do_PUT(self) -> None:
         key, data = self.key(), self.body()
         if "partNumber" in self.query:
             parts = self.store.parts[self.query["uploadId"][0]]
             parts[int(self.query["partNumber"][0])] = data
+        elif "x-amz-copy-source" in self.headers:
+            self.copy(key)
+            return
         else:
             self.store.put(key, data)
         self.answer(200, ETag=f'"{hashlib.md5(data).hexdigest()}"')
+
+    def copy(self, key: str) -> None:
+        _, _, name = unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        with self.store.lock:
+            found = self.store.objects.get(name)
+        if found is None:
+            text = "<Error><Code>NoSuchKey</Code></Error>"
+            self.answer(404, text.encode(), Content_Type="application/xml")
+            return
+        self.store.put(key, found[0])
+        self.xml("<CopyObjectResult><ETag>x</ETag></CopyObjectResult>")
 
     def do_POST(self) -> None:
         key, data = self.key(), self.body()
@@ -149,17 +182,21 @@ class Handler(BaseHTTPRequestHandler):
                     self.store.objects.pop(one, None)
             self.xml("<DeleteResult></DeleteResult>")
         elif "uploads" in self.query:
-            upload = str(len(self.store.parts))
-            self.store.parts[upload] = {}
-            self.xml(
-                f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId>"
-                "</InitiateMultipartUploadResult>"
-            )
+            self.begin_upload()
         else:
             parts = self.store.parts.pop(self.query["uploadId"][0])
             self.store.put(key, b"".join(part for _, part in sorted(parts.items())))
             result = "CompleteMultipartUploadResult"
             self.xml(f"<{result}><ETag>x</ETag></{result}>")
+
+    def begin_upload(self) -> None:
+        with self.store.lock:
+            upload = str(next(self.store.uploads))
+            self.store.parts[upload] = {}
+        self.xml(
+            f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId>"
+            "</InitiateMultipartUploadResult>"
+        )
 
     def do_DELETE(self) -> None:
         key = self.key()
