@@ -45,7 +45,7 @@ pub(super) struct CutObject {
 }
 
 impl Log {
-    /// Records that the separate store of the log was emptied or replaced. What is left is kept.
+    /// Records that the separate store of the log was emptied or replaced. The rest is kept.
     pub(super) fn lost_identity(&mut self, damage: Damage) {
         let at = self.end;
         let nothing = || Cut { at, damage: Vec::new(), off: Vec::new(), missing: 0 };

@@ -1,5 +1,5 @@
-//! What a writer without a WAL refuses (RFC 0055): its rows are not in the log, so it must not begin
-//! where a reader of the log waits for them, and must not take what only the log can commit.
+//! Refusals of a writer without a WAL (RFC 0055). Its rows are not in the log, so it must not begin
+//! where a consumer of the log waits for them, and must take nothing that only the log can commit.
 
 use super::state::Writer;
 use crate::options::Options;

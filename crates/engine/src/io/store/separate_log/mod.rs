@@ -53,7 +53,7 @@ pub struct SeparateLogStore {
 #[derive(Default)]
 struct LogState {
     /// The log of the newest manifest that was found.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<DatabaseLog>>,
     /// Number of handles that use this store.
     uses: usize,
     /// The use of the log's store, while there is a handle.
@@ -63,7 +63,7 @@ struct LogState {
 }
 
 /// The log of one database.
-struct Log {
+struct DatabaseLog {
     database: DatabaseId,
     id: StoreId,
     store: Arc<dyn Store>,
@@ -72,7 +72,7 @@ struct Log {
     proven: OnceCell<()>,
 }
 
-impl Log {
+impl DatabaseLog {
     /// Checks once that the store still has this log.
     async fn prove(&self) -> Result<()> {
         if cfg!(mutation = "log_unproven") {
@@ -151,12 +151,12 @@ impl SeparateLogStore {
         self.logs.as_ref().map(|(logs, _)| logs.base())
     }
 
-    fn known(&self) -> Option<Arc<Log>> {
+    fn known(&self) -> Option<Arc<DatabaseLog>> {
         self.state.lock().log.clone()
     }
 
     /// The log of the database.
-    fn log(&self) -> Result<Arc<Log>> {
+    fn log(&self) -> Result<Arc<DatabaseLog>> {
         self.known().ok_or_else(|| match self.logs {
             Some(_) => Error::internal("a log is used before its manifest was read"),
             None => Error::internal("the log of an ancestor is used"),
@@ -164,13 +164,13 @@ impl SeparateLogStore {
     }
 
     /// The log of the database, once its identity was checked: another log is never changed.
-    async fn proven(&self) -> Result<Arc<Log>> {
+    async fn proven(&self) -> Result<Arc<DatabaseLog>> {
         let log = self.log()?;
         log.prove().await?;
         Ok(log)
     }
 
-    fn take_up(&self, log: Log) {
+    fn take_up(&self, log: DatabaseLog) {
         let mut state = self.state.lock();
         let begun = if state.uses > 0 { Some(log.store.begin_use()) } else { None };
         let before =
@@ -208,7 +208,7 @@ impl SeparateLogStore {
     /// have them, by the earlier clock.
     async fn list_both(
         &self,
-        log: &Log,
+        log: &DatabaseLog,
         prefix: &'static str,
         after: Option<ObjectName>,
     ) -> Result<Vec<Listed>> {
@@ -226,7 +226,7 @@ impl SeparateLogStore {
     }
 
     /// Creates an object in both stores, to read both clocks.
-    async fn create_in_both(&self, log: &Log, name: ObjectName, bytes: Bytes) -> PutAnswer {
+    async fn create_in_both(&self, log: &DatabaseLog, name: ObjectName, bytes: Bytes) -> PutAnswer {
         if let Err(error) = log.prove().await {
             return PutAnswer::Refused(error);
         }
@@ -237,14 +237,14 @@ impl SeparateLogStore {
         }
     }
 
-    async fn delete_in_both(&self, log: &Log, name: ObjectName) -> Result<()> {
+    async fn delete_in_both(&self, log: &DatabaseLog, name: ObjectName) -> Result<()> {
         let (main, logs) = join(self.main.delete(name), log.store.delete(name)).await;
         self.state.lock().clocks.remove(&name);
         main.and(logs)
     }
 
     /// The log, for an object that is created in both stores once the log is known.
-    fn log_of_clock(&self, name: ObjectName) -> Option<Arc<Log>> {
+    fn log_of_clock(&self, name: ObjectName) -> Option<Arc<DatabaseLog>> {
         matches!(name, ObjectName::ProbeScratch(_)).then(|| self.known()).flatten()
     }
 }
@@ -264,13 +264,19 @@ impl Store for SeparateLogStore {
                  store option `wal_url`, or export it and import it into a place with that option",
             ));
         };
-        let is_known = |log: &Arc<Log>| log.database == database && log.id == recorded.id;
+        let is_known = |log: &Arc<DatabaseLog>| log.database == database && log.id == recorded.id;
         if self.known().as_ref().is_some_and(is_known) {
             return Ok(());
         }
         self.check_place(logs.base(), recorded)?;
         let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
-        self.take_up(Log { database, id: recorded.id, store, main, proven: OnceCell::new() });
+        self.take_up(DatabaseLog {
+            database,
+            id: recorded.id,
+            store,
+            main,
+            proven: OnceCell::new(),
+        });
         Ok(())
     }
 
@@ -279,7 +285,8 @@ impl Store for SeparateLogStore {
             let Some((logs, random)) = &self.logs else { return Ok(None) };
             let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
             let id = StoreId(random_u128(&**random));
-            let mut log = Log { database, id, store, main, proven: OnceCell::new_with(Some(())) };
+            let mut log =
+                DatabaseLog { database, id, store, main, proven: OnceCell::new_with(Some(())) };
             log.id = identity::create(&*log.store, &log.identity()).await?;
             let id = log.id;
             self.take_up(log);
