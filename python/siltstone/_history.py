@@ -198,7 +198,11 @@ class _Told:
 
     def between(self, before: _State, after: _State) -> Iterator[HistoryEvent]:
         """The changes that lead from one version to the next one that is kept."""
-        place: dict[str, Any] = {"time": after.time, "version": after.id, "after_version": before.id}
+        place: dict[str, Any] = {
+            "time": after.time,
+            "version": after.id,
+            "after_version": before.id,
+        }
         added = {name: size for name, size in after.tables.items() if name not in before.tables}
         removed = len(before.tables.keys() - after.tables.keys())
         # The name of a table is random: only a restore brings one back.

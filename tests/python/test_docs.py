@@ -121,10 +121,10 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_five_pages_are_about_spark() -> None:
+def test_six_pages_are_about_spark() -> None:
     names = [page.name for page in SPARK]
-    of_docs = ["howto-recipes.md", "howto-spark.md", "spark-tables.md", "tutorial-spark.md"]
-    assert names == ["README.md", *of_docs]
+    of_docs = ["howto-recipes.md", "howto-spark.md", "spark-tables.md", "spark-workers.md"]
+    assert names == ["README.md", *of_docs, "tutorial-spark.md"]
 
 
 def test_the_index_names_every_page() -> None:

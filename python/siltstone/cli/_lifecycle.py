@@ -94,8 +94,8 @@ def history(session: Place, as_json: bool) -> None:
     """List loads, ingest jobs, batches of streams, compactions and restores, oldest first.
 
     A line has the time, the kind, the application with its version, and the tables and rows that
-    were added. The list covers the versions that are still kept. Of earlier times it has the last
-    version of each application, without a time.
+    were added. The list covers the versions that are still kept. For earlier times it has the
+    last version of each application, without a time.
     """
     for one in siltstone.admin.history(session.url, store_options=session.store_options):
         if as_json:

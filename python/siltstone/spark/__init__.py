@@ -3,10 +3,11 @@
 ``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of the rows, `view` a view for SQL,
 `count` their number, `lookup` a join, `get` a column function. ``spark.read.format("siltstone")``
 needs no registration. In a block of `pinned` all reads are of one state. `bulk_load` writes a
-DataFrame from the executors in one commit, `merge` changes the rows that match one, `delete`
-deletes keys or a range, `upsert` is for `foreachBatch`. `export_parquet` writes Parquet files. A
-table (`siltstone.table`) has its own columns in all of them. All data moves as Arrow batches. Spark
-3.5 and newer, also by Spark Connect. Run ``pip install siltstone[spark]`` here and on the workers.
+DataFrame from the executors in one commit, `merge` changes the rows that match one,
+`update_columns` sets some of their columns, `delete` deletes keys or a range, `upsert` is for
+`foreachBatch`. `export_parquet` writes Parquet files. A table (`siltstone.table`) has its own
+columns in all of them. All data moves as Arrow batches. Spark 3.5 and newer, also by Spark Connect.
+Run ``pip install siltstone[spark]`` here and on the workers.
 
 Workers are processes of their own. They use the credentials of their environment, or of the
 function that `store_options` names. No credentials are sent with a job.
@@ -22,7 +23,7 @@ from siltstone.spark._errors import worker_errors
 from siltstone.spark._export import ParquetExport, export_parquet
 from siltstone.spark._load import bulk_load, delete
 from siltstone.spark._lookup import get, lookup
-from siltstone.spark._merge import merge
+from siltstone.spark._merge import merge, update_columns
 from siltstone.spark._pinned import PinnedState, pinned
 from siltstone.spark._pins import release
 from siltstone.spark._registration import register
@@ -53,6 +54,7 @@ __all__ = [
     "register",
     "release",
     "scan",
+    "update_columns",
     "upsert",
     "verify",
     "view",

@@ -41,6 +41,7 @@ __all__ = [
     "like_sparks",
     "match",
     "packed",
+    "remedy_for",
     "resolving_as",
     "schema_of",
     "schema_text",
@@ -186,11 +187,24 @@ def arrow_type(name: str, column: str) -> pa.DataType:
         return PLAIN[name][0]
     decimal = DECIMAL.fullmatch(name)
     if decimal is None:
-        remedy = "convert it by to_json or into columns" if "<" in name else "cast it"
         raise Invalid(
-            f"the column {column!r} is of type {name}, and no column of a table can be: {remedy}"
+            f"the column {column!r} is of type {name}, and no column of a table can be: "
+            f"{remedy_for(name, column)}"
         )
     return pa.decimal128(int(decimal[1]), int(decimal[2]))
+
+
+def remedy_for(name: str, column: str) -> str:
+    """How to make a column of a type that no table has into one that it has.
+
+    :param name: Spark's name of the type.
+    """
+    if "<" not in name:
+        return "cast it"
+    return (
+        f"tables have no nested types; store JSON, to_json({column}), and read it by from_json, or "
+        "make a column of each part"
+    )
 
 
 def spark_types(text: str) -> Mapping[str, str]:

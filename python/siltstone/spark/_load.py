@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import siltstone
-from siltstone import ingest
+from siltstone import _native, ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
@@ -64,6 +65,8 @@ def bulk_load(
     duplicates: Duplicates | None = None,
     txn: Txn | None = None,
     op: str | None = None,
+    ttl: Seconds | None = None,
+    expire_at: datetime | str | None = None,
     partitions: int | None = None,
     target_sst_bytes: int | None = None,
     as_bytes: bool = False,
@@ -109,6 +112,10 @@ def bulk_load(
         adds nothing; a lower one raises Conflict. So a program that is run again loads once.
     :param op: the column that says what each row does: "put", "upsert", "insert" and "update" (c,
         i, r, u) write the row, "delete" (d) deletes its key.
+    :param ttl: time to live of all rows, counted from the call.
+    :param expire_at: the time at which rows expire: an aware datetime for all rows, or the name of
+        a column of type timestamp. A row with a null there never expires. That column becomes part
+        of the table only if the table has it. Tables are staged fastest if few times differ.
     :param partitions: number of tasks of layout "range"; None: Spark decides, by size if adaptive
         execution is on.
     :param target_sst_bytes: bytes of rows after which a task starts another table; None: 64 MiB.
@@ -133,9 +140,17 @@ def bulk_load(
     known = _result_of_existing(plan(None, *more))
     if known is not None:
         return known
+    column, moment = _expiry(ttl, expire_at)
     with resolving_as(df.sparkSession), removed_on_failure() as creations:
-        rows = rows_for(df, url, (key, value, op), chosen, as_bytes, store_options, creations)
-        tables = {"table_bytes": target_sst_bytes, "options": named_options(options)}
+        columns = (key, value, op)
+        rows = rows_for(
+            df, url, columns, chosen, as_bytes, store_options, creations, expire_at=column
+        )
+        tables = {
+            "expires": moment,
+            "table_bytes": target_sst_bytes,
+            "options": named_options(options),
+        }
         submission = plan(_replaced(rows.schema, replace), *more)
 
         def tasks(job: ingest.Job) -> list[Staged]:
@@ -143,6 +158,29 @@ def bulk_load(
             return run(rows.arranged(layout, partitions), staging)
 
         return load(tasks, submission)
+
+
+def _expiry(
+    ttl: Seconds | None, expire_at: datetime | str | None
+) -> tuple[str | None, datetime | None]:
+    """The column of expiry times, and the time at which all rows expire.
+
+    :raises Invalid: both arguments are given; `ttl` is not positive.
+    :raises TypeError: the time has no time zone.
+    """
+    if ttl is not None:
+        if expire_at is not None:
+            raise Invalid("ttl and expire_at exclude each other")
+        seconds = _native.seconds_of_duration(ttl, "ttl")
+        if seconds <= 0:
+            raise Invalid(f"ttl is {ttl!r}: a duration above 0")
+        # Computed once, so that a repeated task writes the same.
+        return None, datetime.now(UTC) + timedelta(seconds=seconds)
+    if expire_at is None or isinstance(expire_at, str):
+        return expire_at, None
+    if expire_at.utcoffset() is None:
+        raise TypeError("expire_at must have a time zone, such as datetime.now(UTC)")
+    return None, expire_at
 
 
 def _result_of_existing(submission: Submission) -> LoadResult | None:
@@ -304,20 +342,26 @@ def rows_for(
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
     creations: list[Creation],
+    *,
+    expire_at: str | None = None,
+    partial: bool = False,
 ) -> PreparedFrame:
     """The rows of a frame for a table or a database of bytes, which is created if it is missing.
 
     :param columns: the arguments `key`, `value` and `op`.
     :param creations: gets what this call created.
+    :param expire_at, partial: as for `prepared_rows`.
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
-    without = (op, order)
+    without = (op, order, expire_at)
     text = table_or_create(df.schema, url, key, value, without, as_bytes, store_options, creations)
     if text is not None:
-        return prepared_rows(df, text, key, value, op, duplicates)
+        return prepared_rows(df, text, key, value, op, duplicates, expire_at, partial)
     roles = {"key": _one(key), "value": "value" if value is None else _one(value)}
-    return prepared_bytes(df, roles if op is None else {**roles, "op": op}, duplicates)
+    more = {"op": op, "expire_at": expire_at}
+    roles |= {role: name for role, name in more.items() if name is not None}
+    return prepared_bytes(df, roles, duplicates)
 
 
 def staging_of(rows: PreparedFrame, duplicates: Duplicates, **more: Any) -> Staging:

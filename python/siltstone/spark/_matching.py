@@ -20,6 +20,7 @@ from siltstone.spark._columns import (
     arrow_type,
     explained_absence,
     match,
+    remedy_for,
     schema_of,
     schema_text,
     spark_types,
@@ -253,14 +254,16 @@ def check_columns(
     kinds: Mapping[str, str],
     op: str | None,
     only: Sequence[str] | None = None,
-    order: str | None = None,
+    others: Sequence[str | None] = (),
+    partial: bool = False,
 ) -> dict[str, str]:
     """The table's columns that the frame has, each with the frame's column that holds its values.
 
     :param kinds: the frame's columns, with the names of their types.
     :param op: the column of operations.
     :param only: the frame's columns to write; None: all.
-    :param order: the column that decides between rows with the same key.
+    :param others: columns that tasks need and that may not be part of the table.
+    :param partial: whether columns may be missing that are not part of the key and not nullable.
     :raises Invalid: a required column is missing, a column has another type, or the table has no
         such column.
     """
@@ -271,7 +274,7 @@ def check_columns(
             raise Invalid(
                 f"the column {named!r} is of type {kinds[named]}, and op is string; cast it"
             )
-    beside = {match(name, kinds) for name in (op, order) if name is not None}
+    beside = {match(name, kinds) for name in (op, *others) if name is not None}
     brought: dict[str, str] = {}
     for theirs in kinds if only is None else [_named(kinds, one, "the table") for one in only]:
         ours = match(theirs, fields.names)
@@ -288,7 +291,8 @@ def check_columns(
                 f"column {ours!r}; leave one out"
             )
     for one in fields:
-        if one.name not in brought and (one.name in keys or not one.nullable):
+        required = one.name in keys or not (one.nullable or partial)
+        if one.name not in brought and required:
             raise Invalid(
                 f"there is no column {one.name!r}, which may not be missing from a row of the "
                 f"table; there are {', '.join(kinds)}"
@@ -307,8 +311,8 @@ def _check_type(text: str, name: str, column: str, kind: str) -> None:
     wanted = spark_types(text)[name]
     if kind == wanted:
         return
-    way = f"cast it to {wanted}"
-    if name not in schema_of(text).key:
+    way = f"cast it to {wanted}" if "<" not in kind else remedy_for(kind, column)
+    if "<" not in kind and name not in schema_of(text).key:
         way += ", or let the table have a wider one by db.table.widen_column, which is one commit"
     raise Invalid(
         f"the column {column!r} is of type {kind}, and {name!r} of the table is of type {wanted}, "
@@ -323,9 +327,13 @@ def prepared_rows(
     value: str | Sequence[str] | None,
     op: str | None,
     duplicates: Duplicates,
+    expire_at: str | None = None,
+    partial: bool = False,
 ) -> PreparedFrame:
     """A frame with the table's columns.
 
+    :param expire_at: the column of expiry times.
+    :param partial: as for `check_columns`.
     :raises Invalid: as `check_key` and `check_columns`; no column of that name.
     """
     from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
@@ -336,12 +344,16 @@ def prepared_rows(
     if order is not None:
         order = _named(kinds, order, "the greatest")
     only = None if value is None else [*schema.key, *([value] if isinstance(value, str) else value)]
-    brought = check_columns(text, kinds, op, only, order)
+    if expire_at is not None:
+        expire_at = expiry_column(kinds, expire_at)
+    brought = check_columns(text, kinds, op, only, (order, expire_at), partial)
     called = {theirs: ours for ours, theirs in brought.items()}
     roles = {"key": ", ".join(schema.key)}
     if op is not None:
         op = _named(kinds, op, "op")
         roles["op"] = called.setdefault(op, op)
+    if expire_at is not None:
+        roles["expire_at"] = called.setdefault(expire_at, expire_at)
     kept = list(called.values())
     if order is not None:
         order = called.setdefault(order, order)
@@ -413,7 +425,7 @@ def prepared_bytes(
     for role, asked in columns.items():
         name = _named(kinds, asked, role)
         kind = kinds[name]
-        wanted = ("string",) if role == "op" else KEYS
+        wanted = {"op": ("string",), "expire_at": ("timestamp",)}.get(role, KEYS)
         if kind not in wanted:
             raise Invalid(
                 f"the column {name!r} is of type {kind}, and {role} is "
@@ -431,6 +443,19 @@ def prepared_bytes(
 def _kinds(df: DataFrame) -> dict[str, str]:
     """The types of a frame's columns, by name."""
     return dict(df.dtypes)
+
+
+def expiry_column(kinds: Mapping[str, str], name: str) -> str:
+    """The name of the column of expiry times, as the frame spells it.
+
+    :raises Invalid: there is no such column, or it has another type.
+    """
+    found = _named(kinds, name, "expire_at")
+    if kinds[found] != "timestamp":
+        raise Invalid(
+            f"the column {found!r} is of type {kinds[found]}, and expire_at is timestamp; cast it"
+        )
+    return found
 
 
 def _named(kinds: Iterable[str], name: str, role: str) -> str:

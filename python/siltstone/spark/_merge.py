@@ -23,7 +23,7 @@ from siltstone.spark._columns import arrow_fields, cast, match, packed, resolvin
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._load import rows_for, staging_of
-from siltstone.spark._matching import Key, PreparedFrame, table_at
+from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, table_at
 from siltstone.spark._pins import reading
 from siltstone.spark._staging import Staged, Staging, stage
 from siltstone.spark._tasks import as_binary, reader_of
@@ -31,7 +31,7 @@ from siltstone.spark._tasks import as_binary, reader_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["merge"]
+__all__ = ["merge", "update_columns"]
 
 OP = "op"
 """The column of operations of a database of bytes; a table's gets a free name."""
@@ -102,18 +102,80 @@ def merge(
             table_at(url, None, as_bytes, store_options)
         rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options, creations)
         updated = _updated(rows, when_matched)
+        actions = updated, when_matched == "delete", when_not_matched == "insert"
+        return _merged_into(rows, submission, actions, options, partitions)
 
-        def tasks(job: ingest.Job) -> list[Staged]:
-            with reading(url, None, options, store_options, newest=True) as (_, held):
-                state = held.reader
-            deletes, inserts = when_matched == "delete", when_not_matched == "insert"
-            merging = _Merging(state, rows.schema, updated, deletes, inserts)
-            staging = staging_of(rows, "error", job=job)
-            named = replace(staging, names={**staging.names, "op": _free_name(rows)})
-            arranged = rows.arranged("range", partitions)
-            return run(arranged, named, partial(stage_merged, merging=merging), "merge")
 
-        return load(tasks, submission)
+def update_columns(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: Key,
+    txn: Txn | None = None,
+    partitions: int | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    wait: bool = True,
+    timeout: Seconds = PATIENCE,
+    db: siltstone.Database | None = None,
+    take_over: bool | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Sets some columns of existing rows of a table, in one commit. The frame has partial rows: the
+    columns of the key and the columns to set; the other columns keep their values, also those that
+    may not be null. A null in the frame sets the column to null. Rows of the frame whose keys do
+    not exist are dropped: `merge` inserts them. Each key may occur once in the frame.
+
+    The engine stores whole rows, so the tasks read each row that they update, at one state. As for
+    `merge`, a write to one of these rows that is committed between that state and the commit of
+    this call is overwritten, in all columns. An updated row has no expiry.
+
+    With `txn` an update is applied exactly once. A call that finds no row changes nothing and
+    records no version.
+
+    :param key: the table's key, as for `bulk_load`. Spark shuffles the frame by key ranges.
+    :param txn, partitions, wait, timeout, db, take_over, store_options: as for `bulk_load`.
+    :param options: of the readers in the workers, as for `scan`.
+    :raises Invalid: a database of bytes; a frame of the key alone; an unknown column; a key that
+        occurs twice; as `bulk_load`.
+    :raises NotFound: there is no database.
+    :raises Conflict, Timeout, Unsupported, Denied, Unavailable: as `bulk_load`.
+    :raises Expired: in a task: the state that rows are read at is gone.
+    """
+    more = (txn, wait, timeout, db, take_over, store_options)
+    submission = Submission(url, "range", "append", None, *more)
+    with resolving_as(df.sparkSession):
+        text = table_at(url, None, False, store_options)
+        if text is None:
+            raise Invalid("the database has no columns, only bytes: use siltstone.spark.merge")
+        rows = prepared_rows(df, text, key, None, None, "error", partial=True)
+        updated = _updated(rows, "update")
+        if not updated:
+            raise Invalid(f"the frame has the key alone, {', '.join(rows.kept)}: nothing to set")
+        return _merged_into(rows, submission, (updated, False, False), options, partitions)
+
+
+def _merged_into(
+    rows: PreparedFrame,
+    submission: Submission,
+    actions: tuple[Sequence[str] | None, bool, bool],
+    options: Options | Mapping[str, Any] | None,
+    partitions: int | None,
+) -> LoadResult:
+    """Merges a frame with the state that is durable now.
+
+    :param actions: the last three fields of `_Merging`.
+    """
+
+    def tasks(job: ingest.Job) -> list[Staged]:
+        given = (submission.url, None, options, submission.store_options)
+        with reading(*given, newest=True) as (_, held):
+            merging = _Merging(held.reader, rows.schema, *actions)
+        staging = staging_of(rows, "error", job=job)
+        named = replace(staging, names={**staging.names, "op": _free_name(rows)})
+        arranged = rows.arranged("range", partitions)
+        return run(arranged, named, partial(stage_merged, merging=merging), "merge")
+
+    return load(tasks, submission)
 
 
 def _check_actions(when_matched: Any, when_not_matched: Any) -> None:

@@ -12,6 +12,7 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid
-from siltstone.spark._columns import encoded, packed, schema_of, spread
+from siltstone.spark._columns import INSTANT, encoded, packed, schema_of, spread
 
 __all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
 
@@ -45,11 +46,14 @@ class Staging:
     table_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """The user's names of the columns by role: for error texts, and `op` for a table's rows."""
+    """The user's names of the columns by role: for error texts, and `op` and `expire_at` for a
+    table's rows."""
     schema: str | None = None
     """The schema of the table; None: keys and values are bytes."""
     deletes: bool = False
     """Whether each row of a table is a key to delete."""
+    expires: datetime | None = None
+    """The time at which all rows expire."""
     reported: Any = None
     """The accumulator of `siltstone.spark._jobs.Parts`, which gets the rows and bytes of the
     part; None: nothing is reported."""
@@ -125,11 +129,62 @@ def _written(
             if not batch.num_rows:
                 continue
             keys, values = _columns(batch, staging)
-            writer.put_or_delete_many(keys, values)
+            _put(writer, keys, values, _expiries(batch, staging), staging)
             ends = pc.min_max(keys.cast(pa.large_binary()))
             least.append(ends["min"].as_py())
             greatest.append(ends["max"].as_py())
     return writer.finish(), min(least, default=None), max(greatest, default=None)
+
+
+def _expiries(batch: pa.RecordBatch, staging: Staging) -> pa.Array | None:
+    """When each row expires, null for never; None: no row expires."""
+    if staging.expires is not None:
+        return pa.repeat(pa.scalar(staging.expires, INSTANT), batch.num_rows)
+    name = staging.names.get("expire_at")
+    if name is None:
+        return None
+    return batch.column("expire_at" if staging.schema is None else name).cast(INSTANT)
+
+
+def _put(
+    writer: ingest.PartWriter,
+    keys: pa.Array,
+    values: pa.Array,
+    expiries: pa.Array | None,
+    staging: Staging,
+) -> None:
+    """Adds rows, and tombstones for null values. A writer takes rows of one expiry at a time."""
+    if expiries is None:
+        writer.put_or_delete_many(keys, values)
+        return
+    expiries = pc.if_else(values.is_valid(), expiries, pa.scalar(None, INSTANT))
+    if staging.duplicates != "last":
+        # The order of rows matters only if the last one of a key counts.
+        order = pc.sort_indices(expiries)
+        keys, values, expiries = keys.take(order), values.take(order), expiries.take(order)
+    keys, values = keys.cast(pa.large_binary()), values.cast(pa.large_binary())
+    runs = pc.run_end_encode(expiries.cast(pa.int64()))
+    start = 0
+    for end, micros in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        rows = slice(start, end)
+        if micros is None:
+            writer.put_or_delete_many(keys[rows], values[rows])
+        elif end == start + 1:
+            # Much cheaper than two arrays of one row.
+            writer.add(keys[start].as_py(), values[start].as_py(), expire_at=_moment(micros))
+        else:
+            writer.add_many(keys[rows], values[rows], expire_at=_moment(micros))
+        start = end
+
+
+def _moment(micros: int) -> datetime:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        raise Invalid(
+            f"an expiry time is {micros} microseconds after 1970, and the last year is 9999: use "
+            "null for rows that never expire"
+        ) from None
 
 
 def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array]:

@@ -1,0 +1,200 @@
+"""Updates of some columns, loads with expiry, counts in SQL, and frames with nested types."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import table
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+LATER = "timestamp'2100-01-01 00:00:00+00:00'"
+LONG_AGO = "timestamp'2001-01-01 00:00:00+00:00'"
+
+
+@pytest.fixture
+def places(url: str) -> str:
+    """A table of six rows. No note is null."""
+    schema = pa.schema(
+        [
+            pa.field("land", pa.string()),
+            pa.field("id", pa.int64()),
+            pa.field("note", pa.string(), nullable=False),
+            pa.field("n", pa.int64()),
+        ]
+    )
+    rows = [{"land": "DE", "id": id, "note": "old", "n": id * 10} for id in range(6)]
+    with table.create(url, schema, key=["land", "id"]) as db:
+        db.table.put(rows).wait()
+    return url
+
+
+def rows_of(url: str) -> dict[int, tuple]:
+    with siltstone.open_reader(url) as reader:
+        found = pa.table(reader.table.scan()).to_pylist()
+    return {row["id"]: (row["note"], row["n"]) for row in found}
+
+
+# --- updates of some columns ----------------------------------------------------------------------
+
+
+def test_only_the_columns_of_the_frame_are_set(spark, places) -> None:
+    new = spark.sql(
+        "SELECT * FROM VALUES ('DE', 1L, 7L), ('DE', 2L, NULL), ('DE', 9L, 8L) AS (land, id, n)"
+    )
+    done = kv.update_columns(new, places, key=["land", "id"], txn=("app", 1))
+    assert (done.rows, done.repeated) == (2, False)
+    found = rows_of(places)
+    assert len(found) == 6
+    assert found[1] == ("old", 7)
+    assert found[2] == ("old", None)
+    assert found[3] == ("old", 30)
+    names = spark.sql("SELECT 'new' AS NOTE, 3L AS ID, 'DE' AS land")
+    kv.update_columns(names, places, key=["land", "id"])
+    assert rows_of(places)[3] == ("new", 30)
+
+
+def test_an_update_is_applied_once(spark, places) -> None:
+    key = ["land", "id"]
+    for n, version, repeated in ((7, 1, False), (8, 1, True), (9, 2, False)):
+        new = spark.sql(f"SELECT 'DE' AS land, 1L AS id, {n}L AS n")
+        done = kv.update_columns(new, places, key=key, txn=("app", version))
+        assert done.repeated == repeated
+    assert rows_of(places)[1] == ("old", 9)
+    with pytest.raises(siltstone.Conflict):
+        kv.update_columns(new, places, key=key, txn=("app", 1))
+
+
+def test_updates_that_fit_no_row_are_refused(spark, places, tmp_path) -> None:
+    key = ["land", "id"]
+    before = rows_of(places)
+    for text, match in (
+        ("SELECT 'DE' AS land, 1L AS id", "the key alone"),
+        ("SELECT 'DE' AS land, 1L AS id, 1L AS absent", "absent"),
+        ("SELECT 'DE' AS land, 1L AS id, 1 AS n", "type int"),
+        ("SELECT 'DE' AS land, 5L AS n", "no column 'id'"),
+        ("SELECT 'DE' AS land, id % 2 AS id, 1L AS n FROM range(4)", "two|twice|equal"),
+        ("SELECT 'DE' AS land, 1L AS id, string(NULL) AS note", "note"),
+    ):
+        with pytest.raises(siltstone.Invalid, match=match):
+            kv.update_columns(spark.sql(text), places, key=key)
+    assert rows_of(places) == before
+    pair = spark.sql("SELECT 'a' AS key, 'b' AS value")
+    with pytest.raises(siltstone.NotFound, match="bulk_load"):
+        kv.update_columns(pair, tmp_path / "absent", key="key")
+    kv.bulk_load(pair, tmp_path / "bytes", key="key")
+    with pytest.raises(siltstone.Invalid, match="merge"):
+        kv.update_columns(pair, tmp_path / "bytes", key="key")
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+def expiries(url: str) -> dict[bytes, datetime | None]:
+    with siltstone.open(url) as db:
+        return {key: db.get_entry(key).expires for key in db}
+
+
+def test_rows_expire_after_a_time_to_live(spark, url) -> None:
+    pairs = spark.range(4).selectExpr("string(id) AS key", "'v' AS value")
+    kv.bulk_load(pairs, url, key="key", ttl="2h")
+    ends = set(expiries(url).values())
+    # One time for all rows of all tasks.
+    assert len(ends) == 1
+    assert timedelta(hours=1) < ends.pop() - datetime.now(UTC) < timedelta(hours=2)
+    moment = datetime(2100, 1, 1, tzinfo=UTC)
+    kv.bulk_load(pairs, url, key="key", expire_at=moment, layout="runs")
+    assert set(expiries(url).values()) == {moment}
+    kv.bulk_load(pairs, url, key="key")
+    assert set(expiries(url).values()) == {None}
+
+
+@pytest.mark.parametrize("duplicates", ["error", "any"])
+def test_each_row_has_its_own_expiry(spark, url, duplicates) -> None:
+    whole = spark.sql(
+        "SELECT string(id) AS key, 'v' AS value, IF(id = 5, 'd', 'c') AS op, CASE id % 3 WHEN 0 "
+        f"THEN {LATER} + make_dt_interval(int(id)) WHEN 1 THEN NULL ELSE {LONG_AGO} END AS ends "
+        "FROM range(7)"
+    )
+    kv.bulk_load(spark.sql("SELECT '5' AS key, 'v' AS value"), url, key="key")
+    kv.bulk_load(whole, url, key="key", op="op", expire_at="ENDS", duplicates=duplicates)
+    first = datetime(2100, 1, 1, tzinfo=UTC)
+    assert expiries(url) == {
+        b"0": first,
+        b"1": None,
+        b"3": first + timedelta(days=3),
+        b"4": None,
+        b"6": first + timedelta(days=6),
+    }
+
+
+def test_the_greatest_row_of_a_key_brings_its_expiry(spark, url) -> None:
+    rows = spark.sql(
+        f"SELECT 'k' AS key, string(id) AS value, id, IF(id = 2, {LATER}, NULL) AS ends "
+        "FROM range(3)"
+    )
+    kv.bulk_load(rows, url, key="key", value="value", duplicates=("max", "id"), expire_at="ends")
+    assert expiries(url) == {b"k": datetime(2100, 1, 1, tzinfo=UTC)}
+
+
+def test_rows_of_tables_expire(spark, url) -> None:
+    rows = spark.sql(
+        f"SELECT id, 'x' AS note, IF(id < 2, {LONG_AGO}, {LATER}) AS ends FROM range(5)"
+    )
+    kv.bulk_load(rows, url, key="id", expire_at="ends")
+    # The column is not part of the table that the load creates.
+    assert kv.scan(spark, url).columns == ["id", "note"]
+    assert sorted(row.id for row in kv.scan(spark, url).collect()) == [2, 3, 4]
+    # Here it is.
+    kv.bulk_load(rows, url + "-2", key=["id"])
+    kv.bulk_load(rows, url + "-2", key="id", expire_at="ends")
+    assert kv.scan(spark, url + "-2").columns == ["id", "note", "ends"]
+    assert kv.count(url + "-2") == 3
+
+
+def test_times_that_are_none_are_refused(spark, url) -> None:
+    rows = spark.sql("SELECT '1' AS key, 'v' AS value, date'2100-01-01' AS day")
+    refused = [
+        ({"ttl": "1h", "expire_at": "day"}, siltstone.Invalid, "exclude"),
+        ({"ttl": 0}, siltstone.Invalid, "ttl"),
+        ({"expire_at": "day"}, siltstone.Invalid, "timestamp"),
+        ({"expire_at": "absent"}, siltstone.Invalid, "absent"),
+        ({"expire_at": datetime(2100, 1, 1)}, TypeError, "time zone"),  # noqa: DTZ001
+    ]
+    for named, kind, text in refused:
+        with pytest.raises(kind, match=text):
+            kv.bulk_load(rows, url, key="key", value="value", **named)
+    with pytest.raises(siltstone.NotFound):
+        kv.count(url)
+
+
+# --- counts and types -----------------------------------------------------------------------------
+
+
+def test_a_count_in_sql_decodes_one_column_of_the_key(spark, url) -> None:
+    # Spark cannot hold nanoseconds: if `at` were decoded, the query would fail.
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))])
+    with table.create(url, schema, key=["id"]) as db:
+        db.table.put([{"id": id, "at": None} for id in range(5)]).wait()
+    kv.view(spark, "counted", url, columns=["id"])
+    assert spark.sql("SELECT count(*) AS n FROM counted").first().n == 5
+
+
+@pytest.mark.parametrize("nested", ["array(id)", "map('a', id)", "struct(id AS a, 'b' AS b)"])
+def test_nested_types_are_refused_with_the_way_to_json(spark, url, nested) -> None:
+    frame = spark.range(2).selectExpr("id", f"{nested} AS part")
+    with pytest.raises(siltstone.Invalid, match=r"'part'.*to_json\(part\).*from_json"):
+        kv.bulk_load(frame, url, key="id")
+    as_json = frame.selectExpr("id", "to_json(part) AS part")
+    kv.bulk_load(as_json, url, key="id")
+    with pytest.raises(siltstone.Invalid, match=r"'part'.*to_json\(part\)"):
+        kv.bulk_load(frame, url, key="id")
+    kind = dict(frame.dtypes)["part"]
+    back = kv.scan(spark, url).selectExpr("id", f"from_json(part, '{kind}') AS part")
+    assert sorted(back.collect()) == sorted(frame.collect())
