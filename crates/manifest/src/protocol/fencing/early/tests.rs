@@ -108,6 +108,7 @@ fn an_early_read_is_dropped_with_a_claim_in_a_freed_slot() {
     // The late object is no part of the run above the boundary.
     assert!(perform_beside(&mut store, &mut open));
     store.step(&mut open);
-    assert!(matches!(open.action(), OpenAction::Request(ManifestRequest::Read(_))));
+    assert!(matches!(open.action(), OpenAction::Request(ManifestRequest::List { .. })));
+    assert_eq!(open.beside(), None);
     assert_eq!(ids(&store.finish(&mut open).unwrap().replay), vec![3, 4]);
 }
