@@ -144,7 +144,8 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 def page(results: dict[str, Any]) -> str:
     """The page."""
     heads = ["store", "version", "probe", "model", "kills", "fencing", "date"]
-    run = [[TITLES[name], *cells(row)] for name, row in results.items()]
+    none = ["not run yet", *[""] * (len(heads) - 2)]
+    run = [[TITLES[name], *(cells(results[name]) if name in results else none)] for name in TITLES]
     rest = ["store", "conditional creates", "remark", "source"]
     source = "from its documents, not run"
     documented = [[*row, source] for row in DOCUMENTED]
