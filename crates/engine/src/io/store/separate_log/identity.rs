@@ -152,7 +152,7 @@ fn check_place(main: &dyn Store, made_at: &str) -> Result<()> {
         ErrorKind::Conflict,
         "this database was moved or copied, and its log in a store of its own belongs to the \
          original: put it back where it was made (in a folder, a symbolic link there will do); to \
-         have another copy of it, clone the original, or export it and import that",
+         have another copy of it, export the original and import that",
     )
     .with("made at", made_at)
     .with("found at", here))
