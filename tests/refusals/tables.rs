@@ -95,10 +95,6 @@ fn an_upload_that_fails_is_aborted() {
 fn without_a_log_a_write_whose_flush_is_refused_is_not_acknowledged() {
     for kind in FOR_GOOD.into_iter().chain([ErrorKind::Denied]) {
         for (ask, names) in [(Ask::Finish, "compacted/"), (Ask::Put, "manifest/")] {
-            if (kind, ask) == (ErrorKind::Denied, Ask::Put) {
-                // The commit is repeated, and the wait ends at its deadline.
-                continue;
-            }
             tell(async move |world| {
                 let mut unlogged = options();
                 unlogged.writes.wal_enabled = false;

@@ -210,6 +210,9 @@ fn an_emptied_log_is_damage_until_a_repair_gives_it_up() {
         for name in names(&*log, &FOLDERS).await {
             log.delete(name).await.unwrap();
         }
+        let epoch = manifest(&env).await.writer_epoch;
+        assert!(open(&here.db()).await.is_err());
+        assert_eq!(manifest(&env).await.writer_epoch, epoch, "the refusal ends no writer");
         let mut ended = uses(&here.db()).await;
         ended.truncate(4);
         for (name, ended) in ended {

@@ -68,6 +68,16 @@ impl Objects {
         }
     }
 
+    /// Checks the identity of a separate log.
+    ///
+    /// # Errors
+    /// Corruption if it is missing or another one; Conflict if the log belongs to a database of
+    /// which this is a copy; errors of the store.
+    pub(crate) async fn check_log(&self) -> Result<()> {
+        let check = || self.env.store.log_identity(LogIdentityStep::Check);
+        with_retries(&self.env, self.limit, "check the log", check).await
+    }
+
     /// Checks the identity of a separate log. A log that is lost is used without its identity from
     /// here on, by a process that needs nothing of it. Returns the error that others meet.
     ///
@@ -77,7 +87,7 @@ impl Objects {
     pub(crate) async fn give_up_lost_log(&self) -> Result<Option<Error>> {
         let (env, store) = (&self.env, &self.env.store);
         let step = |step| move || store.log_identity(step);
-        match with_retries(env, self.limit, "check the log", step(LogIdentityStep::Check)).await {
+        match self.check_log().await {
             Ok(()) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 let ignore = step(LogIdentityStep::Ignore);

@@ -21,6 +21,8 @@ pub(crate) struct WriterObserver {
     pub(crate) checkpoints: Arc<Notify>,
     /// Wakes the task that ingests submitted jobs.
     pub(crate) ingests: Arc<Notify>,
+    /// Whether the writer has a log. Otherwise callers that wait for durability wait for commits.
+    pub(crate) has_log: bool,
 }
 
 impl WriterObserver {
@@ -45,6 +47,9 @@ impl Observer for WriterObserver {
 
     fn meets(&self, trouble: &Error) {
         self.pressure.tell(trouble);
+        if !self.has_log && !trouble.kind().is_transient() {
+            self.durability.trouble(trouble.clone());
+        }
     }
 
     fn ended(&self) -> Option<Error> {

@@ -174,6 +174,8 @@ async fn opened(
     check_behind(&newest, how.allow_ingest_behind)?;
     gate::check_changes(&newest)?;
     unlogged::check_consumers(&newest, &how.options)?;
+    // Before the claim, which ends the writer that is there.
+    objects.check_log().await?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
@@ -391,6 +393,7 @@ async fn start(
         garbage: Arc::clone(&garbage),
         checkpoints: Arc::clone(&pins_nudge),
         ingests: Arc::clone(&ingest_nudge),
+        has_log: options.writes.wal_enabled,
     };
     let observer = observer.begins(&recovered.manifest);
     let writer = Writer::new(OpenedState {
