@@ -34,7 +34,26 @@ pub(crate) const LATE: Faults = Faults { late: 1, ..NONE };
 /// A plan: append `records`, flush when `flush_at` of its own are durable, and close.
 pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
     let flush_at = flush_at.to_vec();
-    Plan { width, records, flush_at, behind: 0, looks: 0, close, careless: false, scans: false }
+    Plan {
+        width,
+        records,
+        flush_at,
+        behind: 0,
+        looks: 0,
+        close,
+        careless: false,
+        beside: false,
+        scans: false,
+    }
+}
+
+/// The same processes, whose writers send requests beside each other while they open.
+fn beside(actors: Vec<Actor>) -> Vec<Actor> {
+    let sending = |actor| match actor {
+        Actor::Writer(writer) => Actor::Writer(writer.sending_beside()),
+        other => other,
+    };
+    actors.into_iter().map(sending).collect()
 }
 
 /// A writer with such a plan.
@@ -76,17 +95,17 @@ fn small() -> Vec<Config> {
     vec![
         config(
             "2 writers, one lost answer, one late create",
-            vec![plain(2, 2, &[]), plain(2, 1, &[])],
+            beside(vec![plain(2, 2, &[]), plain(2, 1, &[])]),
             Faults { late: 1, unanswered: 1, retried: 1, ..NONE },
         ),
         config(
             "3 writers of different widths, one crash",
-            vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(2, 1, &[])],
+            beside(vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(2, 1, &[])]),
             Faults { crashes: 1, ..NONE },
         ),
         config(
             "2 writers, flush, close, collector",
-            vec![writer(1, 1, &[1], true), plain(1, 1, &[1]), Collector::actor(1)],
+            beside(vec![writer(1, 1, &[1], true), plain(1, 1, &[1]), Collector::actor(1)]),
             NONE,
         ),
         config(

@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     /// Whether it makes a mistake that the rules must detect: it names its tables without
     /// reserving.
     pub(crate) careless: bool,
+    /// Whether it sends requests beside each other while it opens.
+    pub(crate) beside: bool,
     /// Whether a scan continues on tables that a commit replaces, and compactions are taken up.
     pub(crate) scans: bool,
 }
@@ -110,6 +112,11 @@ pub(crate) fn bug(refusal: Refusal) -> Option<String> {
 impl Writer {
     pub(crate) fn actor(plan: Plan) -> Actor {
         Actor::Writer(Writer { plan, phase: Phase::Waiting })
+    }
+
+    /// The same writer, which sends requests beside each other while it opens.
+    pub(crate) fn sending_beside(self) -> Writer {
+        Writer { plan: Plan { beside: true, ..self.plan }, ..self }
     }
 
     /// Whether it is opening.

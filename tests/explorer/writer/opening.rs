@@ -59,7 +59,9 @@ impl Writer {
             }
             OpenAction::Done(_) | OpenAction::Failed(_) => {}
         }
-        read_beside(world, me, machine, out);
+        if self.plan.beside {
+            read_beside(world, me, machine, out);
+        }
         if let Some(edit) = machine.close().filter(|_| self.plan.close) {
             let known = world.ghost.tip.clone();
             let commit = Commit::new(edit, known, world.rules);
