@@ -1,5 +1,5 @@
 //! Drives the state machine of an opening. Requests that the machine allows beside each other are
-//! sent at once: in a distant store an opening takes 8 round trips instead of 22.
+//! sent at once: in a distant store an opening takes 8 or 9 round trips instead of 22.
 
 use crate::io::env::Env;
 use crate::io::store::conditional;
