@@ -101,7 +101,16 @@ by the design of the store: a probe cannot prove that.
 ## Stores that were not run
 
 These rows come from the vendors' documents. No run of Siltstone has confirmed them: check your
-bucket with [`siltstone probe`](howto-probe.md).
+bucket with [`siltstone probe`](howto-probe.md), or from Python:
+
+```python
+import siltstone
+
+report = siltstone.admin.probe("here.db", rounds=5, largest_object=1 << 20)
+for name, found in report.properties.items():
+    print(name, found.result)
+assert report.ok
+```
 
 """
 
