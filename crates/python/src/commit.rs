@@ -38,7 +38,8 @@ impl Commit {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Returns once the write is durable. If it is not durable yet, the writer sends it at once.
+    /// Returns once the write is durable. If it is not durable yet, the writer sends it at once;
+    /// with `writes.wal_enabled` off it flushes the memtable.
     ///
     /// :param timeout: maximum wait; None: the deadline of the handle.
     /// :raises Timeout: if the write is not durable in time. It continues, and may still become

@@ -239,7 +239,8 @@ reads!(Database);
 
 #[pymethods]
 impl Database {
-    /// Returns when every earlier write is durable.
+    /// Returns when every earlier write is durable. With `writes.wal_enabled` off this flushes
+    /// the memtable.
     ///
     /// :param memtable: also write the memtable to tables, so that the next opening has nothing to
     ///     replay.

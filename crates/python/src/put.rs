@@ -15,8 +15,8 @@ use siltstone::Accept;
 #[pymethods]
 impl Database {
     /// Sets `key` to `value`. The write is visible to this handle at once. It is durable within
-    /// `flush_interval`, or as soon as a caller waits for the Commit. The call waits only while
-    /// `max_memtable_bytes` are unflushed.
+    /// `flush_interval`, or as soon as a caller waits for the Commit; with `writes.wal_enabled` off
+    /// once its memtable is flushed. The call waits only while `max_memtable_bytes` are unflushed.
     ///
     /// :param ttl: time to live; the key expires after it. Rounded up to milliseconds.
     /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
