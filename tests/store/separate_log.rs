@@ -364,6 +364,11 @@ fn what_is_left_of_a_deleted_database_is_looked_for_in_its_log() {
         let db = open(&here.db()).await.unwrap();
         fill(&db, 0..3, 1).await;
         std::mem::forget(db);
+        // Commits, so that the number of the newest manifest is beyond those of a new database.
+        for _ in 0..6 {
+            let (how, limit) = (CheckpointOptions::default(), Duration::from_secs(5));
+            admin::create_checkpoint(&here.db(), &how, limit).await.unwrap();
+        }
         let (main, log) = (MemoryStore::named("separate/left/db"), here.log_of(&here.db()).await);
         let newest = ObjectName::Manifest(manifest(&here.db()).await.id);
         for name in names(&*main, &[prefix::MANIFEST]).await {
