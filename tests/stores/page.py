@@ -107,9 +107,9 @@ bucket with [`siltstone probe`](howto-probe.md), or from Python:
 import siltstone
 
 report = siltstone.admin.probe("here.db", rounds=5, largest_object=1 << 20)
+assert report.ok
 for name, found in report.properties.items():
     print(name, found.result)
-assert report.ok
 ```
 
 """
