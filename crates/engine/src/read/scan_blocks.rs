@@ -47,8 +47,6 @@ pub(super) struct ScanBlocks {
     ahead: Mutex<HashMap<SstId, ScanPrefetch>>,
     /// Waves of the table that a run has just left: its next table goes on from there.
     carried: AtomicU32,
-    /// Bytes of waves that are read ahead and not taken.
-    ahead_bytes: AtomicU64,
     /// Tables whose metadata was read, and that no cursor has taken up yet.
     opened: Mutex<Vec<Arc<OpenTable>>>,
     /// Bytes that the scan has fetched beyond the first blocks.
@@ -89,7 +87,6 @@ impl ScanBlocks {
             hand: Mutex::default(),
             ahead: Mutex::default(),
             carried: AtomicU32::new(0),
-            ahead_bytes: AtomicU64::new(0),
             opened: Mutex::default(),
             fetched: AtomicU64::new(0),
         }
@@ -136,13 +133,8 @@ impl ScanBlocks {
     /// No more blocks of this table will be asked for.
     pub(super) fn leaves(&self, table: &TableHandle) {
         if let Some(left) = self.ahead.lock().remove(&table.descriptor.id) {
-            left.coming.iter().for_each(|wave| self.let_go(wave));
             self.carried.store(left.waves, Ordering::Relaxed);
         }
-    }
-
-    fn let_go(&self, wave: &ComingWave) {
-        self.ahead_bytes.fetch_sub(wave.bytes, Ordering::Relaxed);
     }
 
     /// Fetches `addr` and, as the scan proves long, more and more of what follows it in its table.
@@ -167,12 +159,9 @@ impl ScanBlocks {
     /// The wave with this block, if it is on its way or at hand. Waves before it were passed over.
     fn next_wave(&self, addr: BlockAddr) -> Result<Option<ComingWave>> {
         let mut tables = self.ahead.lock();
-        let ahead = tables.get_mut(&addr.sst).ok_or_else(|| {
-            Error::internal("a scan asks for a block of a table that it does not read")
-        })?;
+        let ahead = prefetch_of(&mut tables, addr)?;
         ahead.waves = ahead.waves.saturating_add(1);
         while let Some(wave) = ahead.coming.pop_front() {
-            self.let_go(&wave);
             if wave.blocks.contains(&addr.block) {
                 return Ok(Some(wave));
             }
@@ -183,10 +172,8 @@ impl ScanBlocks {
     /// The wave that begins with a block which nothing has read ahead.
     fn wave_at(&self, addr: BlockAddr) -> Result<(Arc<OpenTable>, Wave, CacheFill)> {
         let mut tables = self.ahead.lock();
-        let ahead = tables.get_mut(&addr.sst).ok_or_else(|| {
-            Error::internal("a scan asks for a block of a table that it does not read")
-        })?;
-        ahead.coming.drain(..).for_each(|wave| self.let_go(&wave));
+        let ahead = prefetch_of(&mut tables, addr)?;
+        ahead.coming.clear();
         let wave = self.wave(&ahead.table.table, addr.block, ahead.waves);
         ahead.next = wave.next;
         let keeps = ahead.waves <= CACHED_WAVES;
@@ -231,6 +218,8 @@ impl ScanBlocks {
             return;
         }
         let mut tables = self.ahead.lock();
+        let coming = tables.values().flat_map(|ahead| &ahead.coming);
+        let mut held: u64 = coming.map(|wave| wave.bytes).sum();
         let Some(ahead) = tables.get_mut(&id) else { return };
         while ahead.waves >= CACHED_WAVES
             && ahead.coming.len() < WAVES_AHEAD
@@ -238,11 +227,10 @@ impl ScanBlocks {
         {
             let waves = ahead.waves + 1 + ahead.coming.len() as u32;
             let wave = self.wave(&ahead.table.table, next, waves);
-            let held = self.ahead_bytes.fetch_add(wave.bytes, Ordering::Relaxed);
             if held > 0 && held + wave.bytes > AHEAD_BYTES {
-                self.ahead_bytes.fetch_sub(wave.bytes, Ordering::Relaxed);
                 return;
             }
+            held += wave.bytes;
             ahead.next = wave.next;
             ahead.coming.push_back(self.begin(&ahead.table, wave));
         }
@@ -266,6 +254,16 @@ impl ScanBlocks {
         spawn.spawn("scan", Box::pin(work));
         ComingWave { blocks, bytes, arrives }
     }
+}
+
+/// How far the table of a missing block is read ahead.
+fn prefetch_of(
+    tables: &mut HashMap<SstId, ScanPrefetch>,
+    addr: BlockAddr,
+) -> Result<&mut ScanPrefetch> {
+    tables
+        .get_mut(&addr.sst)
+        .ok_or_else(|| Error::internal("a scan asks for a block of a table that it does not read"))
 }
 
 /// The block that a scan enters after `block`, and where it lies. A short scan begins with two: one

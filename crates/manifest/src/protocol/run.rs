@@ -74,8 +74,8 @@ impl EndOfRun {
         }
     }
 
-    /// What is read if the listing is complete, with the manifest at the end: a driver may send
-    /// these reads at once, and answer the actions from them.
+    /// The manifests that the actions read if the listing is complete, and the one at the end. A
+    /// driver may read them at once, and answer the actions from them.
     #[must_use]
     pub fn probable_reads(&self) -> Vec<ManifestId> {
         let last = self.ids.last().copied().unwrap_or_default();
