@@ -89,6 +89,8 @@ fed_let_go_early           sim      jobs_come_in_whole
 source_unheld              clones   a_clone_has_what
 bound_ignored              linear   across_a_take_over
 open_end_of_tables         model    the_engine_equals
+dead_spans_stay            dead_spans no_span_hides
+dead_spans_forget_own_writes dead_spans no_span_hides
 lent_kept                  beyond   of_tables_that_are_gone
 lent_unchecked             beyond   a_damaged_table
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from datetime import datetime, timedelta
 from os import PathLike
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import (
     Any,
     Generic,
@@ -352,7 +352,7 @@ class Database(_Warms):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
         if_absent: bool = False,
-        if_value: _Bytes | None = None,
+        if_value: _Bytes | None = ...,
     ) -> Commit:
         """Sets `key` to `value`. The write is visible to this handle at once. It is durable within
         `flush_interval`, or as soon as a caller waits for the Commit; with `writes.wal_enabled` off
@@ -362,7 +362,8 @@ class Database(_Warms):
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
         :param if_absent: write only if the key is absent.
-        :param if_value: write only if the key has this value.
+        :param if_value: write only if the key has this value; None, as `get` returns it, means
+            that it must be absent.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
@@ -387,10 +388,10 @@ class Database(_Warms):
         :raises Invalid: if the database was opened without a merge operator, or the operator does
             not accept the operand; as for `put`.
         """
-    def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
+    def delete(self, key: _Bytes, *, if_value: _Bytes | None = ...) -> Commit:
         """Deletes `key`. Deleting an absent key succeeds.
 
-        :param if_value: delete only if the key has this value.
+        :param if_value: delete only if the key has this value; None means that it must be absent.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         """
     def get_entry(self, key: _Bytes) -> Entry | None:
@@ -657,10 +658,10 @@ class Database(_Warms):
         ttl: _Seconds | None,
         expire_at: datetime | None,
         if_absent: bool,
-        if_value: _Bytes | None,
+        if_value: _Bytes | EllipsisType | None,
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_delete(
-        self, key: _Bytes, if_value: _Bytes | None
+        self, key: _Bytes, if_value: _Bytes | EllipsisType | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_get_entry(self, key: _Bytes) -> Entry | Pending[Entry | None] | None: ...
     def _begin_pop(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...

@@ -100,7 +100,8 @@ def _create_for_a_moment(
 def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
     """Returns the schema of the arguments.
 
-    :raises TypeError: if a `TableSchema` is given with a key, or an Arrow schema without a key.
+    :raises TypeError: if a `TableSchema` is given with a key, or an Arrow schema without a key, or
+        something else.
     """
     if isinstance(schema, TableSchema):
         if key is not None:
@@ -110,6 +111,11 @@ def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
         raise TypeError(
             "schema: expected a TableSchema, as from db.table.schema or TableSchema(…, key=[…]); "
             'an Arrow schema needs key: the names of its columns, as in key=["country", "day desc"]'
+        )
+    if not hasattr(schema, "__arrow_c_schema__"):
+        raise TypeError(
+            f"schema is an Arrow schema, not {type(schema).__name__}: "
+            'pa.schema([pa.field("country", pa.string()), …]) of pyarrow, for example'
         )
     return TableSchema(schema, key=list(key))
 
@@ -205,10 +211,18 @@ def _like(given: Any, batch: ArrowArray) -> Any:
 
 
 def _grown(now: TableSchema, change: _Change) -> TableSchema | None:
-    """Returns the schema after a change; None if `now` includes the change already."""
+    """Returns the schema after a change; None if `now` includes the change already.
+
+    :raises TypeError: if a column is no Arrow field.
+    """
     verb, field = change
     if verb == "nulls":
         return None if now.nullable(field) else now.with_nulls(field)
+    if not hasattr(field, "__arrow_c_schema__"):
+        raise TypeError(
+            f"a column is an Arrow field, not {type(field).__name__}: "
+            'pa.field("note", pa.string()) of pyarrow, for example'
+        )
     if now.has(field):
         return None
     return now.with_column(field) if verb == "add" else now.with_wider(field)

@@ -65,6 +65,12 @@ def test_the_built_in_operators(url: str) -> None:
         assert db[b"k"] == number(-(2**63))
         with pytest.raises(siltstone.Invalid, match="8 bytes"):
             db.merge(b"k", b"1")
+        db[b"text"] = b"seven"
+        db.merge(b"text", number(1))
+        for read in (lambda: db.get(b"text"), lambda: list(db.scan())):
+            with pytest.raises(siltstone.Invalid, match="8 bytes") as caught:
+                read()
+            assert caught.value.context["key"] == "text"
     with siltstone.open(url + "m", merge_operator="max") as db:
         db.merge(b"k", b"b")
         db.merge(b"k", b"a")

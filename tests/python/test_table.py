@@ -69,6 +69,37 @@ def test_rows_by_columns(memory_url: str) -> None:
         assert next(iter(db.keys())).startswith(b"DE\0\0")
 
 
+def test_a_row_of_plain_bytes_is_named(memory_url: str) -> None:
+    """It was put past the table: the error says which one it is, and how to remove it."""
+    with made(memory_url) as db:
+        db.table.put(SOME)
+        for plain in (b"raw", next(iter(db.keys()))):
+            db.put(plain, b"raw")
+            with pytest.raises(pa.ArrowInvalid) as caught:
+                rows(db.table.scan())
+            assert "db.delete" in str(caught.value)
+            assert repr(plain)[2:-1] in str(caught.value)
+            db.delete(plain)
+        assert rows(db.table.scan()) == SOME[1:]
+
+
+def test_one_row_is_no_list_of_rows(memory_url: str) -> None:
+    with made(memory_url) as db:
+        for call in (db.table.put, db.table.delete, db.table.get_many):
+            with pytest.raises(
+                TypeError, match="rows is a list of dicts, or Arrow data, not one dict"
+            ):
+                call(SOME[0])
+        with pytest.raises(TypeError, match="not one NoneType"):
+            db.table.put(None)
+        with pytest.raises(TypeError, match="an Arrow field, not str"):
+            db.table.add_column("note")
+    with pytest.raises(TypeError, match="an Arrow schema, not dict"):
+        table.create(memory_url + "-dict", {"country": "string"}, key=["country"])
+    with pytest.raises(siltstone.Invalid, match="a column that is not there"):
+        table.create(memory_url + "-key", COLUMNS, key=["nope"])
+
+
 def test_many_keys_give_a_row_each(memory_url: str) -> None:
     with made(memory_url) as db:
         db.table.put(SOME)

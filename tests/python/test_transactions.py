@@ -231,6 +231,14 @@ def test_conditions(db: siltstone.Database) -> None:
     assert db.get(b"k") is None
     db.put(b"k", b"", if_absent=True)
     db.put(b"k", b"3", if_value=b"")
+    # What `get` returned may be passed on: None is an absent key.
+    with pytest.raises(siltstone.Conflict):
+        db.put(b"k", b"4", if_value=None)
+    with pytest.raises(siltstone.Conflict):
+        db.delete(b"k", if_value=None)
+    db.put(b"absent before", b"1", if_value=db.get(b"absent before"))
+    db.put(b"absent before", b"2", if_value=db.get(b"absent before"))
+    assert db.pop(b"absent before") == b"2"
     with pytest.raises(siltstone.Invalid, match="if_absent or if_value"):
         db.put(b"k", b"4", if_absent=True, if_value=b"3")
     with pytest.raises(TypeError):
@@ -373,6 +381,8 @@ def test_asyncio(memory_url: str) -> None:
                 await db.put(b"k", b"1", if_absent=True)
             with pytest.raises(siltstone.Conflict):
                 await db.delete(b"k", if_value=b"2")
+            with pytest.raises(siltstone.Conflict):
+                await db.put(b"k", b"2", if_value=None)
             await db.put(b"k", b"2", if_value=b"1")
             assert await db.pop(b"k") == b"2"
             assert await db.pop(b"k", None) is None

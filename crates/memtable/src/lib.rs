@@ -22,6 +22,7 @@
 //! | `window` | the eight bytes of a key that are compared as a number first |
 //! | `order` | skip list and sorted arrays together: when they are sealed and merged |
 //! | `extent` | the part of a table in a range |
+//! | `values_after` | the values that were written after a sequence number |
 //! | `ranges` | range deletes, beside the entries |
 //! | `heads` | the merge of an order's parts |
 //! | [`MemCursor`] (`cursor`) | ordered movement in both directions, slightly ahead of its reader |
@@ -47,6 +48,7 @@ mod skip_list;
 mod sorted_array;
 mod stretch;
 mod table;
+mod values_after;
 mod versions;
 mod window;
 

@@ -11,7 +11,7 @@ use siltstone_base::{BatchOps, Cover, Entry, Error, Kind, RangeDelete, Result, S
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Maximum number of entries of one memtable: the capacity of the index. Their records alone would
@@ -61,7 +61,6 @@ const BATCH_KEPT: usize = 1024;
 /// A reader may read at any time; it finds every entry whose insertion it has learned of. It may
 /// see entries of a batch that is being inserted one by one, so readers limit their reads by a
 /// sequence number that is published after the batch is complete.
-/// sequence number that is published once the batch is in.
 pub struct Memtable {
     log: Log,
     index: Index,
@@ -74,6 +73,8 @@ pub struct Memtable {
     len: AtomicUsize,
     first_seq: AtomicU64,
     last_seq: AtomicU64,
+    /// The number of records of complete batches.
+    records: AtomicU32,
     max_entries: u32,
     array_ops: u32,
 }
@@ -132,6 +133,7 @@ impl Memtable {
             len: AtomicUsize::new(0),
             first_seq: AtomicU64::new(0),
             last_seq: AtomicU64::new(0),
+            records: AtomicU32::new(0),
             max_entries: shape.max_entries,
             array_ops: shape.array_ops,
         }
@@ -162,6 +164,7 @@ impl Memtable {
         // The sum cannot overflow: every counted byte is allocated, except for the averages.
         self.bytes.fetch_add(added, Relaxed);
         let _ = self.first_seq.compare_exchange(0, first_seq.0, Release, Relaxed);
+        self.records.store(pen.records, Release);
         self.last_seq.store(first_seq.0 + u64::from(count) - 1, Release);
         self.len.fetch_add(count as usize, Release);
         Ok(())
@@ -382,6 +385,11 @@ impl Memtable {
     #[must_use]
     pub fn last_seq(&self) -> Option<Seq> {
         Some(Seq(self.last_seq.load(Acquire))).filter(|seq| !seq.is_none())
+    }
+
+    /// The number of records that readers may name.
+    pub(crate) fn records(&self) -> u32 {
+        self.records.load(Acquire)
     }
 
     #[cfg(test)]

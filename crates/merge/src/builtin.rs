@@ -54,7 +54,9 @@ impl BuiltIn {
 
 fn number(bytes: &[u8]) -> Result<i64> {
     <[u8; 8]>::try_from(bytes).map(i64::from_le_bytes).map_err(|_| {
-        Error::invalid("sum_i64 takes numbers of 8 bytes, little-endian").with("bytes", bytes.len())
+        let text = "sum_i64 takes numbers of 8 bytes, little-endian; put such a number at the key, \
+                    or delete it";
+        Error::invalid(text).with("bytes", bytes.len())
     })
 }
 

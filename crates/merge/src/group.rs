@@ -57,6 +57,14 @@ impl Group {
         self.key == key
     }
 
+    /// Drops the versions that were added: their key has no value, and its other versions are not
+    /// looked at.
+    pub(crate) fn forget(&mut self) {
+        self.open = false;
+        self.operands.clear();
+        self.has_base = false;
+    }
+
     /// The newest visible version of a key was its item, unchanged.
     #[inline]
     pub(crate) fn settle_as(&mut self, key: &[u8]) {

@@ -10,6 +10,7 @@
 //! | [`RunCursor`] | a cursor over the disjoint tables of a sorted run |
 //! | [`Covered`] | a cursor without the entries hidden by range deletes |
 //! | [`Visible`] | the user keys and values that a reader sees |
+//! | [`DeadSpan`] | keys without a value, which a reader found and later ones seek past |
 //! | [`Resolve`] | the value of one key, from entries pushed by the caller |
 //! | [`built_in`] | the built-in merge operators |
 //! | [`Retain`] | the entries that a flush or compaction must keep |
@@ -24,6 +25,7 @@
 
 mod builtin;
 mod covered;
+mod dead;
 mod deletes;
 mod effect;
 mod fold;
@@ -47,6 +49,7 @@ mod tests;
 
 pub use builtin::{built_in, built_in_names};
 pub use covered::{Covered, VisibleDeleteSet, VisibleDeletes};
+pub use dead::DeadSpan;
 pub use merge::{Direction, Merge};
 pub use resolve::{LookupStep, Newest, Resolve};
 pub use retain::{Retain, VisitControl};

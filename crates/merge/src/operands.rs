@@ -92,8 +92,10 @@ impl Operands {
         if met == OperandOrder::NewestFirst {
             operands.reverse();
         }
-        let value = operator.fold(key, base, &operands)?;
-        check_value(&value)?;
-        Ok(value)
+        let value = operator.fold(key, base, &operands).and_then(|value| {
+            check_value(&value)?;
+            Ok(value)
+        });
+        value.map_err(|error| error.with("key", key.escape_ascii()))
     }
 }

@@ -12,7 +12,6 @@ pub trait Stretches: Cursor {
     ///
     /// # Errors
     /// Errors of `take`; the cursor may not be used afterwards.
-    /// What `take` answers; the cursor may not be used afterwards.
     fn each_plain(
         &mut self,
         seq: Seq,

@@ -1,5 +1,6 @@
 //! The entries of a cursor that a reader sees: at most one value per user key.
 
+use crate::dead::{DeadRun, DeadSpan};
 use crate::group::{Group, GroupVerdict};
 use crate::merge::Direction;
 use crate::range::KeyRange;
@@ -14,7 +15,6 @@ const MOVES_BEFORE_SEEK: u32 = 8;
 
 /// A stretch of plain entries that is shorter than this is not worth an attempt.
 const SHORT_STRETCH: usize = 4;
-/// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
 /// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
 /// are not plain usually come in groups.
 const MOST_ONE_BY_ONE: u32 = 64;
@@ -57,6 +57,8 @@ pub struct Visible<C> {
     patience: u32,
     /// The current entry is hidden, as is every later entry of its key.
     hidden: bool,
+    /// The entries without an item since the last item.
+    dead: DeadRun,
     failed: Option<Error>,
 }
 
@@ -88,8 +90,23 @@ impl<C: Stretches> Visible<C> {
             one_by_one: 0,
             patience: 1,
             hidden: false,
+            dead: DeadRun::default(),
             failed: None,
         }
+    }
+
+    /// The same, which seeks past `known` spans: no key in them has a value in this view. A span is
+    /// used once a run of entries without an item enters it, so spans at the edge where the reader
+    /// begins are left to the caller.
+    #[must_use]
+    pub fn skipping(mut self, known: Vec<DeadSpan>) -> Self {
+        self.dead.known = known;
+        self
+    }
+
+    /// Takes the long spans without a value that were passed since the last call.
+    pub fn take_dead_spans(&mut self) -> Vec<DeadSpan> {
+        self.dead.take()
     }
 
     /// To the first visible key, then to the next one in the direction. After `NeedBlock` it is
@@ -128,6 +145,7 @@ impl<C: Stretches> Visible<C> {
             if !self.ended && self.direction == Direction::Forward {
                 let plain = self.stretch(&mut take)?;
                 if plain.taken > 0 {
+                    self.dead.item();
                     self.move_first = true;
                     if !plain.more {
                         self.at = VisibleAt::Cursor;
@@ -156,12 +174,16 @@ impl<C: Stretches> Visible<C> {
             self.hidden = false;
             let (at, (key, value)) = match (took, entry) {
                 (GroupVerdict::Entry | GroupVerdict::NothingYet, _) => continue,
-                (GroupVerdict::End, _) => return Ok(Step::End),
+                (GroupVerdict::End, _) => {
+                    self.dead.end(&self.range, self.direction);
+                    return Ok(Step::End);
+                }
                 (GroupVerdict::EntryIsItem, Some(entry)) => {
                     (VisibleAt::Cursor, (entry.key, entry.value))
                 }
                 _ => (VisibleAt::Group, self.group.item()),
             };
+            self.dead.end_at(key, self.direction);
             if !take(key, value)? {
                 self.at = at;
                 return Ok(Step::Ready);
@@ -173,8 +195,9 @@ impl<C: Stretches> Visible<C> {
     #[inline]
     fn stretch(&mut self, take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Plain> {
         let none = Plain { taken: 0, more: true };
-        if self.one_by_one > 0 {
-            self.one_by_one -= 1;
+        // The item behind a long run of entries without one ends a span, so its key is needed.
+        if self.one_by_one > 0 || self.dead.is_long() {
+            self.one_by_one = self.one_by_one.saturating_sub(1);
             return Ok(none);
         }
         // After a key is complete, its later entries are hidden.
@@ -211,6 +234,9 @@ impl<C: Stretches> Visible<C> {
     /// one by one: a seek to the newest would be a move forward, which a backward merge cannot
     /// make.
     fn pass(&mut self) {
+        if self.dead.pass() && self.pass_long() {
+            return;
+        }
         self.passed = self.passed.wrapping_add(1);
         if !self.passed.is_multiple_of(MOVES_BEFORE_SEEK) {
             return;
@@ -231,6 +257,33 @@ impl<C: Stretches> Visible<C> {
             Direction::Backward if newer => self.jump = Some(Seq::MAX),
             Direction::Forward | Direction::Backward => {}
         }
+    }
+
+    /// In a long run of entries without an item: notes where the run begins, and, in a known span,
+    /// makes the next move a seek past it. Returns whether it does.
+    #[cold]
+    fn pass_long(&mut self) -> bool {
+        let Some((key, _)) = self.cursor.key() else { return false };
+        self.dead.begin(key, &self.range, self.direction);
+        // An open group holds visible operands of the key, which then is in no known span.
+        if self.direction == Direction::Forward && self.group.is_open() {
+            return false;
+        }
+        let Some(span) = self.dead.enter(key) else { return false };
+        // Backward some versions of the key were added, oldest first, and the others are skipped.
+        self.group.forget();
+        match (self.direction, &span.end) {
+            (Direction::Forward, Some(end)) => end.as_ref().clone_into(&mut self.mark),
+            (Direction::Backward, _) if !span.start.is_empty() => {
+                span.start.as_ref().clone_into(&mut self.mark);
+            }
+            _ => {
+                self.ended = true;
+                return true;
+            }
+        }
+        self.jump = Some(Seq::MAX);
+        true
     }
 
     fn move_cursor(&mut self) -> Result<Step> {

@@ -25,6 +25,29 @@ impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
     }
 }
 
+/// The argument `if_value`: what a key must have. `None` of Python, which `get` returns for an
+/// absent key, means that it must be absent; without the argument there is no condition.
+pub(crate) enum IfValue<'a> {
+    Anything,
+    Absent,
+    Is(BytesArg<'a>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for IfValue<'a> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Ok(IfValue::Absent);
+        }
+        // The default, as Python code passes it on.
+        if object.is(object.py().Ellipsis()) {
+            return Ok(IfValue::Anything);
+        }
+        object.extract().map(IfValue::Is)
+    }
+}
+
 /// The condition given by the arguments; `None` if there is none.
 ///
 /// # Errors
@@ -32,15 +55,15 @@ impl<'py> FromPyObject<'_, 'py> for PopDefault<'py> {
 pub(crate) fn condition(
     py: Python<'_>,
     if_absent: bool,
-    if_value: Option<BytesArg<'_>>,
+    if_value: IfValue<'_>,
 ) -> PyResult<Option<Condition>> {
     match (if_absent, if_value) {
-        (true, Some(_)) => {
+        (true, IfValue::Is(_)) => {
             Err(error::invalid(py, "a key is absent or has a value: if_absent or if_value"))
         }
-        (true, None) => Ok(Some(Condition::Absent)),
-        (false, Some(value)) => Ok(Some(Condition::Value(value.as_ref().to_vec()))),
-        (false, None) => Ok(None),
+        (true, _) | (false, IfValue::Absent) => Ok(Some(Condition::Absent)),
+        (false, IfValue::Is(value)) => Ok(Some(Condition::Value(value.as_ref().to_vec()))),
+        (false, IfValue::Anything) => Ok(None),
     }
 }
 

@@ -36,6 +36,10 @@ type PlainRequest = (PlainJob, String, u64, u64, u64);
 /// The status of a job: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
+/// The refusal of another text than the id of a job.
+const JOB_ID: &str = "that is no id of an ingest job: 32 hexadecimal digits, as `siltstone ingest \
+                      --list` and `Job.id` show it";
+
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
     let (id, database, timeline, app, replace, behind, forgotten) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
@@ -44,7 +48,7 @@ pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
         (Some(id), Some(database), Ok(timeline)) => {
             Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind })
         }
-        _ => Err(error::invalid(py, "no ingest job reads like that")),
+        _ => Err(error::invalid(py, JOB_ID)),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
-use crate::conditional::condition;
+use crate::conditional::{IfValue, condition};
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::Raise;
@@ -22,13 +22,16 @@ impl Database {
     /// :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
     ///     in the past hides the previous value.
     /// :param if_absent: write only if the key is absent.
-    /// :param if_value: write only if the key has this value.
+    /// :param if_value: write only if the key has this value; None, as `get` returns it, means
+    ///     that it must be absent.
     /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
     /// :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
     ///     finite.
     /// :raises Closed, Fenced, Timeout, Unavailable: see `siltstone.exceptions`.
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
-    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=None))]
+    #[pyo3(signature = (
+        key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=IfValue::Anything
+    ))]
     fn put(
         &self,
         py: Python<'_>,
@@ -37,7 +40,7 @@ impl Database {
         ttl: Option<Bound<'_, PyAny>>,
         expire_at: Option<Bound<'_, PyAny>>,
         if_absent: bool,
-        if_value: Option<BytesArg<'_>>,
+        if_value: IfValue<'_>,
     ) -> PyResult<Commit> {
         let life = LifetimeArguments::of(ttl, expire_at)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
@@ -52,15 +55,10 @@ impl Database {
 
     /// Deletes `key`. Deleting an absent key succeeds.
     ///
-    /// :param if_value: delete only if the key has this value.
+    /// :param if_value: delete only if the key has this value; None means that it must be absent.
     /// :raises Conflict: if the condition does not hold; `context["key"]` names the key.
-    #[pyo3(signature = (key, *, if_value=None))]
-    fn delete(
-        &self,
-        py: Python<'_>,
-        key: BytesArg<'_>,
-        if_value: Option<BytesArg<'_>>,
-    ) -> PyResult<Commit> {
+    #[pyo3(signature = (key, *, if_value=IfValue::Anything))]
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>, if_value: IfValue<'_>) -> PyResult<Commit> {
         if let Some(condition) = condition(py, false, if_value)? {
             return self.on_condition(py, |database| database.delete_if(key.as_ref(), condition));
         }

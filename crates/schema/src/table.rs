@@ -219,8 +219,8 @@ fn found<'a>(columns: &'a Fields, spoken: &str) -> Result<(&'a Field, Order)> {
         return Ok((field, order));
     }
     let known: Vec<_> = columns.iter().map(|field| field.name().as_str()).collect();
-    let text = "a column of the key is its name and, where they are not the usual, `desc` and \
-                `nulls first` or `nulls last`";
+    let text = "the key names a column that is not there; behind a name only `desc`, `nulls first` \
+                and `nulls last` may follow";
     let error = Error::invalid(text).with("key", spoken);
     Err(error.with("columns", known.join(", ")))
 }

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from os import PathLike
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final, overload
 
 from siltstone import _native
@@ -76,7 +76,7 @@ class Database(_Warms):
         ttl: _Seconds | None = None,
         expire_at: datetime | None = None,
         if_absent: bool = False,
-        if_value: _Bytes | None = None,
+        if_value: _Bytes | EllipsisType | None = ...,
     ) -> Commit:
         """Sets `key` to `value`. When the call returns, the write is accepted and visible to this
         handle. It is durable when the Commit has been awaited. The call waits only while
@@ -87,7 +87,8 @@ class Database(_Warms):
         :param expire_at: an aware datetime, instead of `ttl`: the key expires at this time. A time
             in the past hides the previous value.
         :param if_absent: write only if the key is absent.
-        :param if_value: write only if the key has this value.
+        :param if_value: write only if the key has this value; None, as `get` returns it, means
+            that it must be absent.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         :raises Invalid: if the key is empty, or either is too long, or `ttl` is not positive and
             finite.
@@ -120,10 +121,10 @@ class Database(_Warms):
             answer = await answer
         return answer
 
-    async def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
+    async def delete(self, key: _Bytes, *, if_value: _Bytes | EllipsisType | None = ...) -> Commit:
         """Deletes `key`. Deleting an absent key succeeds.
 
-        :param if_value: delete only if the key has this value.
+        :param if_value: delete only if the key has this value; None means that it must be absent.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         """
         answer = self._handle._begin_delete(key, if_value)

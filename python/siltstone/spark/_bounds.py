@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from siltstone.exceptions import Invalid
+from siltstone.spark._arguments import check_where
 from siltstone.spark._columns import schema_of, spelled_where
 from siltstone.spark._ranges import Range
 
@@ -25,6 +26,7 @@ def key_range(
     :raises Invalid: `where` for a database of bytes, `prefix` for a table or beside a bound, values
         of another type than the column.
     """
+    check_where(where)
     if table is None:
         if where is not None:
             raise Invalid(f"where is {where!r}, and the database has no columns, only bytes")

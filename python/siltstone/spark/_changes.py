@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from siltstone import changes as feed
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark._arguments import check_session
 from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
 from siltstone.spark._estimates import UNKNOWN, numbers
 from siltstone.spark._jobs import task
@@ -70,6 +71,7 @@ def changes(
     :raises Unsupported: as `scan`; in the task, merges into a table, and rows of columns that came
         after this was called.
     """
+    check_session(spark)
     table = table_at(url, None, as_bytes, store_options)
     place, _, provider = _reader_arguments(url, store_options)
     end = feed.latest(place, store_options=store_options) if until is None else until

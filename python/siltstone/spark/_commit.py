@@ -23,7 +23,7 @@ from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
 from siltstone.options import Seconds
-from siltstone.spark._jobs import Parts, described, task
+from siltstone.spark._jobs import Parts, described, map_batches, task
 from siltstone.spark._matching import Duplicates, reachable
 from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage
 
@@ -271,7 +271,7 @@ def run(
     work = task(f"siltstone_{action}", function, staging=named)
     try:
         with described(spark, f"siltstone: {action} {staging.job.url}", parts):
-            answers = frame.mapInArrow(work, MESSAGE).collect()
+            answers = map_batches(frame, work, MESSAGE).collect()
     finally:
         parts.forget()
     return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks

@@ -25,6 +25,7 @@ from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
+from siltstone.spark._arguments import check_session
 from siltstone.spark._errors import worker_errors
 from siltstone.spark._jobs import task
 from siltstone.spark._scan import slots
@@ -74,6 +75,7 @@ def compact(
         compactor may continue. Call this again when there are slots.
     :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.admin.compact`.
     """
+    check_session(spark)
     if str(url).startswith("memory:"):
         raise Invalid(
             "a memory:// database is in this process, and Spark's workers are others; use "

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import siltstone
 from siltstone._open import StoreOptionsSource, Url
+from siltstone.spark._arguments import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +84,7 @@ def doctor(
     :param url: a database that each worker opens to read one row; None: none.
     :param store_options: as for `scan`; a dict stays in this process.
     """
+    check_session(spark)
     from siltstone.spark._scan import slots  # noqa: PLC0415 - pyspark is an extra
 
     place = None if url is None else str(url)

@@ -10,6 +10,7 @@ from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
+from siltstone.spark._arguments import check_session
 from siltstone.spark._jobs import described
 from siltstone.spark._scan import scan
 
@@ -62,6 +63,7 @@ def export_parquet(
     :param options, store_options, merge_operator: as for `scan`.
     :raises Invalid, Unsupported, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
     """
+    check_session(spark)
     from pyspark.sql import Observation  # noqa: PLC0415 - pyspark is an extra
     from pyspark.sql import functions as sf  # noqa: PLC0415
 

@@ -13,15 +13,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from siltstone.spark._errors import worker_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Parts", "described", "task"]
+__all__ = ["Parts", "described", "map_batches", "task"]
 
 LOG = logging.getLogger("siltstone.spark")
 INTERVAL = 10.0
@@ -37,6 +38,23 @@ def task(name: str, function: Callable[..., Any], **arguments: Any) -> Callable[
     bound: Any = partial(function, **arguments)
     bound.__name__ = name
     return bound  # type: ignore[no-any-return]
+
+
+def map_batches(frame: DataFrame, work: Callable[..., Any], schema: Any) -> DataFrame:
+    """`frame.mapInArrow(work, schema)`, for columns of any name. PySpark looks its columns up by
+    their names, and takes a dot or a backtick in a name for syntax."""
+    names = list(frame.columns)
+    if any("." in name or "`" in name for name in names):
+        frame = frame.toDF(*(f"column{at}" for at in range(len(names))))
+        work = task(work.__name__, renamed, function=work, names=names)
+    return frame.mapInArrow(work, schema)
+
+
+def renamed(
+    batches: Iterator[pa.RecordBatch], function: Callable[..., Any], names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The result of `function` for the batches with other names of the columns."""
+    return cast("Iterator[pa.RecordBatch]", function(one.rename_columns(names) for one in batches))
 
 
 class _Merged:

@@ -16,6 +16,7 @@ from siltstone import _native, ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
+from siltstone.spark._arguments import check_frame
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
 from siltstone.spark._commit import (
@@ -133,6 +134,7 @@ def bulk_load(
         submitted. A second load without `txn` may add the rows twice.
     :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
     """
+    check_frame(df)
     chosen = duplicates_of(duplicates, layout)
     check_mode(mode, replace)
     plan = partial(Submission, url, layout, mode)
@@ -287,6 +289,7 @@ def delete(
             "delete the keys of a frame by delete(df, url, key=…), and a range of keys by "
             "delete(url, where=…), or start, end, prefix"
         )
+    check_frame(df)
     with resolving_as(df.sparkSession):
         text = table_at(url, key, as_bytes, store_options)
         if text is None:

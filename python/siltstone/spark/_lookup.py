@@ -16,6 +16,7 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options, Seconds
+from siltstone.spark._arguments import check_frame
 from siltstone.spark._columns import (
     COLUMNS,
     folded,
@@ -26,7 +27,7 @@ from siltstone.spark._columns import (
     struct_of,
     text_of,
 )
-from siltstone.spark._jobs import task
+from siltstone.spark._jobs import map_batches, task
 from siltstone.spark._matching import Key, check_pairs
 from siltstone.spark._pins import following, reading
 from siltstone.spark._tasks import (
@@ -90,6 +91,7 @@ def lookup(
     :raises Unsupported: as `scan`.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
+    check_frame(df)
     if how not in ("left", "inner"):
         raise Invalid(f'how is {how!r}: "left" or "inner"')
     if limit is not None and (not prefix or limit < 1):
@@ -118,7 +120,7 @@ def lookup(
     else:
         read = partial(look_up_rows, table=table, key=chosen, found=(fields, names))
     work = task("siltstone_lookup", read, reader=pickled, keeps_absent=keeps)
-    return df.mapInArrow(work, schema)
+    return map_batches(df, work, schema)
 
 
 @contextmanager

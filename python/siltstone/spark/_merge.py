@@ -19,6 +19,7 @@ from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
+from siltstone.spark._arguments import check_frame
 from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
@@ -94,6 +95,7 @@ def merge(
     :raises Conflict, Timeout, Unsupported, Denied, Unavailable: as `bulk_load`.
     :raises Expired: in a task: the state that rows are matched with is gone.
     """
+    check_frame(df)
     _check_actions(when_matched, when_not_matched)
     more = (txn, wait, timeout, db, take_over, store_options)
     submission = Submission(url, "range", "append", None, *more)
@@ -141,6 +143,7 @@ def update_columns(
     :raises Conflict, Timeout, Unsupported, Denied, Unavailable: as `bulk_load`.
     :raises Expired: in a task: the state that rows are read at is gone.
     """
+    check_frame(df)
     more = (txn, wait, timeout, db, take_over, store_options)
     submission = Submission(url, "range", "append", None, *more)
     with resolving_as(df.sparkSession):

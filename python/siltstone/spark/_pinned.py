@@ -16,6 +16,7 @@ from siltstone import admin
 from siltstone._checkpoints import Checkpoint, CheckpointLike
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Error, Expired, Invalid, NotFound, Unavailable
+from siltstone.spark._arguments import check_session
 from siltstone.spark._calls import spelled
 from siltstone.spark._columns import explained_absence
 from siltstone.spark._pins import blocks, check_reachable
@@ -141,6 +142,7 @@ def pinned(
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as
         `siltstone.admin.create_checkpoint`.
     """
+    check_session(spark)
     check_reachable(url)
     if not lifetime > 0:
         raise Invalid(f"lifetime is {lifetime}: seconds above 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from siltstone.exceptions import Unsupported
+from siltstone.spark._arguments import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ def register(spark: SparkSession) -> None:
 
     :raises Unsupported: a Spark before 4.0, which has no data sources in Python: use `scan`.
     """
+    check_session(spark)
     try:
         from pyspark_siltstone import DefaultSource  # noqa: PLC0415
     except ModuleNotFoundError as missing:

@@ -14,6 +14,7 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
+from siltstone.spark._arguments import check_session
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import (
     COLUMNS,
@@ -92,6 +93,7 @@ def scan(
     :raises Unsupported: a column of a type that Spark cannot hold without loss.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
+    check_session(spark)
     if partitions is not None and partitions < 1:
         raise Invalid(f"partitions is {partitions}, and at least one task reads")
     state = reading(url, checkpoint, options, store_options, merge_operator)
@@ -149,6 +151,7 @@ def view(
         store_options, merge_operator: as for `scan`.
     :raises Invalid, Unsupported, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
     """
+    check_session(spark)
     frame = scan(
         spark,
         url,

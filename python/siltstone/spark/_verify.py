@@ -15,6 +15,7 @@ from siltstone import lsm
 from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Corruption, Error, NotFound
+from siltstone.spark._arguments import check_session
 from siltstone.spark._jobs import described, task
 from siltstone.spark._pins import pinned_reader
 from siltstone.spark._scan import RANGE_BYTES, slots
@@ -84,6 +85,7 @@ def verify(
     :returns: counts and problems. Damage raises no error: check `ok`.
     :raises Invalid, NotFound, Expired, Denied, Unavailable: as `scan`.
     """
+    check_session(spark)
     reader, held = pinned_reader(url, checkpoint, store_options=store_options)
     reader.close()
     at = held.checkpoint

@@ -365,8 +365,8 @@ impl Follower {
             target: "siltstone.reader",
             "event=reader_without_lease: this reader may not write a lease, and reads without one; \
              a scan ends with Expired once a collector deletes what it reads; allow it to create \
-             objects under manifest/, read at a checkpoint, or open it with \
-             reader_lease=False: {error}"
+             objects under manifest/, read at a checkpoint, or open it with the option \
+             reader_lease=False, as in options={{\"reader_lease\": False}}: {error}"
         );
     }
 

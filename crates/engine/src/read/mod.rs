@@ -5,6 +5,7 @@ pub(crate) mod answer;
 mod batch_get;
 mod batch_probe;
 mod cover;
+mod dead_spans;
 mod get;
 mod keys;
 mod mem_versions;

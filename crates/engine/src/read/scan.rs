@@ -15,7 +15,7 @@ use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
-use siltstone_merge::{Covered, Direction, Merge, RunCursor, Visible};
+use siltstone_merge::{Covered, DeadSpan, Direction, Merge, RunCursor, Visible};
 use siltstone_sst::{Block, Table};
 use std::any::Any;
 use std::fmt;
@@ -89,6 +89,8 @@ pub struct Scan {
     pub(super) range: ScanRange,
     blocks: Arc<ScanBlocks>,
     state: ScanState,
+    /// Spans of the range without a value, which scans before this one have found.
+    dead: Vec<DeadSpan>,
     left: u64,
     /// Keeps the writer's floor down while the scan exists.
     pub(super) held: Option<Guard>,
@@ -119,7 +121,8 @@ impl Scan {
         assert!(!empty, "planted: a range holds something");
         let state = if empty { ScanState::Ended } else { ScanState::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
-        Scan { context, pin, range, blocks, state, left, held, judge: None, noted: None }
+        let dead = Vec::new();
+        Scan { context, pin, range, blocks, state, dead, left, held, judge: None, noted: None }
     }
 
     /// This scan, which asks `judge` about a missing table.
@@ -208,6 +211,10 @@ impl Scan {
                 *left -= 1;
                 Ok(take(key, value)? && *left > 0)
             })?;
+            let found = visible.take_dead_spans();
+            if !found.is_empty() {
+                self.pin.tree.levels.dead_spans().learn(&self.pin, found);
+            }
             match step {
                 Step::Ready if *left > 0 => return Ok(FillOutcome::Full),
                 Step::Ready | Step::End => {}
@@ -265,12 +272,48 @@ impl Scan {
             Some(edge) if range.reverse => bound < *edge,
             Some(edge) => *edge < bound,
         };
-        if !onward || matches!(self.state, ScanState::Ended) {
-            return;
+        if onward && !matches!(self.state, ScanState::Ended) {
+            self.begin_at(bound);
         }
-        *edge = Some(bound);
+    }
+
+    /// Opens the scan again, at another bound on the side where it begins.
+    fn begin_at(&mut self, bound: Vec<u8>) {
+        let range = &mut self.range;
+        *(if range.reverse { &mut range.end } else { &mut range.start }) = Some(bound);
         self.blocks = Arc::new(ScanBlocks::new(&self.context, range));
         self.state = if range.is_empty() { ScanState::Ended } else { ScanState::Opening };
+    }
+
+    /// Moves the beginning of the scan out of known spans without a value, and keeps those in the
+    /// rest of the range.
+    fn skip_dead(&mut self) {
+        let mut known = self.pin.tree.levels.dead_spans().of(&self.pin);
+        while let Some(span) = known.iter().find(|span| self.begins_in(span)) {
+            let bound = if self.range.reverse { Some(&span.start) } else { span.end.as_ref() };
+            match bound.filter(|bound| !bound.is_empty()) {
+                Some(bound) => self.begin_at(bound.to_vec()),
+                None => self.state = ScanState::Ended,
+            }
+            if matches!(self.state, ScanState::Ended) {
+                return;
+            }
+        }
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        known.retain(|span| {
+            end.is_none_or(|end| span.start < end)
+                && (span.end.as_ref().zip(start)).is_none_or(|(end, start)| *end > start)
+        });
+        self.dead = known;
+    }
+
+    /// Whether the first keys of the scan are in `span`.
+    fn begins_in(&self, span: &DeadSpan) -> bool {
+        match self.range.edge() {
+            edge if !self.range.reverse => span.contains(edge.unwrap_or_default()),
+            None => span.end.is_none(),
+            Some(edge) => span.start < edge && span.end.as_ref().is_none_or(|end| edge <= *end),
+        }
     }
 
     /// Maximum number of further rows: the rest of the limit; 2^64 - 1 without a limit.
@@ -336,6 +379,10 @@ impl Scan {
 
     /// Opens the cursors if all required metadata is in memory.
     fn open_in_memory(&mut self) -> Result<bool> {
+        self.skip_dead();
+        if matches!(self.state, ScanState::Ended) {
+            return Ok(true);
+        }
         let firsts = self.opened_first();
         let ready = firsts.iter().all(|one| one.table.is_some());
         if ready {
@@ -473,7 +520,8 @@ impl Scan {
         let view = self.pin.view(&self.context);
         let (start, end) = (self.range.start.clone(), self.range.end.clone());
         let merge = Merge::new(sources, direction);
-        ScanState::Running(Box::new(Visible::new(merge, view, direction, start, end)), None)
+        let visible = Visible::new(merge, view, direction, start, end);
+        ScanState::Running(Box::new(visible.skipping(self.dead.clone())), None)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
 //! a new one, and a read of the old one keeps all of it alive.
 
+use super::dead_spans::DeadSpans;
 use super::queue::{IngestQueue, QueuedIngest};
 use crate::cache::filters::KeyFilters;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
@@ -44,6 +45,16 @@ impl Tree {
         let frozen = seq.min(self.frozen_until);
         let older = self.frozen.iter().map(move |memtable| (memtable, frozen));
         std::iter::once((&self.active, seq)).chain(older)
+    }
+
+    /// What a transaction writes, if this is the tree of one.
+    pub(super) fn own_memtable(&self) -> Option<&Arc<Memtable>> {
+        (self.frozen_until < Seq::MAX).then_some(&self.active)
+    }
+
+    /// The memtables that all views share, newest first.
+    pub(super) fn shared_memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        self.memtables().skip(usize::from(self.own_memtable().is_some()))
     }
 
     /// This one as it was at `seq`, under what a transaction writes.
@@ -95,6 +106,10 @@ pub(crate) struct Levels {
     pub(crate) filters: Arc<KeyFilters>,
     /// How many layers of jobs had come behind (`Manifest::behind`).
     pub(crate) behind: Option<u64>,
+    /// The newest sequence number of an entry.
+    pub(super) newest: Seq,
+    /// Parts without a value, as far as scans have found them.
+    pub(super) dead: DeadSpans,
     /// Tells the writer when the last reader of these tables is gone.
     _last_reader: LastReader,
 }
@@ -168,7 +183,8 @@ impl Levels {
 
     pub(super) fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
         let filters = KeyFilters::new(runs.iter().map(|run| run.tables.as_slice()));
-        Levels { runs, l0, filters, ..Levels::default() }
+        let newest = runs.iter().map(|run| run.newest).max().unwrap_or(Seq::NONE);
+        Levels { runs, l0, filters, newest, ..Levels::default() }
     }
 
     /// The same, and `notify` hears when the last reader of them is gone.

@@ -4,7 +4,7 @@ use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::bytes::BytesArg;
 use crate::checkpoint;
-use crate::conditional::condition;
+use crate::conditional::{IfValue, condition};
 use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{Raise, closed};
@@ -85,7 +85,7 @@ impl Database {
         ttl: Option<Bound<'py, PyAny>>,
         expire_at: Option<Bound<'py, PyAny>>,
         if_absent: bool,
-        if_value: Option<BytesArg<'_>>,
+        if_value: IfValue<'_>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let life = LifetimeArguments::of(ttl, expire_at)?;
         let (key, value) = (key.as_ref(), value.as_ref());
@@ -128,7 +128,7 @@ impl Database {
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
-        if_value: Option<BytesArg<'_>>,
+        if_value: IfValue<'_>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let key = key.as_ref();
         if let Some(condition) = condition(py, false, if_value)? {

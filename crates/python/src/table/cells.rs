@@ -37,6 +37,11 @@ pub(super) fn batch_of_dicts(
     (keys, needed): (usize, usize),
 ) -> PyResult<RecordBatch> {
     let py = rows.py();
+    if rows.is_instance_of::<PyDict>() || rows.is_none() {
+        let kind = rows.get_type().qualname()?;
+        let text = format!("rows is a list of dicts, or Arrow data, not one {kind}: [{{…}}]");
+        return Err(PyTypeError::new_err(text));
+    }
     let rows: Vec<Bound<'_, PyAny>> = rows.try_iter()?.collect::<PyResult<_>>()?;
     let mut fields = Vec::with_capacity(needed);
     let mut columns = Vec::with_capacity(needed);

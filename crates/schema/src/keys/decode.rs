@@ -53,7 +53,9 @@ impl KeySchema {
 
 /// A key that encoding never makes.
 fn no_key(row: usize) -> Error {
-    Error::corruption("this key has not the columns of its schema").with("row", row)
+    let text = "this key has not the columns of the table: it was put as plain bytes, or is \
+                damaged; read it with as_bytes or db.get, and delete it with db.delete";
+    Error::corruption(text).with("row", row)
 }
 
 fn taken(column: &KeyColumn, rests: &mut [&[u8]], last: bool) -> Result<ArrayRef> {

@@ -31,7 +31,14 @@ impl TableSchema {
     ) -> Result<RecordBatch> {
         let schema = self.arrow_of(wanted)?;
         let mut columns = self.decode_keys(keys, wanted)?;
-        columns.extend(self.decode_values(&self.values, values, wanted)?);
+        let decoded = self.decode_values(&self.values, values, wanted);
+        columns.extend(decoded.map_err(|error| {
+            let broken = keys
+                .iter()
+                .zip(values)
+                .find(|(_, value)| self.decode_values(&self.values, &[value], wanted).is_err());
+            naming(error, broken.map(|(key, _)| key))
+        })?);
         batch(schema, &columns, wanted, keys.len())
     }
 
@@ -67,7 +74,11 @@ impl TableSchema {
         places.retain(|place| *place < self.keys.columns().len());
         places.sort_unstable();
         places.dedup();
-        let decoded = self.keys.decode(keys, &places)?;
+        let decoded = self.keys.decode(keys, &places);
+        let decoded = decoded.map_err(|error| {
+            let broken = keys.iter().find(|key| self.keys.decode(&[key], &places).is_err());
+            naming(error, broken)
+        })?;
         Ok(places.into_iter().zip(decoded).collect())
     }
 
@@ -87,6 +98,15 @@ impl TableSchema {
         }
         let decoded = schema.decode(values, &places)?;
         Ok(places.into_iter().map(|place| place + keys).zip(decoded).collect())
+    }
+}
+
+/// The error of a row that is none of the table, with its key: `row` counts within a batch that the
+/// caller may not know.
+fn naming(error: Error, key: Option<&&[u8]>) -> Error {
+    match key {
+        Some(key) => error.with("key", key.escape_ascii()),
+        None => error,
     }
 }
 

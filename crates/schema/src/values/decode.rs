@@ -82,7 +82,9 @@ impl ValueSchema {
 
 /// A value that encoding never makes.
 fn no_value(row: usize) -> Error {
-    Error::corruption("this value has not the columns of its schema").with("row", row)
+    let text = "this value has not the columns of the table: it was put as plain bytes, or is \
+                damaged; read it with as_bytes or db.get, and delete it with db.delete";
+    Error::corruption(text).with("row", row)
 }
 
 impl Run<'_> {

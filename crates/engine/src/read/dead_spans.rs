@@ -1,0 +1,337 @@
+//! What scans have learned about keys without a value, for the scans after them (RFC 0056).
+//!
+//! A span without a value at sequence number `n` stays so for every later view of the same tables,
+//! until a value is written into it. All such values are in the memtables, whose entries are in the
+//! order of their numbers, so each is looked at once.
+
+use super::Pin;
+use super::tree::{Levels, Tree};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use siltstone_base::{Seq, UnixMillis};
+use siltstone_memtable::Memtable;
+use siltstone_merge::DeadSpan;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Spans that are remembered for the tables of a tree. A new one takes the place of the oldest.
+const MAX_SPANS: usize = 16;
+
+/// The spans without a value over the tables of one tree.
+#[derive(Debug, Default)]
+pub(crate) struct DeadSpans {
+    /// Whether there are any; a scan takes the lock only then.
+    some: AtomicBool,
+    known: Mutex<Known>,
+}
+
+/// Spans, and the number up to which no value was written into them.
+#[derive(Debug, Default)]
+struct Known {
+    spans: Vec<KnownSpan>,
+    until: Seq,
+}
+
+#[derive(Debug, Clone)]
+struct KnownSpan {
+    span: DeadSpan,
+    /// Views at and after these see no value in it. An expired row stays expired, but a snapshot
+    /// has the clock of its beginning.
+    since: Seq,
+    now: UnixMillis,
+}
+
+impl DeadSpans {
+    /// The spans in which no key has a value at `pin`, a view of the tables of these spans.
+    pub(super) fn of(&self, pin: &Pin) -> Vec<DeadSpan> {
+        if !self.some.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let (seq, own) = shared(pin);
+        let mut known = self.known.lock();
+        known.advance(&pin.tree, seq);
+        self.some.store(!known.spans.is_empty(), Ordering::Release);
+        let usable = known.spans.iter().filter(|one| one.since <= seq && one.now <= pin.now);
+        let mut spans: Vec<DeadSpan> = usable.map(|one| one.span.clone()).collect();
+        drop(known);
+        if cfg!(mutation = "dead_spans_forget_own_writes") {
+            return spans;
+        }
+        // A transaction's own values are not in the shared memtables.
+        let most = spans.iter().map(|span| span.entries).sum();
+        if let Some(own) = own
+            && !cut_by(&mut spans, own, Seq::NONE, Seq::MAX, most)
+        {
+            spans.clear();
+        }
+        spans
+    }
+
+    /// Remembers `found`, in which no key has a value at `pin`, a view of the tables of these
+    /// spans. Views that do not see all of the tables, and those with own writes, leave nothing.
+    pub(super) fn learn(&self, pin: &Pin, found: Vec<DeadSpan>) {
+        let (seq, own) = shared(pin);
+        if pin.tree.levels.newest > seq || own.is_some_and(|own| !own.is_empty()) {
+            return;
+        }
+        let mut known = self.known.lock();
+        known.advance(&pin.tree, seq);
+        let mut found = found;
+        // Values of after the view, up to the moment to which the others were checked.
+        let behind = pin.tree.shared_memtables().filter_map(|memtable| memtable.last_seq()).max();
+        let until = known.until;
+        if seq < until {
+            let most = found.iter().map(|span| span.entries).sum();
+            let complete = behind >= Some(until)
+                && pin
+                    .tree
+                    .shared_memtables()
+                    .all(|memtable| cut_by(&mut found, memtable, seq, until, most));
+            if !complete {
+                return;
+            }
+        }
+        for span in found {
+            known.add(KnownSpan { span, since: seq, now: pin.now });
+        }
+        self.some.store(!known.spans.is_empty(), Ordering::Release);
+    }
+}
+
+impl Known {
+    /// Cuts out of the spans what was written after the last check and up to `seq`, which `tree`
+    /// has. Looking at that must not cost more than passing the spans: otherwise they are dropped.
+    fn advance(&mut self, tree: &Tree, seq: Seq) {
+        if seq <= self.until {
+            return;
+        }
+        let after = std::mem::replace(&mut self.until, seq);
+        if self.spans.is_empty() || cfg!(mutation = "dead_spans_stay") {
+            return;
+        }
+        let most = self.spans.iter().map(|one| one.span.entries).sum();
+        for memtable in tree.shared_memtables() {
+            if !cut_by(&mut self.spans, memtable, after, seq, most) {
+                self.spans.clear();
+                return;
+            }
+        }
+    }
+
+    /// Adds a span, united with those that it touches.
+    fn add(&mut self, mut new: KnownSpan) {
+        let mut others = Vec::with_capacity(MAX_SPANS);
+        for other in self.spans.drain(..) {
+            match united(&other.span, &new.span) {
+                None => others.push(other),
+                Some(span) => {
+                    new = KnownSpan {
+                        span,
+                        since: new.since.max(other.since),
+                        now: new.now.max(other.now),
+                    };
+                }
+            }
+        }
+        if others.len() == MAX_SPANS {
+            others.remove(0);
+        }
+        others.push(new);
+        self.spans = others;
+    }
+}
+
+/// The number up to which a view sees what all views share, and its own writes.
+fn shared(pin: &Pin) -> (Seq, Option<&Arc<Memtable>>) {
+    let tree = &pin.tree;
+    (pin.seq.min(tree.frozen_until), tree.own_memtable())
+}
+
+/// The keys of both spans, if they are one span.
+fn united(a: &DeadSpan, b: &DeadSpan) -> Option<DeadSpan> {
+    let reaches = |a: &DeadSpan, b: &DeadSpan| a.end.as_ref().is_none_or(|end| b.start <= *end);
+    if !reaches(a, b) || !reaches(b, a) {
+        return None;
+    }
+    let end = a.end.as_ref().zip(b.end.as_ref()).map(|(a, b)| a.max(b).clone());
+    let start = a.start.clone().min(b.start.clone());
+    Some(DeadSpan { start, end, entries: a.entries.saturating_add(b.entries) })
+}
+
+/// A span that can be cut in two.
+trait SplitSpan: Clone {
+    fn span(&mut self) -> &mut DeadSpan;
+}
+
+impl SplitSpan for DeadSpan {
+    fn span(&mut self) -> &mut DeadSpan {
+        self
+    }
+}
+
+impl SplitSpan for KnownSpan {
+    fn span(&mut self) -> &mut DeadSpan {
+        &mut self.span
+    }
+}
+
+/// Cuts out of `spans` the keys of the values that `memtable` has above `after` and up to `until`.
+/// Returns `false` if these are more than `most`.
+fn cut_by(
+    spans: &mut Vec<impl SplitSpan>,
+    memtable: &Memtable,
+    after: Seq,
+    until: Seq,
+    most: u64,
+) -> bool {
+    if memtable.last_seq().is_none_or(|last| last <= after) {
+        return true;
+    }
+    let Some(keys) = memtable.values_after(after, until, most) else { return false };
+    for key in keys {
+        cut(spans, key);
+    }
+    true
+}
+
+fn cut(spans: &mut Vec<impl SplitSpan>, key: &[u8]) {
+    let Some(at) = spans.iter_mut().position(|one| one.span().contains(key)) else { return };
+    let mut behind = spans.remove(at);
+    let mut before = behind.clone();
+    before.span().end = Some(Bytes::copy_from_slice(key));
+    // The least key behind it.
+    behind.span().start = [key, &[0]].concat().into();
+    for mut part in [before, behind] {
+        let span = part.span();
+        let empty = span.end.as_ref().is_some_and(|end| *end <= span.start);
+        if !empty && spans.len() < MAX_SPANS {
+            spans.insert(at.min(spans.len()), part);
+        }
+    }
+}
+
+impl Levels {
+    /// The spans without a value that scans of these tables have found.
+    pub(super) fn dead_spans(&self) -> &DeadSpans {
+        &self.dead
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the unexpected")]
+mod tests {
+    use super::*;
+    use crate::cache::metadata::{MetadataBudget, TableHandle};
+    use siltstone_base::Batch;
+    use siltstone_base::SstId;
+    use siltstone_base::sst::{SstDescriptor, SstLocation};
+
+    /// Tables whose newest entry has number 10.
+    fn levels() -> Arc<Levels> {
+        let descriptor = SstDescriptor {
+            id: SstId(1),
+            location: SstLocation::Own,
+            job: None,
+            object_bytes: 100,
+            checksum: 7,
+            tail_offset: 50,
+            first_key: Bytes::from_static(b"a"),
+            last_key: Bytes::from_static(b"z"),
+            visible_start: None,
+            visible_end: None,
+            seq_override: None,
+            entries: 1,
+            tombstones: 0,
+            min_seq: Seq(1),
+            max_seq: Seq(10),
+            min_expiry: None,
+            max_expiry: None,
+            range_deletes: None,
+            sum: None,
+        };
+        let budget = MetadataBudget::new(usize::MAX);
+        Arc::new(Levels::of_table(TableHandle::new(descriptor, &budget)))
+    }
+
+    fn view(levels: &Arc<Levels>, active: &Arc<Memtable>, seq: u64, now: u64) -> Pin {
+        let tree = Tree {
+            active: Arc::clone(active),
+            frozen: Vec::new(),
+            levels: Arc::clone(levels),
+            queue: None,
+            flushed_seq: Seq::NONE,
+            frozen_until: Seq::MAX,
+        };
+        Pin { tree: Arc::new(tree), seq: Seq(seq), now: UnixMillis(now) }
+    }
+
+    fn span(start: &'static str, end: Option<&'static str>) -> DeadSpan {
+        DeadSpan { start: start.into(), end: end.map(Bytes::from), entries: 100 }
+    }
+
+    fn put(table: &Memtable, seq: u64, key: &str) {
+        let mut batch = Batch::new();
+        batch.put(key.as_bytes(), b"", None).unwrap();
+        table.insert_batch(Seq(seq), &Arc::from(batch.as_bytes())).unwrap();
+    }
+
+    /// Rule 1: an entry of the tables that the finder does not see may be a value for the next one.
+    #[test]
+    fn a_view_that_does_not_see_all_of_the_tables_leaves_nothing() {
+        let (levels, active) = (levels(), Arc::new(Memtable::new()));
+        levels.dead.learn(&view(&levels, &active, 9, 0), vec![span("a", None)]);
+        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 0)), []);
+        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("a", None)]);
+        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 0)), [span("a", None)]);
+    }
+
+    /// Rule 2: a snapshot may see a row that was deleted, or had expired, when the span was found.
+    #[test]
+    fn an_older_view_uses_nothing() {
+        let (levels, active) = (levels(), Arc::new(Memtable::new()));
+        levels.dead.learn(&view(&levels, &active, 20, 500), vec![span("a", None)]);
+        assert_eq!(levels.dead.of(&view(&levels, &active, 19, 500)), []);
+        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 499)), []);
+        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 500)), [span("a", None)]);
+    }
+
+    /// Rule 3, also for a span that is found late, beside others that were checked further.
+    #[test]
+    fn values_are_cut_out() {
+        let (levels, active) = (levels(), Arc::new(Memtable::new()));
+        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("a", Some("f"))]);
+        put(&active, 11, "c");
+        put(&active, 12, "x");
+        let cut = [span("a", Some("c")), span("c\0", Some("f"))];
+        let sorted = |pin: &Pin| {
+            let mut spans = levels.dead.of(pin);
+            spans.sort_by(|a, b| a.start.cmp(&b.start));
+            spans
+        };
+        assert_eq!(sorted(&view(&levels, &active, 12, 0)), cut);
+        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("w", None)]);
+        let late = [span("w", Some("x")), span("x\0", None)];
+        assert_eq!(sorted(&view(&levels, &active, 12, 0)), [cut, late].concat());
+        // A view whose memtables end before the last check cannot check its own.
+        levels.dead.learn(&view(&levels, &Arc::new(Memtable::new()), 10, 0), vec![span("g", None)]);
+        assert_eq!(sorted(&view(&levels, &active, 12, 0)).len(), 4);
+    }
+
+    #[test]
+    fn touching_spans_are_one_and_the_oldest_goes() {
+        let (levels, active) = (levels(), Arc::new(Memtable::new()));
+        let pin = view(&levels, &active, 10, 0);
+        levels.dead.learn(&pin, vec![span("a", Some("c")), span("e", Some("f"))]);
+        levels.dead.learn(&pin, vec![span("c", Some("e"))]);
+        let all = DeadSpan { entries: 300, ..span("a", Some("f")) };
+        assert_eq!(levels.dead.of(&pin), [all]);
+        for at in 0..MAX_SPANS {
+            let start = format!("g{at:02}");
+            let end = Some(Bytes::from(format!("g{at:02}0")));
+            levels.dead.learn(&pin, vec![DeadSpan { start: start.into(), end, entries: 100 }]);
+        }
+        let kept = levels.dead.of(&pin);
+        assert_eq!(kept.len(), MAX_SPANS);
+        assert!(kept.iter().all(|span| span.start.starts_with(b"g")));
+    }
+}
