@@ -5,7 +5,6 @@
 
 use crate::api::clone::with_clone;
 use crate::gc::{both_clocks, erase, release_last_pins};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::gate;
 use crate::manifests::objects::Objects;
@@ -17,6 +16,7 @@ use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{
     Checkpoint, CheckpointOwner, Destroy, Edit, KeptFence, Manifest, bars_destroy,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,8 +2,6 @@
 //! and ends with one commit. A restore must never reuse a sequence number or a WAL id.
 
 use crate::follower::at_checkpoint::pinned_to_take;
-use crate::io::env::Env;
-use crate::io::store::counting::within;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_writable;
@@ -21,6 +19,8 @@ use siltstone_manifest::naming::gone;
 use siltstone_manifest::protocol::{Recovered, WriterOptions};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Restore};
 use siltstone_sst::wal::WalObject;
+use siltstone_store::counting::within;
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

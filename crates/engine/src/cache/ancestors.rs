@@ -1,13 +1,13 @@
 //! Where tables of a clone's ancestors lie (rule K3, RFC 0029): by the number that a descriptor
 //! names, the store of that ancestor, and whose tables must stand there.
 
-use crate::io::store::Store;
-use crate::io::store::in_use::StoreUse;
 use parking_lot::RwLock;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_sst::Table;
+use siltstone_store::Store;
+use siltstone_store::in_use::StoreUse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

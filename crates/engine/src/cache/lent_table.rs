@@ -9,10 +9,10 @@
 //! that is deleted on the disk.
 
 use super::blocks::BlockCache;
-use crate::io::store::Store;
 use bytes::Bytes;
 use siltstone_base::SstId;
 use siltstone_sst::{Block, Table};
+use siltstone_store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

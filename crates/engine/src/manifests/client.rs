@@ -5,7 +5,6 @@ use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::missing::no_database;
 use super::objects::Objects;
 use super::rules;
-use crate::io::store::retry::with_retries;
 use parking_lot::RwLock;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName, Result,
@@ -15,6 +14,7 @@ use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
+use siltstone_store::retry::with_retries;
 use std::sync::Arc;
 
 /// Performs [`ManifestRequest`]s of one machine.

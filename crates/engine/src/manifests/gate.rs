@@ -5,11 +5,11 @@
 //! features that every version could already name and that this build lacks. A change that
 //! implements such a feature removes its check.
 
-use crate::io::store::Store;
 use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::clone::named_ancestors;
 use siltstone_sst::Codec;
+use siltstone_store::Store;
 
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";

@@ -3,10 +3,6 @@
 
 use super::ahead::{EarlyReads, ReadAhead};
 use super::gate;
-use crate::io::env::Env;
-use crate::io::store::retry::{ContradictionRetry, read_whole, with_retries};
-use crate::io::store::separate_log::SeparateLogStore;
-use crate::io::store::{Listed, LogIdentityStep};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -24,6 +20,10 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
+use siltstone_store::env::Env;
+use siltstone_store::retry::{ContradictionRetry, read_whole, with_retries};
+use siltstone_store::separate_log::SeparateLogStore;
+use siltstone_store::{Listed, LogIdentityStep};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,11 +5,11 @@ use super::ProbeOptions;
 use super::race::{RaceOutcome, RaceSlot, judge};
 use super::report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, clock_offset};
 use super::scratch::{ScratchObjects, is_short};
-use crate::io::env::Env;
-use crate::io::progress::Progress;
-use crate::io::store::PutAnswer;
 use bytes::Bytes;
 use siltstone_base::{ObjectName, Result};
+use siltstone_store::PutAnswer;
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 
 /// Objects of the examinations of reads and listings.
 const SAMPLES: usize = 8;

@@ -13,13 +13,13 @@ mod tests;
 
 pub use report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, StoreReport};
 
-use crate::io::env::Env;
-use crate::io::progress::Progress;
 use checks::StoreChecks;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use scratch::ScratchObjects;
 use siltstone_base::{Error, Result};
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 use std::time::Duration;
 
 /// What a probe does.

@@ -3,15 +3,15 @@
 //! of a database or of another probe. Dropping the record deletes the objects in the background.
 
 use super::race::RaceSlot;
-use crate::io::env::Env;
-use crate::io::store::retry::{limit_of, with_retries};
-use crate::io::store::{Listed, PutAnswer};
 use bytes::{BufMut, Bytes, BytesMut};
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, JobId, ObjectId, ObjectKind, ObjectName,
     Result,
 };
+use siltstone_store::env::Env;
+use siltstone_store::retry::{limit_of, with_retries};
+use siltstone_store::{Listed, PutAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;

@@ -9,16 +9,16 @@
 )]
 
 use super::{ProbeOptions, PropertyFinding, PropertyResult, StoreProperty, StoreReport, probe};
-use crate::io::progress::Progress;
-use crate::io::store::memory::MemoryStore;
-use crate::io::store::{CopyAnswer, Listed, PutAnswer, Store, Upload};
-use crate::io::task::tokio_env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use siltstone_store::memory::MemoryStore;
+use siltstone_store::progress::Progress;
+use siltstone_store::task::tokio_env;
+use siltstone_store::{CopyAnswer, Listed, PutAnswer, Store, Upload};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;

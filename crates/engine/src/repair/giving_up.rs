@@ -8,7 +8,6 @@
 //! The log stays unchanged, and the next opening replays it.
 
 use super::{RepairOptions, aside};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_writable;
@@ -28,6 +27,7 @@ use siltstone_base::{
 use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{CheckpointOwner, Edit, GiveUpTable, GivenUpPart, Manifest};
 use siltstone_sst::TableBuilder;
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 
 /// A table that is given up, and what is lost with it.

@@ -20,9 +20,6 @@ mod void;
 pub use giving_up::{GiveUpReport, give_up_table, table_named};
 pub use report::{Damage, RepairReport};
 
-use crate::io::env::Env;
-use crate::io::store::LogIdentityStep;
-use crate::io::store::retry::with_retries;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_lives;
@@ -34,6 +31,9 @@ use futures::future::BoxFuture;
 use log::Log;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result};
 use siltstone_manifest::Edit;
+use siltstone_store::LogIdentityStep;
+use siltstone_store::env::Env;
+use siltstone_store::retry::with_retries;
 use std::time::Duration;
 
 /// Options of a repair.

@@ -5,7 +5,6 @@
 
 use super::{counted, owned};
 use crate::follower::at_checkpoint::pinned_to_take;
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
@@ -17,6 +16,7 @@ use siltstone_manifest::compose::VisibleRange;
 use siltstone_manifest::{
     Ancestor, CLONE_AT, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 use super::*;
-use crate::io::store::memory::MemoryStore;
-use crate::io::task::tokio_env;
 use siltstone_base::{Batch, Epoch, Kind, UnixMillis, WalId};
 use siltstone_sst::Table;
 use siltstone_sst::wal::{self, CutInfo, WalBuilder};
+use siltstone_store::memory::MemoryStore;
+use siltstone_store::task::tokio_env;
 
 const DATABASE: DatabaseId = DatabaseId(7);
 
