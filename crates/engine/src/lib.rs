@@ -91,9 +91,10 @@ pub use writer::transaction::{Isolation, Savepoint, Transaction};
 /// The store of a database's objects, and the stores that are built in.
 pub mod store {
     pub use siltstone_store::{
-        CacheUse, CopyAnswer, DiskCacheCounts, Listed, LogIdentityStep, PutAnswer, Store,
-        SweepReport, TableRead, Upload, conditional, counting, encrypted, full, in_use,
-        lies_in_folder, lies_under, local, lone_object, memory, options, presence, profile, ranges,
-        retry, sent, separate_log, two_phase, url,
+        CacheUse, CopyAnswer, DiskCacheCounts, Listed, LocalReads, LogIdentityStep, LogStore,
+        Neighbours, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead,
+        Upload, conditional, counting, encrypted, full, in_use, lies_in_folder, lies_under, local,
+        lone_object, memory, options, passed_on, presence, profile, ranges, retry, sent,
+        separate_log, two_phase, url,
     };
 }

@@ -4,19 +4,16 @@ use crate::env::{Clock, Env};
 use crate::full::is_full;
 use crate::in_use::StoreUse;
 use crate::latency::Latency;
-use crate::presence::Presence;
-use crate::profile::Profile;
 use crate::retry::limit_of;
 use crate::sent::{SentKind, SentRequests, SentTotals};
 use crate::troubles::{Area, Troubles, Verb, explained, log_failed_abort};
-use crate::{CopyAnswer, Listed, LogIdentityStep, PutAnswer, Store, SweepReport, Upload};
+use crate::{CopyAnswer, Listed, LocalReads, Neighbours, PutAnswer, Store, Upload, passed_on};
 use bytes::Bytes;
 use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
-use siltstone_base::WalStore;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{Error, JobId, ObjectName, Result};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -50,6 +47,9 @@ pub struct Requests {
     full: Notify,
     /// The requests of each client, and their counts at the moment of wrapping.
     sent: Mutex<Vec<(Arc<SentRequests>, SentTotals)>>,
+    /// The use of the store by the handle whose requests these are; `None` once the handle has
+    /// ended.
+    in_use: Mutex<Option<StoreUse>>,
 }
 
 /// Durations of requests, including all attempts below this seam. Requests that are answered
@@ -120,7 +120,7 @@ impl Requests {
     /// Counts the requests of the clients of `store`.
     fn add(&self, store: &dyn Store) {
         let mut clients = self.sent.lock();
-        for sent in store.sent().into_iter().chain(store.log_sent()) {
+        for sent in store.observed().sent.into_iter().chain(store.log().sent()) {
             if !clients.iter().any(|(known, _)| Arc::ptr_eq(known, &sent)) {
                 let before = sent.totals();
                 clients.push((sent, before));
@@ -142,6 +142,13 @@ impl Requests {
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_written: self.bytes_written.load(Relaxed),
         }
+    }
+
+    /// Ends the use of the store by the handle whose requests these are.
+    pub fn end_use(&self) {
+        let ends = self.in_use.lock().take();
+        // This closes files, so it is done outside of the lock.
+        drop(ends);
     }
 
     /// The last refusals of the store that no success has followed.
@@ -167,7 +174,7 @@ impl Requests {
         operation: &'static str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let read = || self.bytes_read.load(Relaxed).max(env.store.moved());
+        let read = || self.bytes_read.load(Relaxed).max(env.store.observed().moved);
         let moved = || read() + self.bytes_written.load(Relaxed);
         let (began, before) = (env.clock.monotonic(), moved());
         let refused = self.troubles.moment();
@@ -293,8 +300,6 @@ pub async fn within<T, W: Future<Output = Result<T>>>(
 pub struct CountingStore {
     store: Arc<dyn Store>,
     requests: Arc<Requests>,
-    /// The use by the handle for which this store counts; `None` once the handle has ended.
-    in_use: Mutex<Option<StoreUse>>,
 }
 
 impl CountingStore {
@@ -307,8 +312,8 @@ impl CountingStore {
     fn wrap_into(store: Arc<dyn Store>, requests: Requests) -> (Arc<dyn Store>, Arc<Requests>) {
         let requests = Arc::new(requests);
         requests.add(&*store);
-        let in_use = Mutex::new(Some(store.begin_use()));
-        let counting = CountingStore { store, requests: Arc::clone(&requests), in_use };
+        *requests.in_use.lock() = Some(store.place().begin_use());
+        let counting = CountingStore { store, requests: Arc::clone(&requests) };
         (Arc::new(counting), requests)
     }
 }
@@ -320,29 +325,7 @@ impl fmt::Debug for CountingStore {
 }
 
 impl Store for CountingStore {
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.store.sent()
-    }
-
-    fn follow_log(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
-        self.store.follow_log(database, recorded)
-    }
-
-    fn create_log(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
-        self.store.create_log(database)
-    }
-
-    fn log_identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
-        self.store.log_identity(step)
-    }
-
-    fn log_location(&self) -> Option<String> {
-        self.store.log_location()
-    }
-
-    fn log_sent(&self) -> Option<Arc<SentRequests>> {
-        self.store.log_sent()
-    }
+    passed_on!(store: names_a_delete, sweep, ensure_conditions, facts);
 
     fn get(
         &self,
@@ -356,93 +339,6 @@ impl Store for CountingStore {
             found
         }
         .boxed()
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.store.is_encrypted()
-    }
-
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        let found = self.store.get_now(name, range)?;
-        self.requests.read(name, &found);
-        Some(found)
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        let found = self.store.get_now_into(name, range, buffer)?;
-        self.requests.read_into(name, &found, buffer.len());
-        Some(found)
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        // This is not a request: the system decides whether and when it reads.
-        self.store.lend(name, bytes)
-    }
-
-    fn may_be_emptied(&self) -> bool {
-        self.store.may_be_emptied()
-    }
-
-    fn unanswered(&self) -> Option<String> {
-        self.store.unanswered()
-    }
-
-    fn moved(&self) -> u64 {
-        self.store.moved()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.store.lists_in_order()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn stands_at(&self, location: &str) -> bool {
-        self.store.stands_at(location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let (store, requests) = (self.store.neighbour(location)?, Arc::clone(&self.requests));
-        requests.add(&*store);
-        // The caller decides how long the neighbour is in use.
-        Ok(Arc::new(CountingStore { store, requests, in_use: Mutex::default() }))
-    }
-
-    fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        let asked = (Verb::Upload, Area::of(to));
-        let copy = self.requests.noting(asked, self.store.copy_from(location, from, to));
-        let count = |answer: &Result<bool>| {
-            let was_asked = u64::from(!matches!(answer, Ok(false)));
-            self.requests.puts.fetch_add(was_asked, Relaxed);
-        };
-        copy.inspect(count).boxed()
-    }
-
-    fn records(&self) -> Option<&'static str> {
-        self.store.records()
-    }
-
-    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
-        self.store.ensure_conditions()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -528,25 +424,65 @@ impl Store for CountingStore {
         deletes.inspect(note).boxed()
     }
 
-    fn names_a_delete(&self) -> usize {
-        self.store.names_a_delete()
+    fn reads(&self) -> &dyn LocalReads {
+        self
     }
 
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
-        self.store.sweep(cutoff)
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl LocalReads for CountingStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        let found = self.store.reads().get_now(name, range)?;
+        self.requests.read(name, &found);
+        Some(found)
     }
 
-    fn begin_use(&self) -> StoreUse {
-        self.store.begin_use()
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        let found = self.store.reads().get_now_into(name, range, buffer)?;
+        self.requests.read_into(name, &found, buffer.len());
+        Some(found)
     }
 
-    fn end_use(&self) {
-        let ends = self.in_use.lock().take();
-        drop(ends);
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        // This is not a request: the system decides whether and when it reads.
+        self.store.reads().lend(name, bytes)
+    }
+}
+
+impl Neighbours for CountingStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
     }
 
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.store.occupy(database, take_over)
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let (store, requests) =
+            (self.store.neighbours().neighbour(location)?, Arc::clone(&self.requests));
+        requests.add(&*store);
+        // The caller decides how long the neighbour is in use.
+        Ok(Arc::new(CountingStore { store, requests }))
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        let asked = (Verb::Upload, Area::of(to));
+        let copy =
+            self.requests.noting(asked, self.store.neighbours().copy_from(location, from, to));
+        let count = |answer: &Result<bool>| {
+            let was_asked = u64::from(!matches!(answer, Ok(false)));
+            self.requests.puts.fetch_add(was_asked, Relaxed);
+        };
+        copy.inspect(count).boxed()
     }
 }
 

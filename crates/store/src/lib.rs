@@ -42,7 +42,8 @@ pub mod two_phase;
 pub mod url;
 
 pub use seam::{
-    CacheUse, CopyAnswer, DiskCacheCounts, Listed, LogIdentityStep, PutAnswer, Store, SweepReport,
-    TableRead, Upload, lies_in_folder, lies_under, span,
+    CacheUse, CopyAnswer, DiskCacheCounts, Listed, LocalReads, LogIdentityStep, LogStore,
+    Neighbours, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead, Upload,
+    lies_in_folder, lies_under, span,
 };
-pub(crate) use seam::{DELETES_AT_ONCE, LONE_OBJECT, check_range, not_followed, too_short};
+pub(crate) use seam::{DELETES_AT_ONCE, check_range, not_followed, too_short};

@@ -35,7 +35,10 @@ use crate::env::Effects;
 use crate::in_use::StoreUse;
 use crate::presence::{Occupant, Presence};
 use crate::profile::Profile;
-use crate::{Listed, PutAnswer, Store, SweepReport, Upload, not_followed, place};
+use crate::{
+    Listed, LocalReads, Neighbours, Place, PutAnswer, Store, SweepReport, Upload, not_followed,
+    place,
+};
 use bytes::Bytes;
 use files::{Files, SystemFiles};
 use folder::Folder;
@@ -138,54 +141,8 @@ impl Store for LocalStore {
         .boxed()
     }
 
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        Some(self.folder.read(name, range))
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        Some(self.folder.read_into(name, range, buffer))
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        self.folder.map(name, bytes)
-    }
-
     fn profile(&self) -> Profile {
         Profile::FOLDER
-    }
-
-    fn location(&self) -> Option<String> {
-        place::of_folder(self.folder.root())
-    }
-
-    /// Also if `location` is another path to the folder, through a symbolic link.
-    fn stands_at(&self, location: &str) -> bool {
-        if self.location().as_deref() == Some(location) {
-            return true;
-        }
-        let Some(path) = place::folder(location) else { return false };
-        let real = [path.as_path(), self.folder.root()].map(Path::canonicalize);
-        matches!(real, [Ok(there), Ok(here)] if there == here)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        let followed = place::folder(location).map(drop);
-        followed.ok_or_else(|| not_followed(self.location(), location))
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let path = place::folder(location);
-        let path = path.ok_or_else(|| not_followed(self.location(), location))?;
-        Ok(LocalStore::new(&path, self.effects.clone())?)
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -271,6 +228,57 @@ impl Store for LocalStore {
         async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
     }
 
+    fn reads(&self) -> &dyn LocalReads {
+        self
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl LocalReads for LocalStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.folder.read(name, range))
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        Some(self.folder.read_into(name, range, buffer))
+    }
+
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        self.folder.map(name, bytes)
+    }
+}
+
+impl Place for LocalStore {
+    fn location(&self) -> Option<String> {
+        place::of_folder(self.folder.root())
+    }
+
+    /// Also if `location` is another path to the folder, through a symbolic link.
+    fn stands_at(&self, location: &str) -> bool {
+        if self.location().as_deref() == Some(location) {
+            return true;
+        }
+        let Some(path) = place::folder(location) else { return false };
+        let real = [path.as_path(), self.folder.root()].map(Path::canonicalize);
+        matches!(real, [Ok(there), Ok(here)] if there == here)
+    }
+
     fn begin_use(&self) -> StoreUse {
         let folder = Arc::clone(&self.folder);
         folder.begin_use();
@@ -302,6 +310,19 @@ impl Store for LocalStore {
             if take_over { Ok(Presence::unknown()) } else { Err(Occupant::Unknown.refusal()) }
         }
         .boxed()
+    }
+}
+
+impl Neighbours for LocalStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        let followed = place::folder(location).map(drop);
+        followed.ok_or_else(|| not_followed(self.location(), location))
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let path = place::folder(location);
+        let path = path.ok_or_else(|| not_followed(self.location(), location))?;
+        Ok(LocalStore::new(&path, self.effects.clone())?)
     }
 }
 

@@ -3,7 +3,10 @@
 use crate::presence::{Presence, WriterSeat};
 use crate::profile::Profile;
 use crate::task::wall_clock;
-use crate::{Listed, PutAnswer, Store, Upload, check_range, lies_under, not_followed, too_short};
+use crate::{
+    Listed, LocalReads, Neighbours, Place, PutAnswer, Store, Upload, check_range, lies_under,
+    not_followed, too_short,
+};
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -125,28 +128,8 @@ impl Store for MemoryStore {
         ready(self.read(name, Some(range))).boxed()
     }
 
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        Some(self.read(name, range))
-    }
-
     fn profile(&self) -> Profile {
         Profile::MEMORY
-    }
-
-    fn location(&self) -> Option<String> {
-        (!self.name.is_empty()).then(|| format!("{MEMORY}{}", self.name))
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.neighbour_name(location).map(drop)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        Ok(MemoryStore::named(self.neighbour_name(location)?))
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -173,8 +156,46 @@ impl Store for MemoryStore {
         ready(Ok(())).boxed()
     }
 
+    fn reads(&self) -> &dyn LocalReads {
+        self
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl LocalReads for MemoryStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.read(name, range))
+    }
+}
+
+impl Place for MemoryStore {
+    fn location(&self) -> Option<String> {
+        (!self.name.is_empty()).then(|| format!("{MEMORY}{}", self.name))
+    }
+
     fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         ready(self.writer.take(take_over)).boxed()
+    }
+}
+
+impl Neighbours for MemoryStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.neighbour_name(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Ok(MemoryStore::named(self.neighbour_name(location)?))
     }
 }
 

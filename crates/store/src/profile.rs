@@ -1,11 +1,11 @@
-//! Cost profiles of stores: the cost of requests decides how much is requested at a time.
+//! Profiles of stores: their properties, and the cost of requests, which decides how much is
+//! requested at a time.
 
-/// Properties of a store that matter to reads and writes of tables. Comments at the constants give
-/// the reasons.
+/// Properties of a store that do not change. Comments at the constants give the reasons for sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
-    /// Whether [`Store::get_now`](crate::Store::get_now) answers and uploads are written in the
-    /// calling thread. A separate task would only cost time.
+    /// Whether [`LocalReads`](crate::LocalReads) answers and uploads are written in the calling
+    /// thread. A separate task would only cost time.
     pub answers_at_once: bool,
     /// Maximum number of bytes that a merge reads of one table at a time.
     pub input_bytes: u64,
@@ -22,6 +22,15 @@ pub struct Profile {
     /// Bound of all bytes, as a multiple of the bytes of the last layer, if the tiered scheduler
     /// has no bound of its own; `None` means no bound.
     pub space_amplification: Option<f64>,
+    /// Whether the bytes below are encrypted, so that no copy of what is read here may be stored.
+    pub is_encrypted: bool,
+    /// Whether the location may be emptied and get another database while handles go on writing to
+    /// it. That is so for a prefix of an object store. A removed folder differs from a later one at
+    /// its path, and memory ends with its process.
+    pub may_be_emptied: bool,
+    /// The kind of transactional store that commits creates (`sqlite`, `postgres`, …); `None` for a
+    /// store with conditional creates of its own.
+    pub records: Option<&'static str>,
     /// Whether the blocks of tables are compressed if the options name no codec.
     pub compresses_blocks: bool,
 }
@@ -38,6 +47,9 @@ impl Profile {
         ranges_a_core: 1,
         decides_itself: false,
         space_amplification: None,
+        is_encrypted: false,
+        may_be_emptied: false,
+        records: None,
         // Half of the bytes to send, store and fetch, for a third more work of a cold scan.
         compresses_blocks: true,
     };

@@ -3,22 +3,15 @@
 //! A manifest may come from anywhere and must not decide this.
 
 use crate::env::Effects;
-use crate::in_use::StoreUse;
 use crate::local::LocalStore;
 use crate::memory::MemoryStore;
 use crate::options::StoreOptions;
 use crate::place::{self, Provider, StorePlace};
-use crate::presence::Presence;
-use crate::profile::Profile;
 use crate::remote::RemoteStore;
-use crate::sent::SentRequests;
-use crate::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload};
-use bytes::Bytes;
-use futures::future::BoxFuture;
+use crate::{CopyAnswer, Neighbours, Store, passed_on};
 use parking_lot::Mutex;
-use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
-use std::ops::Range;
 use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
@@ -143,7 +136,9 @@ impl ParentStores {
             StorePlace::Memory(name) => Ok(MemoryStore::named(name)),
             StorePlace::Remote(provider, bucket, root) => {
                 let mut clients = self.clients.lock();
-                if let Some(store) = clients.iter().find_map(|one| one.neighbour(location).ok()) {
+                if let Some(store) =
+                    clients.iter().find_map(|one| one.neighbours().neighbour(location).ok())
+                {
                     return Ok(store);
                 }
                 let options = match self.options.0 {
@@ -177,158 +172,36 @@ impl fmt::Debug for ReachingStore {
 }
 
 impl Store for ReachingStore {
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.store.sent()
-    }
+    passed_on!(store: objects, reads, facts);
 
-    fn stands_at(&self, location: &str) -> bool {
-        self.store.stands_at(location)
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
     }
+}
 
+impl Neighbours for ReachingStore {
     fn follows(&self, location: &str) -> Result<()> {
-        let own = self.store.follows(location);
-        let allowed = || self.home.follows(location).is_ok() || self.stores.allows(location);
+        let own = self.store.neighbours().follows(location);
+        let allowed =
+            || self.home.neighbours().follows(location).is_ok() || self.stores.allows(location);
         if own.is_err() && allowed() { Ok(()) } else { own }
     }
 
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         self.follows(location)?;
-        let near = [&self.store, &self.home].into_iter().find(|one| one.follows(location).is_ok());
+        let near = [&self.store, &self.home]
+            .into_iter()
+            .find(|one| one.neighbours().follows(location).is_ok());
         let store = match near {
-            Some(near) => near.neighbour(location)?,
+            Some(near) => near.neighbours().neighbour(location)?,
             None => self.stores.store(location)?,
         };
         let (home, stores) = (Arc::clone(&self.home), Arc::clone(&self.stores));
         Ok(Arc::new(ReachingStore { home, store, stores }))
     }
 
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
-
-    fn get_clamped(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get_clamped(name, range)
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.store.is_encrypted()
-    }
-
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        self.store.get_now(name, range)
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        self.store.get_now_into(name, range, buffer)
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        self.store.lend(name, bytes)
-    }
-
-    fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    fn may_be_emptied(&self) -> bool {
-        self.store.may_be_emptied()
-    }
-
-    fn unanswered(&self) -> Option<String> {
-        self.store.unanswered()
-    }
-
-    fn moved(&self) -> u64 {
-        self.store.moved()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.store.lists_in_order()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
     fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        self.store.copy_from(location, from, to)
-    }
-
-    fn records(&self) -> Option<&'static str> {
-        self.store.records()
-    }
-
-    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
-        self.store.ensure_conditions()
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        self.store.put_if_absent(name, bytes)
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list(prefix, after)
-    }
-
-    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list_job(job)
-    }
-
-    fn names(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
-        self.store.names(prefix, after)
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.store.delete(name)
-    }
-
-    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
-        self.store.delete_many(names)
-    }
-
-    fn names_a_delete(&self) -> usize {
-        self.store.names_a_delete()
-    }
-
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
-        self.store.sweep(cutoff)
-    }
-
-    fn begin_use(&self) -> StoreUse {
-        self.store.begin_use()
-    }
-
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.store.occupy(database, take_over)
+        self.store.neighbours().copy_from(location, from, to)
     }
 }
 
@@ -405,7 +278,10 @@ mod tests {
             let plain = parse(url, options, &[]).unwrap();
             let elsewhere = [options, &[(OPTION, "s3://other, memory://x")]].concat();
             for store in [plain, parse(url, &elsewhere, &[]).unwrap()] {
-                for refused in [store.follows(parent), store.neighbour(parent).map(drop)] {
+                for refused in [
+                    store.neighbours().follows(parent),
+                    store.neighbours().neighbour(parent).map(drop),
+                ] {
                     let refused = refused.unwrap_err();
                     assert_eq!(refused.kind(), ErrorKind::Unsupported);
                     let text = refused.to_string();
@@ -424,15 +300,15 @@ mod tests {
         // A folder takes no options, so they apply to the parents.
         let of_a_folder = parse("/data/try", &given, &[]).unwrap();
         for store in [by_option, by_variable, of_a_folder] {
-            let parent = store.neighbour("s3://prod/live").unwrap();
-            assert_eq!(parent.location().as_deref(), Some("s3://prod/live"));
-            let other = parent.neighbour("memory://x/y").unwrap();
-            assert_eq!(other.location().as_deref(), Some("memory://x/y"));
-            assert!(other.follows("s3://prod/else").is_ok());
+            let parent = store.neighbours().neighbour("s3://prod/live").unwrap();
+            assert_eq!(parent.place().location().as_deref(), Some("s3://prod/live"));
+            let other = parent.neighbours().neighbour("memory://x/y").unwrap();
+            assert_eq!(other.place().location().as_deref(), Some("memory://x/y"));
+            assert!(other.neighbours().follows("s3://prod/else").is_ok());
             // Places that are followed from the first store are followed from every other store.
-            let home = store.location().unwrap();
-            assert_eq!(other.neighbour(&home).unwrap().location(), Some(home));
-            assert!(store.follows("s3://elsewhere/live").is_err());
+            let home = store.place().location().unwrap();
+            assert_eq!(other.neighbours().neighbour(&home).unwrap().place().location(), Some(home));
+            assert!(store.neighbours().follows("s3://elsewhere/live").is_err());
         }
     }
 
@@ -447,12 +323,16 @@ mod tests {
         assert!(idle.to_string().contains("`region`"), "{idle}");
         let unknown = [("regoin", "r"), (OPTION, "s3://prod")];
         let store = parse("memory://a", &unknown, &[]).unwrap();
-        let unknown = store.neighbour("s3://prod/live").map(drop).unwrap_err();
+        let unknown = store.neighbours().neighbour("s3://prod/live").map(drop).unwrap_err();
         assert!(unknown.to_string().contains("`regoin`"), "{unknown}");
         // Options of one provider do not apply to another.
         let other = [KEYS.as_slice(), &[(OPTION, "gs://prod")]].concat();
         let skip = [("GOOGLE_SKIP_SIGNATURE", "true")];
-        parse("s3://dev/try", &other, &skip).unwrap().neighbour("gs://prod/live").unwrap();
+        parse("s3://dev/try", &other, &skip)
+            .unwrap()
+            .neighbours()
+            .neighbour("gs://prod/live")
+            .unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod clients;
 mod errors;
 mod hedge;
 mod limits;
+mod object;
 mod pace;
 mod proof;
 mod removal;
@@ -24,11 +25,11 @@ use crate::env::Effects;
 use crate::options::StoreOptions;
 use crate::place::Provider;
 use crate::presence::{self, Presence};
-use crate::sent::SentRequests;
+use crate::profile::Profile;
 use crate::supervise::caught;
 use crate::{
-    CopyAnswer, LONE_OBJECT, Listed, PutAnswer, Store, Upload, check_range, lies_in_folder,
-    lies_under, not_followed, place, too_short,
+    CopyAnswer, Listed, Neighbours, Observed, Place, PutAnswer, Store, Upload, check_range,
+    lies_in_folder, lies_under, not_followed, place, too_short,
 };
 use bytes::Bytes;
 use clients::{ClientSettings, RemoteClients};
@@ -36,6 +37,8 @@ use errors::Explainer;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, ready, select};
 use futures::{FutureExt, TryStreamExt};
+use object::LONE_OBJECT;
+pub(crate) use object::RemoteObject;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use pace::StorePace;
@@ -61,7 +64,7 @@ struct RemoteShared {
     /// Path of the database in the bucket, without leading and trailing slashes; empty for the
     /// bucket itself.
     root: String,
-    /// Whether every name means the one object at `root`.
+    /// Whether every name means the object at `root`, which is that of a [`RemoteObject`].
     is_lone: bool,
     /// Whether to try requests that delete many names.
     deletes_many: AtomicBool,
@@ -84,29 +87,21 @@ impl RemoteStore {
         environment: &[(String, String)],
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
-        RemoteStore::at(provider, bucket, (root, false), options, environment, effects)
+        let root = (root, false);
+        let shared = RemoteShared::new(provider, bucket, root, options, environment, effects)?;
+        Ok(Arc::new(RemoteStore { shared }))
     }
+}
 
-    /// The store of a single object, which every name means.
-    pub(crate) fn lone(
-        provider: Provider,
-        bucket: &str,
-        path: &str,
-        options: &StoreOptions,
-        environment: &[(String, String)],
-        effects: Effects,
-    ) -> Result<Arc<RemoteStore>> {
-        RemoteStore::at(provider, bucket, (path, true), options, environment, effects)
-    }
-
-    fn at(
+impl RemoteShared {
+    fn new(
         provider: Provider,
         bucket: &str,
         (root, is_lone): (&str, bool),
         options: &StoreOptions,
         environment: &[(String, String)],
         effects: Effects,
-    ) -> Result<Arc<RemoteStore>> {
+    ) -> Result<Arc<RemoteShared>> {
         let pace = Arc::new(StorePace::new(Arc::clone(&effects.clock)));
         let settings = ClientSettings {
             provider,
@@ -131,7 +126,7 @@ impl RemoteStore {
         };
         // Reject a root that the store cannot have now, not at the first request.
         shared.path(ObjectName::ProbeRecord)?;
-        Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
+        Ok(Arc::new(shared))
     }
 }
 
@@ -324,9 +319,6 @@ impl RemoteShared {
         prefix: &'static str,
         after: Option<ObjectName>,
     ) -> Result<Vec<Listed>> {
-        if self.is_lone {
-            return self.head().await;
-        }
         let mut listed = self.folder(prefix.trim_end_matches('/'), after).await?;
         listed.retain(|object| {
             lies_under(object.name, prefix) && after.is_none_or(|after| object.name > after)
@@ -362,12 +354,12 @@ impl RemoteShared {
         Ok(listed)
     }
 
-    /// The listing of a single object: one line, or none.
-    async fn head(&self) -> Result<Vec<Listed>> {
+    /// The length of a single object.
+    async fn length(&self) -> Result<Option<u64>> {
         match self.clients.repeating().head(&self.path(LONE_OBJECT)?).await {
-            Ok(object) => Ok(vec![line(LONE_OBJECT, &object)]),
+            Ok(object) => Ok(Some(object.size)),
             Err(object_store::Error::NotFound { source, .. }) => {
-                self.explainer.absent(&*source).map(|()| Vec::new())
+                self.explainer.absent(&*source).map(|()| None)
             }
             Err(error) => Err(self.explainer.explain(&error)),
         }
@@ -428,50 +420,22 @@ fn is_in_text_order(name: ObjectName) -> bool {
 }
 
 impl Store for RemoteStore {
-    fn may_be_emptied(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile { may_be_emptied: true, ..Profile::REMOTE }
+    }
+
+    fn observed(&self) -> Observed {
+        let sent = self.shared.pace.sent();
+        Observed {
+            moved: sent.bytes_came(),
+            lists_in_order: Some(!self.shared.lists_unordered.load(Relaxed)),
+            sent: Some(sent),
+            disk_cache: None,
+        }
     }
 
     fn unanswered(&self) -> Option<String> {
         self.shared.pace.unanswered()
-    }
-
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        Some(self.shared.pace.sent())
-    }
-
-    fn moved(&self) -> u64 {
-        self.shared.pace.sent().bytes_came()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        Some(!self.shared.lists_unordered.load(Relaxed))
-    }
-
-    fn location(&self) -> Option<String> {
-        let shared = &self.shared;
-        (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.neighbour_root(location).map(drop)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let (shared, root) = (&self.shared, self.neighbour_root(location)?);
-        let shared = RemoteShared {
-            clients: Arc::clone(&shared.clients),
-            root,
-            is_lone: false,
-            deletes_many: AtomicBool::new(true),
-            lists_unordered: AtomicBool::new(false),
-            proven: OnceCell::new(),
-            provider: shared.provider,
-            explainer: shared.explainer.clone(),
-            pace: Arc::clone(&shared.pace),
-            effects: shared.effects.clone(),
-        };
-        Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
     }
 
     fn get(
@@ -492,13 +456,6 @@ impl Store for RemoteStore {
         let read = Arc::clone(&self.shared).read_clamped(name, range);
         let read = self.shared.start("get", read);
         async move { read.await? }.boxed()
-    }
-
-    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        let Ok(root) = self.neighbour_root(location) else { return ready(Ok(false)).boxed() };
-        let copy = Arc::clone(&self.shared).copy(root, from, to);
-        let copy = self.shared.start("copy", copy);
-        async move { copy.await?.map(|()| true) }.boxed()
     }
 
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
@@ -558,9 +515,54 @@ impl Store for RemoteStore {
         async move { remove.await? }.boxed()
     }
 
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Place for RemoteStore {
+    fn location(&self) -> Option<String> {
+        let shared = &self.shared;
+        Some(format!("{}/{}", shared.explainer.place(), shared.root))
+    }
+
     /// Writers of other processes cannot be seen.
     fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         let seat = presence::seat(format!("{self:?}"), database);
         ready(seat.take(take_over)).boxed()
+    }
+}
+
+impl Neighbours for RemoteStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.neighbour_root(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let (shared, root) = (&self.shared, self.neighbour_root(location)?);
+        let shared = RemoteShared {
+            clients: Arc::clone(&shared.clients),
+            root,
+            is_lone: false,
+            deletes_many: AtomicBool::new(true),
+            lists_unordered: AtomicBool::new(false),
+            proven: OnceCell::new(),
+            provider: shared.provider,
+            explainer: shared.explainer.clone(),
+            pace: Arc::clone(&shared.pace),
+            effects: shared.effects.clone(),
+        };
+        Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        let Ok(root) = self.neighbour_root(location) else { return ready(Ok(false)).boxed() };
+        let copy = Arc::clone(&self.shared).copy(root, from, to);
+        let copy = self.shared.start("copy", copy);
+        async move { copy.await?.map(|()| true) }.boxed()
     }
 }

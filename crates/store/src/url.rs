@@ -17,7 +17,7 @@ use crate::memory::MemoryStore;
 use crate::options::StoreOptions;
 use crate::place::{StorePlace, absolute_folder, in_bucket, of_folder, place};
 use crate::reach::{self, Reach};
-use crate::remote::RemoteStore;
+use crate::remote::{RemoteObject, RemoteStore};
 use crate::separate_log::{LogOption, SeparateLogStore, UrlLogs};
 use crate::two_phase::{self, TwoPhaseStore};
 use siltstone_base::{Error, Result};
@@ -170,9 +170,9 @@ pub fn parse_object(
             }
             let environment: Vec<_> = environment.into_iter().collect();
             let effects = effects.clone();
-            let store =
-                RemoteStore::lone(provider, bucket, &root, &options, &environment, effects)?;
-            Ok(LoneObject::in_store(store))
+            let object =
+                RemoteObject::new(provider, bucket, &root, &options, &environment, effects)?;
+            Ok(LoneObject::of(object))
         }
     }
 }

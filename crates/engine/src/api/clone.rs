@@ -166,7 +166,7 @@ impl CloneMaker<'_> {
             self.request,
             &sources,
             pinned.entries.clone(),
-            self.here.env.store.location().as_deref(),
+            self.here.env.store.place().location().as_deref(),
         )?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };

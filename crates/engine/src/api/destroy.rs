@@ -109,7 +109,7 @@ async fn end_initialized(
     let env = &objects.env;
     // Marks the database as in use, so that a handle of this process that is fenced now does not
     // keep later openers out.
-    let _presence = env.store.occupy(newest.database, true).await?;
+    let _presence = env.store.place().occupy(newest.database, true).await?;
     let options = WriterOptions {
         claim: AttemptId(env.random_u128()),
         max_parallel_writes: 1,

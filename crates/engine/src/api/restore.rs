@@ -76,7 +76,7 @@ impl RestoreSource {
         let env = &objects.env;
         // Marks the database as in use, so that a handle of this process that is fenced now does
         // not keep later openers out.
-        let _presence = env.store.occupy(newest.database, true).await?;
+        let _presence = env.store.place().occupy(newest.database, true).await?;
         // The claim reserves these ids: a collector deletes no object with a reserved id (rule R1).
         let names = new_names(env, self.log.objects.len());
         let how = WriterOptions {

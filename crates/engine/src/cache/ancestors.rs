@@ -77,8 +77,8 @@ impl Ancestors {
         if let Some(store) = place.store {
             return Ok(store);
         }
-        let store = home.neighbour(&place.location)?;
-        let begun = store.begin_use();
+        let store = home.neighbours().neighbour(&place.location)?;
+        let begun = store.place().begin_use();
         let mut known = self.0.write();
         let Some(place) = known.places.get_mut(&number) else { return Ok(store) };
         if let Some(quicker) = &place.store {

@@ -112,7 +112,7 @@ impl Needs {
         budget.release();
         self.cache.clear();
         self.ancestors.end_use();
-        self.env.store.end_use();
+        self.requests.end_use();
     }
 
     /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the
@@ -197,7 +197,7 @@ impl ReadContext {
         let (object_bytes, wanted) = (descriptor.object_bytes, &range);
         let get =
             || store.get_table(TableRead { name, object_bytes, range: wanted.clone(), cached });
-        let found = match store.get_now(name, Some(range.clone())) {
+        let found = match store.reads().get_now(name, Some(range.clone())) {
             Some(Ok(found)) => found,
             _ => {
                 let limit = limit_of(self.deadline, range.end - range.start);

@@ -37,7 +37,7 @@ impl LentTable {
         store: &dyn Store,
     ) -> Option<LentTable> {
         let (descriptor, blocks) = (table.descriptor(), table.block_count());
-        let bytes = store.lend(descriptor.name(), descriptor.object_bytes)?;
+        let bytes = store.reads().lend(descriptor.name(), descriptor.object_bytes)?;
         let words = blocks.div_ceil(u64::BITS);
         let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
         cache.begin_lent(bytes.len() as u64);

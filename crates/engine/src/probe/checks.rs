@@ -180,7 +180,7 @@ impl<'a> StoreChecks<'a> {
         if !rest.iter().map(|one| &one.name).eq(expected) {
             return Ok(failed("a listing behind a name has other objects than those behind it"));
         }
-        if self.env.store.lists_in_order() == Some(false) {
+        if self.env.store.observed().lists_in_order == Some(false) {
             return Ok(failed("the store does not list objects in the order of their names"));
         }
         Ok(passed(format!("{} objects were listed in the order of their names", all.len())))

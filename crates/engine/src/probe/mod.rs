@@ -73,7 +73,7 @@ pub fn probe<'a>(
 ) -> BoxFuture<'a, Result<StoreReport>> {
     async move {
         options.check()?;
-        let _in_use = env.store.begin_use();
+        let _in_use = env.store.place().begin_use();
         let mut checks = StoreChecks::new(env, *options, progress);
         let reached = checks.reach().await;
         if reached.is_ok() {

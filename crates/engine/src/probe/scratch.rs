@@ -221,9 +221,13 @@ impl ScratchObjects {
     /// Those of the store.
     pub(super) async fn copy(&mut self, from: ObjectName, to: ObjectName) -> Result<bool> {
         let store = Arc::clone(&self.env.store);
-        let Some(location) = store.location() else { return Ok(false) };
+        let Some(location) = store.place().location() else { return Ok(false) };
         let started = self.env.clock.monotonic();
-        let copied = self.env.deadline(self.limit, "probe", store.copy_from(&location, from, to));
+        let copied = self.env.deadline(
+            self.limit,
+            "probe",
+            store.neighbours().copy_from(&location, from, to),
+        );
         let copied = copied.await?;
         if copied {
             self.requests += 1;

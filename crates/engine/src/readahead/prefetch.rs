@@ -190,9 +190,9 @@ impl TablePrefetch {
         let (home, table) = (&self.context.env.store, self.table.descriptor());
         let store = self.context.ancestors.store_of(home, table).ok()?;
         let mut buffer = self.buffers.take();
-        match store.get_now_into(name, range.clone(), &mut buffer) {
+        match store.reads().get_now_into(name, range.clone(), &mut buffer) {
             Some(found) => found.ok()?.then(|| self.buffers.lend(buffer)),
-            None => store.get_now(name, Some(range))?.ok()?,
+            None => store.reads().get_now(name, Some(range))?.ok()?,
         }
     }
 

@@ -102,7 +102,7 @@ pub fn give_up_table<'a>(
             return Ok(report);
         }
         // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-        let _presence = env.store.occupy(newest.database, how.take_over).await?;
+        let _presence = env.store.place().occupy(newest.database, how.take_over).await?;
         if first.ancestor().is_none() {
             let repair = JobId(env.new_ulid());
             report.aside = aside::copy_table(&objects, repair, &first).await?;

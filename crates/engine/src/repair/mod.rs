@@ -74,7 +74,7 @@ pub fn repair<'a>(
             ));
         }
         // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-        let _presence = env.store.occupy(chain.base.database, how.take_over).await?;
+        let _presence = env.store.place().occupy(chain.base.database, how.take_over).await?;
         let repair = JobId(env.new_ulid());
         report.aside = aside::copy(&objects, repair, &chain, &log).await?;
         let newest = match &chain.remedy {
@@ -94,7 +94,7 @@ pub fn repair<'a>(
             let done = cutting::cut(&objects, newest, cut.at, &log, options).await?;
             done.into_report(&mut report);
             // At the end, so that a repair that was interrupted is still needed.
-            let renew = || env.store.log_identity(LogIdentityStep::Renew);
+            let renew = || env.store.log().identity(LogIdentityStep::Renew);
             with_retries(env, objects.limit, "renew the log", renew).await?;
         }
         report.done = true;

@@ -112,7 +112,7 @@ impl TableFile {
         options: &'a Options,
     ) -> BoxFuture<'a, Result<TableFile>> {
         async move {
-            let env = effects.with_store(Arc::clone(object.store()));
+            let env = effects.with_store(object.read_only());
             let context = view::context(env, options, options.block_cache_bytes);
             let table = match open(&context, object).await {
                 // Bytes may be damaged in transit and not only in the store.

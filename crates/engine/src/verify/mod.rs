@@ -102,7 +102,7 @@ pub fn verify<'a>(
             verify.tables().await?;
             verify.orphans(&newest);
         }
-        if let Some(place) = verify.objects.env.store.log_location() {
+        if let Some(place) = verify.objects.env.store.log().location() {
             verify.report.log_lies_in(&place);
         }
         // Tables end in any order.
@@ -150,7 +150,7 @@ impl Verify<'_> {
         };
         self.objects.follow_log(&manifest)?;
         let (env, limit) = (&self.objects.env, self.objects.limit);
-        let check = || env.store.log_identity(LogIdentityStep::Check);
+        let check = || env.store.log().identity(LogIdentityStep::Check);
         match with_retries(env, limit, "check the log", check).await {
             Err(error) if is_damage(error.kind()) => {
                 self.report.problem(ObjectName::LogIdentity, None, error);

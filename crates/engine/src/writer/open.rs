@@ -176,7 +176,7 @@ async fn opened(
     unlogged::check_consumers(&newest, &how.options)?;
     // Before the claim, which ends the writer that is there.
     objects.check_log().await?;
-    let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
+    let presence = env.store.place().occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
     let created_at = env.clock.now();

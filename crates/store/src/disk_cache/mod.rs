@@ -12,13 +12,8 @@ mod parts;
 
 use crate::counter::Counter;
 use crate::env::{Effects, Env};
-use crate::in_use::StoreUse;
-use crate::presence::Presence;
-use crate::profile::Profile;
-use crate::sent::SentRequests;
 use crate::{
-    CacheUse, CopyAnswer, DiskCacheCounts, Listed, LogIdentityStep, PutAnswer, Store, SweepReport,
-    TableRead, Upload,
+    CacheUse, CopyAnswer, DiskCacheCounts, Neighbours, Observed, Store, TableRead, passed_on,
 };
 use bytes::Bytes;
 use entry::{EntryKey, is_cached, place_of};
@@ -26,8 +21,7 @@ use filler::{DiskCache, FetchedPart};
 use folder::PartLookup;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::WalStore;
-use siltstone_base::{DatabaseId, Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{Error, ErrorKind, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -43,12 +37,12 @@ pub fn cached(env: Env, folder: &Path, capacity: u64) -> Result<Env> {
     if env.store.profile().answers_at_once {
         return Ok(env);
     }
-    if env.store.is_encrypted() {
+    if env.store.profile().is_encrypted {
         let text = "the disk cache would store parts of an encrypted database in plain form: open \
                     it without the option disk_cache_path";
         return Err(Error::unsupported(text));
     }
-    let Some(location) = env.store.location() else { return Ok(env) };
+    let Some(location) = env.store.place().location() else { return Ok(env) };
     // Only an empty path has no absolute form.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let (clock, random) = (Arc::clone(&env.clock), Arc::clone(&env.random));
@@ -217,6 +211,8 @@ impl fmt::Debug for CachedStore {
 }
 
 impl Store for CachedStore {
+    passed_on!(store: objects, unanswered, profile, reads, place, log);
+
     fn get_table(&self, read: TableRead) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let is_in_table = read.range.start < read.range.end && read.range.end <= read.object_bytes;
         if !is_in_table || !is_cached(read.name) {
@@ -228,19 +224,30 @@ impl Store for CachedStore {
         }
     }
 
-    fn disk_cache(&self) -> Option<DiskCacheCounts> {
+    fn observed(&self) -> Observed {
         let HandleCache { cache, counters, errors_before, .. } = &*self.handle;
-        Some(DiskCacheCounts {
+        let counts = DiskCacheCounts {
             hits: counters.hits.sum(),
             misses: counters.misses.sum(),
             bytes: cache.bytes(),
             capacity: cache.capacity,
             errors: cache.errors().saturating_sub(*errors_before),
-        })
+        };
+        Observed { disk_cache: Some(counts), ..self.store.observed() }
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Neighbours for CachedStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
     }
 
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.store.neighbour(location)?;
+        let store = self.store.neighbours().neighbour(location)?;
         if store.profile().answers_at_once {
             return Ok(store);
         }
@@ -248,168 +255,7 @@ impl Store for CachedStore {
         Ok(Arc::new(CachedStore { store, place, handle }))
     }
 
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.store.sent()
-    }
-
-    fn follow_log(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
-        self.store.follow_log(database, recorded)
-    }
-
-    fn create_log(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
-        self.store.create_log(database)
-    }
-
-    fn log_identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
-        self.store.log_identity(step)
-    }
-
-    fn log_location(&self) -> Option<String> {
-        self.store.log_location()
-    }
-
-    fn log_sent(&self) -> Option<Arc<SentRequests>> {
-        self.store.log_sent()
-    }
-
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
-
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        self.store.get_now(name, range)
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        self.store.get_now_into(name, range, buffer)
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        self.store.lend(name, bytes)
-    }
-
-    fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    fn get_clamped(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get_clamped(name, range)
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.store.is_encrypted()
-    }
-
-    fn records(&self) -> Option<&'static str> {
-        self.store.records()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.store.lists_in_order()
-    }
-
-    fn may_be_emptied(&self) -> bool {
-        self.store.may_be_emptied()
-    }
-
-    fn unanswered(&self) -> Option<String> {
-        self.store.unanswered()
-    }
-
-    fn moved(&self) -> u64 {
-        self.store.moved()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn stands_at(&self, location: &str) -> bool {
-        self.store.stands_at(location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
     fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        self.store.copy_from(location, from, to)
-    }
-
-    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
-        self.store.ensure_conditions()
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        self.store.put_if_absent(name, bytes)
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list(prefix, after)
-    }
-
-    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list_job(job)
-    }
-
-    fn names(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
-        self.store.names(prefix, after)
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.store.delete(name)
-    }
-
-    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
-        self.store.delete_many(names)
-    }
-
-    fn names_a_delete(&self) -> usize {
-        self.store.names_a_delete()
-    }
-
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
-        self.store.sweep(cutoff)
-    }
-
-    fn begin_use(&self) -> StoreUse {
-        self.store.begin_use()
-    }
-
-    fn end_use(&self) {
-        self.store.end_use();
-    }
-
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.store.occupy(database, take_over)
+        self.store.neighbours().copy_from(location, from, to)
     }
 }

@@ -9,12 +9,9 @@ mod keys;
 mod upload;
 
 use crate::env::Effects;
-use crate::in_use::StoreUse;
 use crate::options::StoreOptions;
-use crate::presence::Presence;
 use crate::profile::Profile;
-use crate::sent::SentRequests;
-use crate::{Listed, PutAnswer, Store, SweepReport, Upload, check_range, too_short};
+use crate::{Listed, Neighbours, PutAnswer, Store, Upload, check_range, passed_on, too_short};
 use bytes::{Bytes, BytesMut};
 use cipher::{MAGIC, ObjectKey, PIECE, STORED_PIECE, is_table};
 use futures::FutureExt;
@@ -22,7 +19,7 @@ use futures::future::BoxFuture;
 pub(crate) use keys::OPTION;
 use keys::{Keyring, WrappingKeys};
 use parking_lot::RwLock;
-use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{Error, JobId, ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +27,8 @@ use upload::EncryptedUpload;
 
 /// A store that encrypts. Cheap to clone.
 pub struct EncryptedStore {
+    /// The store below, which passes its facts on.
+    store: Arc<dyn Store>,
     shared: Arc<EncryptedShared>,
 }
 
@@ -67,7 +66,7 @@ impl EncryptionKeys {
 
 impl fmt::Debug for EncryptedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.store.fmt(f)
+        self.store.fmt(f)
     }
 }
 
@@ -78,8 +77,9 @@ impl EncryptedStore {
         effects: Effects,
     ) -> Arc<EncryptedStore> {
         let (keyring, loading) = (RwLock::default(), tokio::sync::Mutex::default());
-        let shared = EncryptedShared { store, given, effects, keyring, loading };
-        Arc::new(EncryptedStore { shared: Arc::new(shared) })
+        let below = Arc::clone(&store);
+        let shared = EncryptedShared { store: below, given, effects, keyring, loading };
+        Arc::new(EncryptedStore { store, shared: Arc::new(shared) })
     }
 }
 
@@ -216,66 +216,14 @@ fn within(name: ObjectName, plain: Bytes, start: u64, range: Option<Range<u64>>)
 }
 
 impl Store for EncryptedStore {
+    passed_on!(store: names, deletes, sweep, ensure_conditions, unanswered, observed, place);
+
     fn get(
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.shared.read(name, range).boxed()
-    }
-
-    fn is_encrypted(&self) -> bool {
-        true
-    }
-
-    fn records(&self) -> Option<&'static str> {
-        self.shared.store.records()
-    }
-
-    fn profile(&self) -> Profile {
-        self.shared.store.profile()
-    }
-
-    fn may_be_emptied(&self) -> bool {
-        self.shared.store.may_be_emptied()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.shared.store.lists_in_order()
-    }
-
-    fn unanswered(&self) -> Option<String> {
-        self.shared.store.unanswered()
-    }
-
-    fn moved(&self) -> u64 {
-        self.shared.store.moved()
-    }
-
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.shared.store.sent()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.shared.store.location()
-    }
-
-    fn stands_at(&self, location: &str) -> bool {
-        self.shared.store.stands_at(location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.shared.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.shared.store.neighbour(location)?;
-        let (given, effects) = (Arc::clone(&self.shared.given), self.shared.effects.clone());
-        Ok(EncryptedStore::new(store, given, effects))
-    }
-
-    fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
-        self.shared.store.ensure_conditions()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -309,39 +257,23 @@ impl Store for EncryptedStore {
         async move { Ok(shared.plain(shared.store.list_job(job).await?)) }.boxed()
     }
 
-    fn names(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
-        self.shared.store.names(prefix, after)
+    fn profile(&self) -> Profile {
+        Profile { is_encrypted: true, ..self.store.profile() }
     }
 
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.shared.store.delete(name)
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Neighbours for EncryptedStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
     }
 
-    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
-        self.shared.store.delete_many(names)
-    }
-
-    fn names_a_delete(&self) -> usize {
-        self.shared.store.names_a_delete()
-    }
-
-    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
-        self.shared.store.sweep(cutoff)
-    }
-
-    fn begin_use(&self) -> StoreUse {
-        self.shared.store.begin_use()
-    }
-
-    fn end_use(&self) {
-        self.shared.store.end_use();
-    }
-
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.shared.store.occupy(database, take_over)
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let store = self.store.neighbours().neighbour(location)?;
+        let (given, effects) = (Arc::clone(&self.shared.given), self.shared.effects.clone());
+        Ok(EncryptedStore::new(store, given, effects))
     }
 }

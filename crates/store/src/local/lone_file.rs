@@ -13,11 +13,11 @@ use super::lone_reader::LoneReader;
 use super::staging::{self, StagedFile};
 use crate::env::Effects;
 use crate::profile::Profile;
-use crate::{Listed, PutAnswer, Store, Upload};
+use crate::{SingleObject, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use siltstone_base::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The store of one file. Every object name refers to it.
+/// The file at a path.
 pub(crate) struct LoneFile {
     shared: Arc<LoneShared>,
     effects: Effects,
@@ -100,46 +100,29 @@ impl LoneShared {
         let completed: io::Result<()> = { steps }();
         completed.map_err(|error| explain(error, &self.reader.path))
     }
-
-    fn delete(&self) -> Result<()> {
-        match self.folder().and_then(|folder| self.files.unlink(&folder, self.name())) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(explain(error, &self.reader.path))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
-impl Store for LoneFile {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+impl SingleObject for LoneFile {
+    fn get(&self, range: Option<Range<u64>>) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let shared = Arc::clone(&self.shared);
-        async move { self.effects.blocking("read", move || shared.reader.read(name, range)).await? }
+        async move { self.effects.blocking("read", move || shared.reader.read(range)).await? }
             .boxed()
     }
 
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        Some(self.shared.reader.read(name, range))
+    fn get_now(&self, range: Option<Range<u64>>) -> Option<Result<Option<Bytes>>> {
+        Some(self.shared.reader.read(range))
     }
 
     fn profile(&self) -> Profile {
         Profile::FOLDER
     }
 
-    fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
-        let refused = Error::internal("a lone file is written by an upload");
-        futures::future::ready(PutAnswer::Refused(refused)).boxed()
+    fn length(&self) -> BoxFuture<'_, Result<Option<u64>>> {
+        let shared = Arc::clone(&self.shared);
+        async move { self.effects.blocking("look", move || shared.reader.length()).await? }.boxed()
     }
 
-    fn upload(&self, _: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+    fn upload(&self) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
         let unique = staging::new_name(self.effects.clock.now(), self.effects.random.next_u64());
         let (shared, effects) = (Arc::clone(&self.shared), self.effects.clone());
         async move {
@@ -152,17 +135,6 @@ impl Store for LoneFile {
             Ok(upload)
         }
         .boxed()
-    }
-
-    fn list(&self, _: &'static str, _: Option<ObjectName>) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        let (shared, now) = (Arc::clone(&self.shared), self.effects.clock.now());
-        let look = move || shared.reader.listed(now);
-        async move { self.effects.blocking("look", look).await? }.boxed()
-    }
-
-    fn delete(&self, _: ObjectName) -> BoxFuture<'_, Result<()>> {
-        let shared = Arc::clone(&self.shared);
-        async move { self.effects.blocking("delete", move || shared.delete()).await? }.boxed()
     }
 }
 

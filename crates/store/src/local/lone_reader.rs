@@ -1,10 +1,10 @@
-//! A single file that is read as every object of its store. It is opened once, at the first read.
+//! Reads of a single file. It is opened once, at the first read.
 
 use super::errors::explain;
-use crate::{LONE_OBJECT, Listed, check_range, too_short};
+use crate::{check_range, too_short};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use siltstone_base::{ObjectName, Result, UnixMillis};
+use siltstone_base::Result;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -50,32 +50,25 @@ impl LoneReader {
     }
 
     /// The bytes of `range`, or of the whole file; `None` if it does not exist.
-    pub(super) fn read(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>> {
+    pub(super) fn read(&self, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
         check_range(range.as_ref())?;
         let Some(opened) = self.opened()? else { return Ok(None) };
         let (file, bytes) = &*opened;
         let range = range.unwrap_or(0..*bytes);
         if range.end > *bytes {
-            return Err(too_short(name, &range, *bytes));
+            return Err(too_short(self.path.display(), &range, *bytes));
         }
         match (self.read_at)(file, &range) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(too_short(name, &range, *bytes))
+                Err(too_short(self.path.display(), &range, *bytes))
             }
             Err(error) => Err(explain(error, &self.path)),
         }
     }
 
-    /// The file as the only line of a listing. No collector uses the age of such files, so they
-    /// count as modified `now`.
-    pub(super) fn listed(&self, now: UnixMillis) -> Result<Vec<Listed>> {
-        let line =
-            |opened: Arc<(File, u64)>| Listed { name: LONE_OBJECT, bytes: opened.1, modified: now };
-        Ok(self.opened()?.map(line).into_iter().collect())
+    /// The length of the file; `None` if it does not exist.
+    pub(super) fn length(&self) -> Result<Option<u64>> {
+        Ok(self.opened()?.map(|opened| opened.1))
     }
 }

@@ -12,11 +12,11 @@ use super::lone_reader::LoneReader;
 use crate::buffers::Buffers;
 use crate::env::Effects;
 use crate::profile::Profile;
-use crate::{Listed, PutAnswer, Store, Upload};
+use crate::{SingleObject, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ObjectName, Result};
+use siltstone_base::{Error, Result};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// Including the surrounding blocks it is 1 MiB.
 const READ_BYTES: u64 = (1 << 20) - 3 * BLOCK_BYTES as u64;
 
-/// The store of one such file. Every object name refers to it.
+/// One such file.
 pub(crate) struct ScratchFile {
     reader: Arc<LoneReader>,
     effects: Effects,
@@ -94,35 +94,26 @@ fn read_at(file: &File, range: &Range<u64>, buffers: &Buffers) -> io::Result<Byt
     Ok(buffers.lend(buffer).slice(start + skipped..start + wanted))
 }
 
-impl Store for ScratchFile {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+impl SingleObject for ScratchFile {
+    fn get(&self, range: Option<Range<u64>>) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let reader = Arc::clone(&self.reader);
-        async move { self.effects.blocking("read", move || reader.read(name, range)).await? }
-            .boxed()
+        async move { self.effects.blocking("read", move || reader.read(range)).await? }.boxed()
     }
 
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        Some(self.reader.read(name, range))
+    fn get_now(&self, range: Option<Range<u64>>) -> Option<Result<Option<Bytes>>> {
+        Some(self.reader.read(range))
     }
 
     fn profile(&self) -> Profile {
         Profile { input_bytes: READ_BYTES, ..Profile::FOLDER }
     }
 
-    fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
-        let refused = Error::internal("a scratch file is written by an upload");
-        futures::future::ready(PutAnswer::Refused(refused)).boxed()
+    fn length(&self) -> BoxFuture<'_, Result<Option<u64>>> {
+        let reader = Arc::clone(&self.reader);
+        async move { self.effects.blocking("look", move || reader.length()).await? }.boxed()
     }
 
-    fn upload(&self, _: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+    fn upload(&self) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
         let (reader, effects) = (Arc::clone(&self.reader), self.effects.clone());
         async move {
             let begin = move || ScratchWriter::begin(&reader.path);
@@ -131,23 +122,6 @@ impl Store for ScratchFile {
             Ok(upload)
         }
         .boxed()
-    }
-
-    fn list(&self, _: &'static str, _: Option<ObjectName>) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        let (reader, now) = (Arc::clone(&self.reader), self.effects.clock.now());
-        let look = move || reader.listed(now);
-        async move { self.effects.blocking("look", look).await? }.boxed()
-    }
-
-    fn delete(&self, _: ObjectName) -> BoxFuture<'_, Result<()>> {
-        let reader = Arc::clone(&self.reader);
-        let delete = move || match std::fs::remove_file(&reader.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(explain(error, &reader.path))
-            }
-            _ => Ok(()),
-        };
-        async move { self.effects.blocking("delete", delete).await? }.boxed()
     }
 }
 

@@ -34,9 +34,6 @@ impl RemoteShared {
     /// Unsupported for a store that ignores the condition; errors of the store. Failures are not
     /// remembered: the next create tries again.
     pub(super) async fn ensure_conditions(&self) -> Result<(), Error> {
-        if self.is_lone {
-            return Ok(());
-        }
         match self.proven.get_or_try_init(|| self.prove_conditions()).await {
             Ok(()) | Err(ProofMissing::Denied) => Ok(()),
             Err(ProofMissing::Failed(error)) => Err(error),

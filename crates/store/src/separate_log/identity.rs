@@ -143,9 +143,9 @@ fn check_database(found: &LogIdentity, database: DatabaseId) -> Result<()> {
 /// main store is copied. A writer of the copy and one of the original both claim epoch 2, and each
 /// recovers the rows of the other from their one log.
 fn check_place(main: &dyn Store, made_at: &str) -> Result<()> {
-    let Some(here) = main.location() else { return Ok(()) };
+    let Some(here) = main.place().location() else { return Ok(()) };
     let unknown = made_at.is_empty() || cfg!(mutation = "copy_shares_log");
-    if unknown || main.stands_at(made_at) {
+    if unknown || main.place().stands_at(made_at) {
         return Ok(());
     }
     Err(Error::new(

@@ -12,7 +12,10 @@ use crate::in_use::StoreUse;
 use crate::presence::Presence;
 use crate::profile::Profile;
 use crate::sent::{SentKind, SentOutcome, SentRequests};
-use crate::{CopyAnswer, Listed, LogIdentityStep, PutAnswer, Store, SweepReport, Upload};
+use crate::{
+    Listed, LocalReads, LogIdentityStep, LogStore, Observed, Place, PutAnswer, Store, SweepReport,
+    passed_on,
+};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join, try_join};
@@ -21,7 +24,7 @@ pub(crate) use option::{LogOption, UrlLogs};
 use parking_lot::Mutex;
 use siltstone_base::WalStore;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, StoreId, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, StoreId, UnixMillis};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -104,13 +107,13 @@ impl DatabaseLog {
     }
 
     fn identity(&self) -> LogIdentity {
-        let place = self.main.location().unwrap_or_default();
+        let place = self.main.place().location().unwrap_or_default();
         LogIdentity { log: self.id, database: self.database, place }
     }
 
     /// `error` with the place of the log.
     fn told(&self, error: Error) -> Error {
-        error.with("store of the log", self.store.location().unwrap_or_default())
+        error.with("store of the log", self.store.place().location().unwrap_or_default())
     }
 
     /// Performs `request` while the identity is checked.
@@ -172,7 +175,7 @@ impl SeparateLogStore {
 
     fn take_up(&self, log: DatabaseLog) {
         let mut state = self.state.lock();
-        let begun = if state.uses > 0 { Some(log.store.begin_use()) } else { None };
+        let begun = if state.uses > 0 { Some(log.store.place().begin_use()) } else { None };
         let before =
             (std::mem::replace(&mut state.in_use, begun), state.log.replace(Arc::new(log)));
         drop(state);
@@ -193,7 +196,7 @@ impl SeparateLogStore {
     /// Whether the log lies where `recorded` says.
     fn check_place(&self, base: &dyn Store, recorded: &WalStore) -> Result<()> {
         let Some(place) = recorded.location.as_deref() else { return Ok(()) };
-        if base.stands_at(place) {
+        if base.place().stands_at(place) {
             return Ok(());
         }
         Err(Error::unsupported(
@@ -201,7 +204,7 @@ impl SeparateLogStore {
              gives: give the recorded one",
         )
         .with("recorded", place)
-        .with("given", base.location().unwrap_or_default()))
+        .with("given", base.place().location().unwrap_or_default()))
     }
 
     /// Lists both stores. Objects that are being created to read the clocks count once both stores
@@ -256,65 +259,7 @@ impl fmt::Debug for SeparateLogStore {
 }
 
 impl Store for SeparateLogStore {
-    fn follow_log(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
-        let Some((logs, _)) = &self.logs else { return Ok(()) };
-        let Some(recorded) = recorded else {
-            return Err(Error::unsupported(
-                "the log of this database lies beside its other objects: open it without the \
-                 store option `wal_url`, or export it and import it into a place with that option",
-            ));
-        };
-        let is_known = |log: &Arc<DatabaseLog>| log.database == database && log.id == recorded.id;
-        if self.known().as_ref().is_some_and(is_known) {
-            return Ok(());
-        }
-        self.check_place(logs.base(), recorded)?;
-        let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
-        self.take_up(DatabaseLog {
-            database,
-            id: recorded.id,
-            store,
-            main,
-            proven: OnceCell::new(),
-        });
-        Ok(())
-    }
-
-    fn create_log(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
-        async move {
-            let Some((logs, random)) = &self.logs else { return Ok(None) };
-            let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
-            let id = StoreId(random_u128(&**random));
-            let mut log =
-                DatabaseLog { database, id, store, main, proven: OnceCell::new_with(Some(())) };
-            log.id = identity::create(&*log.store, &log.identity()).await?;
-            let id = log.id;
-            self.take_up(log);
-            Ok(Some(WalStore { id, location: logs.base().location() }))
-        }
-        .boxed()
-    }
-
-    fn log_identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
-        async move {
-            match self.known() {
-                Some(log) => log.step(step).await,
-                None => Ok(()),
-            }
-        }
-        .boxed()
-    }
-
-    fn log_location(&self) -> Option<String> {
-        self.known().and_then(|log| log.store.location())
-    }
-
-    fn log_sent(&self) -> Option<Arc<SentRequests>> {
-        // Without clients of the main store, all requests are counted above this seam.
-        drop(self.main.sent()?);
-        let base = self.base()?;
-        Some(base.sent().unwrap_or_else(|| Arc::clone(&self.counted)))
-    }
+    passed_on!(main: upload, list_job, names_a_delete, neighbours);
 
     fn get(
         &self,
@@ -346,31 +291,6 @@ impl Store for SeparateLogStore {
         .boxed()
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.main.is_encrypted()
-    }
-
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        if is_of_log(name) { None } else { self.main.get_now(name, range) }
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        if is_of_log(name) { None } else { self.main.get_now_into(name, range, buffer) }
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        self.main.lend(name, bytes)
-    }
-
     /// The profile of the main store, which has the tables. Both have to decide creates.
     fn profile(&self) -> Profile {
         let main = self.main.profile();
@@ -378,48 +298,8 @@ impl Store for SeparateLogStore {
         Profile { decides_itself: main.decides_itself && logs.decides_itself, ..main }
     }
 
-    fn may_be_emptied(&self) -> bool {
-        self.main.may_be_emptied()
-    }
-
     fn unanswered(&self) -> Option<String> {
         self.main.unanswered().or_else(|| self.base()?.unanswered())
-    }
-
-    fn moved(&self) -> u64 {
-        self.main.moved() + self.base().map_or(0, |base| base.moved())
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.main.lists_in_order()
-    }
-
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.main.sent()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.main.location()
-    }
-
-    fn stands_at(&self, location: &str) -> bool {
-        self.main.stands_at(location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.main.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        self.main.neighbour(location)
-    }
-
-    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        self.main.copy_from(location, from, to)
-    }
-
-    fn records(&self) -> Option<&'static str> {
-        self.main.records()
     }
 
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
@@ -448,10 +328,6 @@ impl Store for SeparateLogStore {
         }
     }
 
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.main.upload(name)
-    }
-
     fn list(
         &self,
         prefix: &'static str,
@@ -468,10 +344,6 @@ impl Store for SeparateLogStore {
         }
         let list = async move { log.proving(log.store.list(prefix, after)).await };
         self.counting(SentKind::List, list)
-    }
-
-    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.main.list_job(job)
     }
 
     fn names(
@@ -540,10 +412,6 @@ impl Store for SeparateLogStore {
         .boxed()
     }
 
-    fn names_a_delete(&self) -> usize {
-        self.main.names_a_delete()
-    }
-
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         let Some(log) = self.known() else { return self.main.sweep(cutoff) };
         async move {
@@ -554,12 +422,63 @@ impl Store for SeparateLogStore {
         .boxed()
     }
 
+    fn observed(&self) -> Observed {
+        let main = self.main.observed();
+        let moved = self.base().map_or(0, |base| base.observed().moved);
+        Observed { moved: main.moved + moved, ..main }
+    }
+
+    fn reads(&self) -> &dyn LocalReads {
+        self
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self
+    }
+}
+
+impl LocalReads for SeparateLogStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        if is_of_log(name) { None } else { self.main.reads().get_now(name, range) }
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        if is_of_log(name) { None } else { self.main.reads().get_now_into(name, range, buffer) }
+    }
+
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        self.main.reads().lend(name, bytes)
+    }
+}
+
+impl Place for SeparateLogStore {
+    fn location(&self) -> Option<String> {
+        self.main.place().location()
+    }
+
+    fn stands_at(&self, location: &str) -> bool {
+        self.main.place().stands_at(location)
+    }
+
     fn begin_use(&self) -> StoreUse {
-        let main = self.main.begin_use();
+        let main = self.main.place().begin_use();
         let mut state = self.state.lock();
         state.uses += 1;
         if let Some(log) = state.log.clone().filter(|_| state.in_use.is_none()) {
-            state.in_use = Some(log.store.begin_use());
+            state.in_use = Some(log.store.place().begin_use());
         }
         drop(state);
         let state = Arc::clone(&self.state);
@@ -574,11 +493,69 @@ impl Store for SeparateLogStore {
         })
     }
 
-    fn end_use(&self) {
-        self.main.end_use();
+    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        self.main.place().occupy(database, take_over)
+    }
+}
+
+impl LogStore for SeparateLogStore {
+    fn follow(&self, database: DatabaseId, recorded: Option<&WalStore>) -> Result<()> {
+        let Some((logs, _)) = &self.logs else { return Ok(()) };
+        let Some(recorded) = recorded else {
+            return Err(Error::unsupported(
+                "the log of this database lies beside its other objects: open it without the \
+                 store option `wal_url`, or export it and import it into a place with that option",
+            ));
+        };
+        let is_known = |log: &Arc<DatabaseLog>| log.database == database && log.id == recorded.id;
+        if self.known().as_ref().is_some_and(is_known) {
+            return Ok(());
+        }
+        self.check_place(logs.base(), recorded)?;
+        let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
+        self.take_up(DatabaseLog {
+            database,
+            id: recorded.id,
+            store,
+            main,
+            proven: OnceCell::new(),
+        });
+        Ok(())
     }
 
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.main.occupy(database, take_over)
+    fn create(&self, database: DatabaseId) -> BoxFuture<'_, Result<Option<WalStore>>> {
+        async move {
+            let Some((logs, random)) = &self.logs else { return Ok(None) };
+            let (store, main) = (logs.of(database)?, Arc::clone(&self.main));
+            let id = StoreId(random_u128(&**random));
+            let mut log =
+                DatabaseLog { database, id, store, main, proven: OnceCell::new_with(Some(())) };
+            log.id = identity::create(&*log.store, &log.identity()).await?;
+            let id = log.id;
+            self.take_up(log);
+            Ok(Some(WalStore { id, location: logs.base().place().location() }))
+        }
+        .boxed()
+    }
+
+    fn identity(&self, step: LogIdentityStep) -> BoxFuture<'_, Result<()>> {
+        async move {
+            match self.known() {
+                Some(log) => log.step(step).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
+    fn location(&self) -> Option<String> {
+        self.known().and_then(|log| log.store.place().location())
+    }
+
+    fn sent(&self) -> Option<Arc<SentRequests>> {
+        // Without clients of the main store, all requests are counted above this seam.
+        drop(self.main.observed().sent?);
+        let base = self.base()?;
+        Some(base.observed().sent.unwrap_or_else(|| Arc::clone(&self.counted)))
     }
 }

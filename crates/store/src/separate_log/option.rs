@@ -61,9 +61,9 @@ impl LogStores for UrlLogs {
     }
 
     fn of(&self, database: DatabaseId) -> Result<Arc<dyn Store>> {
-        let base = self.base.location().unwrap_or_default();
+        let base = self.base.place().location().unwrap_or_default();
         let place = format!("{}/{:032x}", base.trim_end_matches('/'), database.0);
-        let store = self.base.neighbour(&place)?;
+        let store = self.base.neighbours().neighbour(&place)?;
         let store = match &self.records {
             None => store,
             Some(records) => {

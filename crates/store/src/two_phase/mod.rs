@@ -17,12 +17,12 @@ mod recovery;
 pub mod sql;
 
 use crate::env::{Effects, random_u128};
-use crate::in_use::StoreUse;
 use crate::options::StoreOptions;
-use crate::presence::Presence;
 use crate::profile::Profile;
-use crate::sent::SentRequests;
-use crate::{CopyAnswer, Listed, PutAnswer, Store, SweepReport, Upload, lies_under};
+use crate::{
+    CopyAnswer, Listed, LocalReads, Neighbours, PutAnswer, Store, SweepReport, lies_under,
+    passed_on,
+};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join};
@@ -30,7 +30,7 @@ use memory::MemoryRecords;
 use namespace::Namespace;
 use records::{InsertOutcome, Record, RecordStore};
 use siltstone_base::checksum::crc32c;
-use siltstone_base::{AttemptId, DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{AttemptId, Error, JobId, ObjectName, Result, UnixMillis};
 use sql::SqlRecords;
 use std::fmt;
 use std::ops::Range;
@@ -69,6 +69,8 @@ pub(crate) fn read_option(
 /// A store whose creates are committed by records. Cheap to clone.
 #[derive(Clone)]
 pub struct TwoPhaseStore {
+    /// The store below, which passes its facts on.
+    store: Arc<dyn Store>,
     shared: Arc<Shared>,
 }
 
@@ -89,8 +91,9 @@ impl TwoPhaseStore {
         effects: Effects,
     ) -> Arc<TwoPhaseStore> {
         let (namespace, copies) = (Namespace::default(), Arc::new(Semaphore::new(COPIES)));
-        let shared = Shared { store, records, effects, namespace, copies };
-        Arc::new(TwoPhaseStore { shared: Arc::new(shared) })
+        let below = Arc::clone(&store);
+        let shared = Shared { store: below, records, effects, namespace, copies };
+        Arc::new(TwoPhaseStore { store, shared: Arc::new(shared) })
     }
 }
 
@@ -98,10 +101,10 @@ impl TwoPhaseStore {
     /// The store of a database at `location`, with the same records: this one, or another.
     fn at(&self, location: &str) -> Result<Arc<TwoPhaseStore>> {
         let shared = &self.shared;
-        if shared.store.stands_at(location) {
+        if shared.store.place().stands_at(location) {
             return Ok(Arc::new(self.clone()));
         }
-        let store = shared.store.neighbour(location)?;
+        let store = shared.store.neighbours().neighbour(location)?;
         let (records, effects) = (Arc::clone(&shared.records), shared.effects.clone());
         Ok(TwoPhaseStore::new(store, records, effects))
     }
@@ -109,7 +112,7 @@ impl TwoPhaseStore {
 
 impl fmt::Debug for TwoPhaseStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.store.fmt(f)
+        self.store.fmt(f)
     }
 }
 
@@ -233,9 +236,7 @@ impl Shared {
 }
 
 impl Store for TwoPhaseStore {
-    fn records(&self) -> Option<&'static str> {
-        Some(self.shared.records.kind())
-    }
+    passed_on!(store: upload, names_a_delete, unanswered, observed, place);
 
     fn get(
         &self,
@@ -276,98 +277,8 @@ impl Store for TwoPhaseStore {
         .boxed()
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.shared.store.is_encrypted()
-    }
-
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        match self.shared.store.get_now(name, range)? {
-            // There may be a record.
-            Ok(None) if has_record(name) => None,
-            found => Some(found),
-        }
-    }
-
-    fn get_now_into(
-        &self,
-        name: ObjectName,
-        range: Range<u64>,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Result<bool>> {
-        if has_record(name) {
-            return None;
-        }
-        self.shared.store.get_now_into(name, range, buffer)
-    }
-
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        self.shared.store.lend(name, bytes)
-    }
-
-    fn profile(&self) -> Profile {
-        self.shared.store.profile()
-    }
-
-    fn may_be_emptied(&self) -> bool {
-        self.shared.store.may_be_emptied()
-    }
-
-    fn lists_in_order(&self) -> Option<bool> {
-        self.shared.store.lists_in_order()
-    }
-
-    fn unanswered(&self) -> Option<String> {
-        self.shared.store.unanswered()
-    }
-
-    fn moved(&self) -> u64 {
-        self.shared.store.moved()
-    }
-
-    fn sent(&self) -> Option<Arc<SentRequests>> {
-        self.shared.store.sent()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.shared.store.location()
-    }
-
-    fn stands_at(&self, location: &str) -> bool {
-        self.shared.store.stands_at(location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.shared.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        Ok(self.at(location)?)
-    }
-
-    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        if !has_record(from) {
-            return self.shared.store.copy_from(location, from, to);
-        }
-        let location = location.to_owned();
-        async move {
-            // The object of a recorded create may not be at its name yet.
-            let source = self.at(&location)?;
-            let at = source.shared.settle(from).await?.unwrap_or(from);
-            self.shared.store.copy_from(&location, at, to).await
-        }
-        .boxed()
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         Arc::clone(&self.shared).create(name, bytes).boxed()
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.shared.store.upload(name)
     }
 
     fn list(
@@ -406,10 +317,6 @@ impl Store for TwoPhaseStore {
         Arc::clone(&self.shared).delete(names).boxed()
     }
 
-    fn names_a_delete(&self) -> usize {
-        self.shared.store.names_a_delete()
-    }
-
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         let shared = &self.shared;
         async move {
@@ -420,15 +327,69 @@ impl Store for TwoPhaseStore {
         .boxed()
     }
 
-    fn begin_use(&self) -> StoreUse {
-        self.shared.store.begin_use()
+    fn profile(&self) -> Profile {
+        Profile { records: Some(self.shared.records.kind()), ..self.store.profile() }
     }
 
-    fn end_use(&self) {
-        self.shared.store.end_use();
+    fn reads(&self) -> &dyn LocalReads {
+        self
     }
 
-    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
-        self.shared.store.occupy(database, take_over)
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl LocalReads for TwoPhaseStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        match self.store.reads().get_now(name, range)? {
+            // There may be a record.
+            Ok(None) if has_record(name) => None,
+            found => Some(found),
+        }
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        if has_record(name) {
+            return None;
+        }
+        self.store.reads().get_now_into(name, range, buffer)
+    }
+
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        self.store.reads().lend(name, bytes)
+    }
+}
+
+impl Neighbours for TwoPhaseStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Ok(self.at(location)?)
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        if !has_record(from) {
+            return self.store.neighbours().copy_from(location, from, to);
+        }
+        let location = location.to_owned();
+        async move {
+            // The object of a recorded create may not be at its name yet.
+            let source = self.at(&location)?;
+            let at = source.shared.settle(from).await?.unwrap_or(from);
+            self.store.neighbours().copy_from(&location, at, to).await
+        }
+        .boxed()
     }
 }

@@ -61,7 +61,7 @@ impl Shared {
     }
 
     fn location(&self) -> String {
-        self.store.location().unwrap_or_default()
+        self.store.place().location().unwrap_or_default()
     }
 
     async fn find_namespace(&self) -> Result<u128> {
@@ -123,10 +123,10 @@ impl Shared {
             .with("database", self.location())
             .with("transactional store", self.records.kind()));
         };
-        if recorded == self.location() || self.store.stands_at(&recorded) {
+        if recorded == self.location() || self.store.place().stands_at(&recorded) {
             return Ok(());
         }
-        let original = self.store.neighbour(&recorded);
+        let original = self.store.neighbours().neighbour(&recorded);
         let found = match original {
             Ok(original) => original.get(NAME, None).await?,
             Err(_) => Some(encode(namespace)),

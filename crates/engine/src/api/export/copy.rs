@@ -122,9 +122,9 @@ impl<'a> Copier<'a> {
         table: &SstDescriptor,
         to: &SstDescriptor,
     ) -> Result<bool> {
-        let Some(location) = from.location() else { return Ok(false) };
+        let Some(location) = from.place().location() else { return Ok(false) };
         let (env, limit) = (&self.target.env, limit_of(self.target.limit, to.object_bytes));
-        let copy = env.store.copy_from(&location, table.name(), to.name());
+        let copy = env.store.neighbours().copy_from(&location, table.name(), to.name());
         match env.deadline(limit, "copy", copy).await {
             Ok(true) => self.is_whole(to).await,
             Ok(false) | Err(_) => Ok(false),

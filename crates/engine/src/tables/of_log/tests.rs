@@ -27,7 +27,7 @@ fn names(from: u128) -> impl Iterator<Item = SstId> {
 /// Keys, sequence numbers and values of a table, in its order.
 fn rows(env: &Env, table: &SstDescriptor) -> Vec<(String, u64, String)> {
     let name = ObjectName::Compacted(table.id);
-    let bytes = env.store.get_now(name, None).unwrap().unwrap().unwrap();
+    let bytes = env.store.reads().get_now(name, None).unwrap().unwrap().unwrap();
     let tail = Table::tail_range(table);
     let opened = Table::open(table.clone(), bytes.slice(tail.start as usize..)).unwrap();
     assert_eq!(opened.envelope().database, DATABASE);
