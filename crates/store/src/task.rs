@@ -1,5 +1,5 @@
 //! The effects of a real process: tokio's timers and threads, the system's clock and randomness. No
-//! other module of the engine may spawn tasks or read a clock.
+//! other module of this crate or of the engine may spawn tasks or read a clock.
 
 #![allow(
     clippy::disallowed_methods,
