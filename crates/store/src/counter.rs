@@ -31,7 +31,7 @@ impl Counter {
         }
     }
 
-    /// Adds one. Returns whether the operation is timed, which is one in [`SAMPLED`] per thread.
+    /// Adds one. Returns whether the operation is timed, which is one in 256 per thread.
     /// Reading a clock twice for each `get` would cost a twentieth of its time.
     #[inline]
     pub fn count(&self) -> bool {

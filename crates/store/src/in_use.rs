@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// The use of a store by one handle, from [`Store::begin_use`](crate::Store::begin_use). Dropping
+/// The use of a store by one handle, from [`Place::begin_use`](crate::Place::begin_use). Dropping
 /// it ends the use.
 pub struct StoreUse {
     end: Option<Box<dyn FnOnce() + Send + Sync>>,

@@ -1,5 +1,5 @@
 //! Counts requests as clients send them, including retries below the seam and refused requests.
-//! These are the requests that a store bills; [`Requests`](super::counting::Requests) shows them.
+//! These are the requests that a store bills; [`Requests`](crate::counting::Requests) shows them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

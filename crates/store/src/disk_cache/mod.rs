@@ -1,5 +1,5 @@
 //! A cache of tables on local disks, between a handle and its object store (RFC 0053). It answers
-//! [`Store::get_table`] from files of [parts](parts), and passes everything else on.
+//! [`Store::get_table`] from files of [parts], and passes everything else on.
 //!
 //! It must never change an answer: an entry that is not whole, or not the one that was asked for,
 //! is removed and read again from the store. A disk that fails costs requests, not reads.

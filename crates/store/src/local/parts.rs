@@ -6,11 +6,11 @@
 //! and report that object as stored, or would put objects into the folder of a database that
 //! another process has created there.
 //!
-//! The parts stay open for the handles that work here ([`Store::begin_use`]). Once the last handle
+//! The parts stay open for the handles that work here ([`Place::begin_use`]). Once the last handle
 //! has ended they are closed. Reads after that, of a scan that outlives its handle, open a part for
 //! each request. They read tables, whose names are never used twice.
 //!
-//! [`Store::begin_use`]: crate::Store::begin_use
+//! [`Place::begin_use`]: crate::Place::begin_use
 
 use super::files::{Files, OpenFolder};
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 /// Passes methods of a `Store`, or of an `Upload`, on to a field unchanged. A store that changes
 /// one method defines that method and passes the rest on:
 ///
-/// ```ignore
+/// ```text
 /// impl Store for Slow {
 ///     passed_on!(store: get, upload, list, delete);
 ///

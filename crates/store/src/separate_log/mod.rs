@@ -39,7 +39,7 @@ pub trait LogStores: Send + Sync {
     /// The folder of the log of `database`.
     ///
     /// # Errors
-    /// Those of [`Store::neighbour`].
+    /// Those of [`Neighbours::neighbour`](crate::Neighbours::neighbour).
     fn of(&self, database: DatabaseId) -> Result<Arc<dyn Store>>;
 }
 
@@ -88,7 +88,7 @@ impl DatabaseLog {
         proven.await.map(drop)
     }
 
-    /// As [`Store::log_identity`].
+    /// As [`LogStore::identity`].
     async fn step(&self, step: LogIdentityStep) -> Result<()> {
         let told = |error| self.told(error);
         match step {
