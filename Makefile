@@ -175,7 +175,7 @@ FAST_TESTS := $(addprefix tests/python/,test_api.py test_arrow.py test_keys.py t
 # link to the sources, so the wheel is installed again by the next target that needs it.
 .PHONY: quick
 quick: tools $(VENV)/.made ## Unit tests of the engine and fast Python tests, within a minute of an edit
-	$(CARGO) test --profile quick --locked -p siltstone --lib
+	$(CARGO) test --profile quick --locked -p siltstone -p siltstone-store --lib
 	@rm -f $(VENV)/.installed
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --profile quick --locked --quiet \
 		--extras test

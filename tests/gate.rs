@@ -12,10 +12,10 @@ use siltstone::{
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, ManifestId, ObjectId, ObjectKind, ObjectName,
-    StoreId, UnixMillis,
+    StoreId, UnixMillis, WalStore,
 };
 use siltstone_manifest::features::{Audience, Extension, Feature};
-use siltstone_manifest::{Ancestor, Checkpoint, CheckpointOwner, Manifest, WalStore};
+use siltstone_manifest::{Ancestor, Checkpoint, CheckpointOwner, Manifest};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcReport};
+use siltstone::store::passed_on;
 use siltstone::store::{PutAnswer, Store, Upload};
 use siltstone::verify::verify;
 use siltstone::{
@@ -24,7 +25,6 @@ use siltstone::{
 use siltstone_base::{ObjectName, SstId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
-use siltstone_tests::passed_on;
 use siltstone_tests::reachable::difference;
 use siltstone_tests::sim::Sim;
 use std::collections::BTreeMap;

@@ -62,7 +62,7 @@ fn what_is_being_made_is_nobodys_yet() {
         let entry = Ancestor {
             number: 1,
             database: source.database,
-            location: parent.store.location().unwrap(),
+            location: parent.store.place().location().unwrap(),
             checkpoint: CheckpointId(5),
         };
         let sources = [("parent", &*source)];

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, Neighbours, Place, PutAnswer, Store, Upload};
 use siltstone_base::{ObjectName, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,19 +50,6 @@ impl Store for FarStore {
         .boxed()
     }
 
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.store.neighbour(location)?;
-        Ok(Arc::new(FarStore { store, damages: AtomicU64::new(0) }))
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.store.put_if_absent(name, bytes)
     }
@@ -81,5 +68,30 @@ impl Store for FarStore {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.store.delete(name)
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Place for FarStore {
+    fn location(&self) -> Option<String> {
+        self.store.place().location()
+    }
+}
+
+impl Neighbours for FarStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let store = self.store.neighbours().neighbour(location)?;
+        Ok(Arc::new(FarStore { store, damages: AtomicU64::new(0) }))
     }
 }

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use siltstone::store::passed_on;
 use siltstone::store::{Listed, PutAnswer, Store};
 use siltstone::{
     Env, Error, ErrorKind, Options, Reader, ReaderOptions, Readers, Result, ScanRange,
 };
 use siltstone_base::ObjectName;
-use siltstone_tests::passed_on;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::Result;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, Observed, PutAnswer, Store, Upload};
 use siltstone_base::{Error, ObjectName};
 use siltstone_tests::sim::SimHandle;
 use std::collections::BTreeMap;
@@ -149,8 +149,8 @@ impl fmt::Debug for Client {
 }
 
 impl Store for Client {
-    fn moved(&self) -> u64 {
-        self.0.shape.lock().moved
+    fn observed(&self) -> Observed {
+        Observed { moved: self.0.shape.lock().moved, ..Observed::default() }
     }
 
     fn get(

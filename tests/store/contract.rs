@@ -36,7 +36,7 @@ pub(crate) async fn read(
     range: Option<Range<u64>>,
 ) -> Result<Option<Bytes>, ErrorKind> {
     let found = store.get(name, range.clone()).await.map_err(|error| error.kind());
-    if let Some(now) = store.get_now(name, range) {
+    if let Some(now) = store.reads().get_now(name, range) {
         assert_eq!(now.map_err(|error| error.kind()), found, "{store:?}: get_now differs");
     }
     found

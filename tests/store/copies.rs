@@ -10,7 +10,7 @@ use siltstone::env::Effects;
 use siltstone::store::memory::MemoryStore;
 use siltstone::store::two_phase::TwoPhaseStore;
 use siltstone::store::two_phase::memory::MemoryRecords;
-use siltstone::store::{CopyAnswer, Listed, PutAnswer, Store, Upload};
+use siltstone::store::{CopyAnswer, Listed, Neighbours, Place, PutAnswer, Store, Upload};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl Store for CopyingStore {
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.store.get(name, range)
     }
+
     fn get_clamped(
         &self,
         name: ObjectName,
@@ -48,13 +49,51 @@ impl Store for CopyingStore {
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.store.get_clamped(name, range)
     }
-    fn location(&self) -> Option<String> {
-        self.store.location()
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        self.store.put_if_absent(name, bytes)
     }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        if name == WAL && self.stuck.0.load(Ordering::Relaxed) {
+            return ready(Err(Error::unavailable("stuck"))).boxed();
+        }
+        self.store.upload(name)
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.store.list(prefix, after)
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.store.delete(name)
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Place for CopyingStore {
+    fn location(&self) -> Option<String> {
+        self.store.place().location()
+    }
+}
+
+impl Neighbours for CopyingStore {
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         let name = location.strip_prefix("memory://").unwrap();
         Ok(CopyingStore::named(name, &self.stuck))
     }
+
     fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
         let source = MemoryStore::named(location.strip_prefix("memory://").unwrap());
         async move {
@@ -66,25 +105,6 @@ impl Store for CopyingStore {
             upload.finish().await.map(|()| true)
         }
         .boxed()
-    }
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        self.store.put_if_absent(name, bytes)
-    }
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        if name == WAL && self.stuck.0.load(Ordering::Relaxed) {
-            return ready(Err(Error::unavailable("stuck"))).boxed();
-        }
-        self.store.upload(name)
-    }
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list(prefix, after)
-    }
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.store.delete(name)
     }
 }
 
@@ -109,11 +129,11 @@ fn a_copy_by_the_store_finds_a_create_that_is_only_recorded() {
     let (runtime, effects) = runtime();
     runtime.block_on(async {
         let (store, _) = recorded("copies-here", &effects).await;
-        let location = store.location().unwrap();
+        let location = store.place().location().unwrap();
         assert!(store.copy_from(&location, WAL, TABLE).await.unwrap());
         assert_eq!(store.get(TABLE, None).await.unwrap().as_deref(), Some(&b"bytes"[..]));
         let (store, elsewhere) = recorded("copies-there", &effects).await;
-        let location = store.location().unwrap();
+        let location = store.place().location().unwrap();
         assert!(elsewhere.copy_from(&location, WAL, TABLE).await.unwrap());
         assert_eq!(elsewhere.get(TABLE, None).await.unwrap().as_deref(), Some(&b"bytes"[..]));
     });
@@ -133,8 +153,8 @@ fn a_clamped_read_finds_a_create_that_is_only_recorded() {
 fn a_copy_without_a_source_names_the_source() {
     let server = serve(vec![status("404 Not Found", "<Code>NoSuchKey</Code>")]);
     let copy = |store: &dyn Store| {
-        let location = store.location().unwrap();
-        server.runtime.block_on(store.copy_from(&location, WAL, TABLE))
+        let location = store.place().location().unwrap();
+        server.runtime.block_on(store.neighbours().copy_from(&location, WAL, TABLE))
     };
     let error = copy(&*server.store).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -143,8 +163,9 @@ fn a_copy_without_a_source_names_the_source() {
     assert!(!text.contains("bucket does not exist"), "{text}");
     // A missing bucket stays what it is.
     let server = serve(vec![status("404 Not Found", "<Code>NoSuchBucket</Code>")]);
-    let location = server.store.location().unwrap();
-    let copied = server.runtime.block_on(server.store.copy_from(&location, WAL, TABLE));
+    let location = server.store.place().location().unwrap();
+    let copied =
+        server.runtime.block_on(server.store.neighbours().copy_from(&location, WAL, TABLE));
     let text = copied.unwrap_err().to_string();
     assert!(text.contains("bucket does not exist"), "{text}");
 }

@@ -119,7 +119,7 @@ async fn uses(env: &Env) -> Vec<(&'static str, Result<()>)> {
 fn the_store_keeps_the_contract() {
     run("separate/contract", |places| async move {
         let env = Separate::of(&places, "separate/contract").db();
-        env.store.create_log(DatabaseId(7)).await.unwrap().unwrap();
+        env.store.log().create(DatabaseId(7)).await.unwrap().unwrap();
         contract::check(env.store).await;
     });
 }
@@ -397,7 +397,7 @@ fn damage_of_the_log_is_told_with_its_place() {
         let last = names(&*log, &[prefix::WAL]).await.into_iter().rfind(is_wal).unwrap();
         log.delete(last).await.unwrap();
         drop(log.put_if_absent(last, vec![7; 50].into()).await);
-        let place = log.location().unwrap();
+        let place = log.place().location().unwrap();
         let error = open(&here.db()).await.map(drop).unwrap_err();
         assert!(text(&error).contains(&place), "{error}");
         let report = verified(&here.db()).await.unwrap();

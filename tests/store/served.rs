@@ -83,7 +83,12 @@ fn tables_are_copied_and_uploads_survive_faults() {
         upload.write(bytes.clone()).await.unwrap();
         upload.finish().await.unwrap();
         let copied = ObjectName::IngestSst(JobId(2), SstId(2));
-        assert!(to.copy_from(&from.location().unwrap(), table, copied).await.unwrap());
+        assert!(
+            to.neighbours()
+                .copy_from(&from.place().location().unwrap(), table, copied)
+                .await
+                .unwrap()
+        );
         assert_eq!(to.get(copied, None).await.unwrap(), Some(bytes));
     });
     assert_eq!(server.pending_uploads(), 0);

@@ -95,7 +95,7 @@ fn a_second_writer_is_known_wherever_the_first_one_is() {
         ("s3://quarry/occupied", s3()),
     ] {
         let open = || url::parse(url, &options, [], &effects).unwrap();
-        let occupy = |take_over| runtime.block_on(open().occupy(DatabaseId(1), take_over));
+        let occupy = |take_over| runtime.block_on(open().place().occupy(DatabaseId(1), take_over));
         let first = occupy(false).unwrap();
         let refused = occupy(false).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{url}");

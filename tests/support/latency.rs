@@ -203,7 +203,7 @@ struct SlowUpload {
 }
 
 impl Upload for SlowUpload {
-    crate::passed_on!(upload: write, abort);
+    siltstone::store::passed_on!(upload: write, abort);
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{Listed, PutAnswer, Store, SweepReport, Upload};
+use siltstone::store::{Listed, LocalReads, PutAnswer, Store, SweepReport, Upload};
 use siltstone_base::{ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
@@ -71,18 +71,6 @@ impl Store for LendingStore {
         self.store.get(name, range)
     }
 
-    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
-        let mut found = self.store.get_now(name, None)?.ok()??;
-        if found.len() as u64 != bytes {
-            return None;
-        }
-        if self.damages.load(Ordering::SeqCst) {
-            found = found.iter().map(|byte| byte ^ 0x40).collect();
-        }
-        self.lent.fetch_add(1, Ordering::SeqCst);
-        Some(Bytes::from_owner(Loan { bytes: found, lent: Arc::clone(&self.lent) }))
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.store.put_if_absent(name, bytes)
     }
@@ -105,5 +93,23 @@ impl Store for LendingStore {
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         self.store.sweep(cutoff)
+    }
+
+    fn reads(&self) -> &dyn LocalReads {
+        self
+    }
+}
+
+impl LocalReads for LendingStore {
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        let mut found = self.store.reads().get_now(name, None)?.ok()??;
+        if found.len() as u64 != bytes {
+            return None;
+        }
+        if self.damages.load(Ordering::SeqCst) {
+            found = found.iter().map(|byte| byte ^ 0x40).collect();
+        }
+        self.lent.fetch_add(1, Ordering::SeqCst);
+        Some(Bytes::from_owner(Loan { bytes: found, lent: Arc::clone(&self.lent) }))
     }
 }

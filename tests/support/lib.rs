@@ -12,7 +12,6 @@ pub mod lending;
 pub mod model;
 pub mod mortal;
 pub mod moto;
-mod passed_on;
 pub mod places;
 pub mod ranges;
 pub mod reachable;

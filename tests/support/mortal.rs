@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, Neighbours, Place, PutAnswer, Store, Upload};
 use siltstone::{Env, Error, ErrorKind};
 use siltstone_base::{ObjectName, Result};
 use std::fmt;
@@ -89,19 +89,6 @@ impl Store for Mortal {
         self.answer(self.store.get(name, range))
     }
 
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.store.neighbour(location)?;
-        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         match self.life.turn() {
             Turn::Answered => self.store.put_if_absent(name, bytes),
@@ -137,6 +124,31 @@ impl Store for Mortal {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.answer(self.store.delete(name))
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Place for Mortal {
+    fn location(&self) -> Option<String> {
+        self.store.place().location()
+    }
+}
+
+impl Neighbours for Mortal {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.neighbours().follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let store = self.store.neighbours().neighbour(location)?;
+        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, LocalReads, PutAnswer, Store, Upload};
 use siltstone_base::{ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
@@ -97,19 +97,6 @@ impl Store for RecordingStore {
         self.record(Request::Get(name, range.clone()), self.store.get(name, range))
     }
 
-    fn get_now(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> Option<Result<Option<Bytes>>> {
-        let found = self.store.get_now(name, range.clone())?;
-        let request = Request::Get(name, range);
-        let mut log = self.log.lock();
-        log.push(Recorded::Asked(request.clone()));
-        log.push(Recorded::Answered(request));
-        Some(found)
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         let request = Request::Put(name, bytes.len());
         self.record(request, self.store.put_if_absent(name, bytes))
@@ -136,6 +123,25 @@ impl Store for RecordingStore {
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.record(Request::Delete(name), self.store.delete(name))
     }
+
+    fn reads(&self) -> &dyn LocalReads {
+        self
+    }
+}
+
+impl LocalReads for RecordingStore {
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        let found = self.store.reads().get_now(name, range.clone())?;
+        let request = Request::Get(name, range);
+        let mut log = self.log.lock();
+        log.push(Recorded::Asked(request.clone()));
+        log.push(Recorded::Answered(request));
+        Some(found)
+    }
 }
 
 struct RecordingUpload {
@@ -145,7 +151,7 @@ struct RecordingUpload {
 }
 
 impl Upload for RecordingUpload {
-    crate::passed_on!(upload: write, abort);
+    siltstone::store::passed_on!(upload: write, abort);
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         recorded(self.log, Request::Finish(self.name), self.upload.finish())

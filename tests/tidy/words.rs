@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_finding_in_any_file_is_broken() {
-        for path in ["rfcs/1.md", "crates/engine/src/io/a.rs", "tests/python/a.py"] {
+        for path in ["rfcs/1.md", "crates/engine/src/wal/a.rs", "tests/python/a.py"] {
             assert_eq!(plain(&[Source::new(path, "// nobody\n")]).len(), 1, "{path}");
             assert_eq!(plain(&[Source::new(path, "// the writer\n")]), [], "{path}");
         }

@@ -15,6 +15,7 @@
 //! | [`sst`] | the descriptor of a table, as the manifest stores it |
 //! | [`envelope`] | the head that every stored object carries |
 //! | [`name`] | every object name that exists, parsed and formatted |
+//! | [`wal_store`] | the record of a separate store of the log |
 //! | [`outcome`] | the outcome of a conditional PUT |
 //! | [`error`] | the one error type |
 //! | [`near`] | searching from an estimated position |
@@ -43,6 +44,7 @@ pub mod prefetch;
 pub mod prefix;
 pub mod range_delete;
 pub mod sst;
+pub mod wal_store;
 
 pub use batch::{Batch, BatchMark, BatchOp, BatchOps};
 pub use cursor::{BlockAddr, Columns, Cursor, Step};
@@ -58,3 +60,4 @@ pub use operator::MergeOperator;
 pub use outcome::PutOutcome;
 pub use range_delete::{Cover, RangeDelete};
 pub use sst::{SstDescriptor, TablePart};
+pub use wal_store::WalStore;

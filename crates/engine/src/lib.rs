@@ -22,8 +22,7 @@
 //! # .unwrap();
 //! ```
 
-// Allowed in one module, `io/store/local/map.rs`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod api;
 mod cache;
@@ -31,7 +30,6 @@ mod compact;
 mod feed;
 mod follower;
 pub mod gc;
-mod io;
 mod manifests;
 mod options;
 pub mod probe;
@@ -61,10 +59,6 @@ pub use compact::{
 pub use feed::rows::ChangeRows;
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
-pub use io::env::Env;
-pub use io::progress::Progress;
-pub use io::store::presence::Occupancy;
-pub use io::{env, store, task};
 pub use options::{
     Compactors, DiskCacheOptions, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers,
     Writes, seconds_of_text,
@@ -82,6 +76,10 @@ pub use siltstone_manifest::ingest::JobStatus;
 pub use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;
+pub use siltstone_store::env::Env;
+pub use siltstone_store::presence::Occupancy;
+pub use siltstone_store::progress::Progress;
+pub use siltstone_store::{env, task};
 pub use writer::accept::Accept;
 pub use writer::commit::Commit;
 pub use writer::large::LargeWrite;
@@ -89,3 +87,14 @@ pub use writer::open::{OpenOptions, OpenSchema, TransientOpen};
 pub use writer::snapshot::Snapshot;
 pub use writer::transaction::conditional::Condition;
 pub use writer::transaction::{Isolation, Savepoint, Transaction};
+
+/// The store of a database's objects, and the stores that are built in.
+pub mod store {
+    pub use siltstone_store::{
+        CacheUse, CopyAnswer, DiskCacheCounts, Listed, LocalReads, LogIdentityStep, LogStore,
+        Neighbours, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead,
+        Upload, conditional, counting, encrypted, full, in_use, lies_in_folder, lies_under, local,
+        lone_object, memory, options, passed_on, presence, profile, ranges, retry, sent,
+        separate_log, two_phase, url,
+    };
+}

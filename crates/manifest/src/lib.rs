@@ -62,5 +62,5 @@ pub use state::{
     Ancestor, CLONE_AT, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
     HISTORY_BEGINS, HistoryUndone, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease,
     LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest,
-    Settings, SinceLease, SortedRun, Timeline, WalStore, WriterRecord, follow_each_other,
+    Settings, SinceLease, SortedRun, Timeline, WriterRecord, follow_each_other,
 };

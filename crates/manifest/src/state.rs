@@ -50,7 +50,7 @@ use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, RequestId, Result, Seq,
-    SstDescriptor, SstId, StoreId, UnixMillis, WalId,
+    SstDescriptor, SstId, UnixMillis, WalId, WalStore,
 };
 
 /// The claim recorded when a compactor has released its epoch. No claim has this value: 128 random
@@ -318,15 +318,6 @@ impl Checkpoint {
     pub fn expired_at(&self, now: UnixMillis) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }
-}
-
-/// The store of a WAL that is not in the store of the other objects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WalStore {
-    /// Identity of the store.
-    pub id: StoreId,
-    /// Its location as a URL; `None` if every opener must name the store itself.
-    pub location: Option<String>,
 }
 
 /// A database whose tables a clone uses, under one pin in that database (rule K3).

@@ -41,7 +41,7 @@ impl CloneArguments {
         for (parent, checkpoint, from, to) in parents {
             // The URL and the store as the clone will resolve them later, by its own clients.
             let location = url::location(&parent).raise(py)?;
-            let store = place.store.neighbour(&location).raise(py)?;
+            let store = place.store.neighbours().neighbour(&location).raise(py)?;
             sources.push(CloneParent {
                 env: Env { store, ..place.clone() },
                 checkpoint: checkpoint.as_ref().map(name).transpose()?,

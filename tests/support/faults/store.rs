@@ -16,7 +16,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::profile::Profile;
+use siltstone::store::{self, Listed, Neighbours, PutAnswer, Store, Upload};
 use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
@@ -41,7 +42,7 @@ pub struct FaultStore {
 
 impl fmt::Debug for FaultStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.location() {
+        match store::Place::location(self) {
             Some(location) => write!(f, "{location} of {:?}", self.process),
             None => write!(f, "sim://{:?}", self.process),
         }
@@ -288,20 +289,8 @@ impl FaultStore {
 }
 
 impl Store for FaultStore {
-    fn may_be_emptied(&self) -> bool {
-        self.bucket.may_be_emptied()
-    }
-
-    fn location(&self) -> Option<String> {
-        self.bucket.place().map(Place::location)
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.followed(location).map(drop)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        Ok(self.followed(location)?.store(self.process))
+    fn profile(&self) -> Profile {
+        Profile { may_be_emptied: self.bucket.may_be_emptied(), ..Profile::REMOTE }
     }
 
     fn get(
@@ -349,5 +338,29 @@ impl Store for FaultStore {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.remove(name).boxed()
+    }
+
+    fn place(&self) -> &dyn store::Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl store::Place for FaultStore {
+    fn location(&self) -> Option<String> {
+        self.bucket.place().map(Place::location)
+    }
+}
+
+impl Neighbours for FaultStore {
+    fn follows(&self, location: &str) -> Result<()> {
+        self.followed(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Ok(self.followed(location)?.store(self.process))
     }
 }

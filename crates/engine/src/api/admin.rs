@@ -9,14 +9,14 @@ pub use super::history::{KeptVersion, seq_at, versions};
 pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
 pub use super::shared_pins::{MOST_SHARED_PINS, pin_shared};
-use crate::io::env::Env;
-use crate::io::store::counting::within;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{ManifestId, Result};
 pub use siltstone_manifest::Manifest;
+use siltstone_store::counting::within;
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -14,8 +14,6 @@ use crate::feed::originals::{Originals, OriginalsLimit};
 use crate::feed::rows::ChangeRows;
 use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
-use crate::io::env::Env;
-use crate::io::store::counting::Requests;
 use crate::manifests::client::{self, commit_alone};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
@@ -26,6 +24,8 @@ use siltstone_manifest::{
     AdvanceHold, Checkpoint, Edit, HoldEdit, LogPlace, Manifest, follow_each_other,
 };
 use siltstone_sst::wal::{WalIngest, WalObject, WalRecord};
+use siltstone_store::counting::Requests;
+use siltstone_store::env::Env;
 use start::ConsumerHold;
 use std::collections::VecDeque;
 use std::fmt;

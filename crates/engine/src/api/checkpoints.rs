@@ -4,7 +4,6 @@
 
 use super::clone::with_clone;
 use crate::gc::both_clocks;
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, newest, try_commit_alone};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
@@ -15,6 +14,7 @@ use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::{
     Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

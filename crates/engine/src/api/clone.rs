@@ -7,8 +7,6 @@ mod parent;
 mod release;
 
 use crate::gc::release_in;
-use crate::io::env::Env;
-use crate::io::store::counting::within;
 use crate::manifests::client::{ManifestRequests, commit_alone, found, look, look_or_left};
 use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
@@ -31,6 +29,8 @@ use siltstone_manifest::clone::{
     next_set, next_step, pins,
 };
 use siltstone_manifest::{Ancestor, CloneEdit, CloneStep, Edit, Manifest, PinEdit};
+use siltstone_store::counting::within;
+use siltstone_store::env::Env;
 use std::sync::Arc;
 
 /// Maximum number of rounds. Each round after the first few means that another process advanced the
@@ -166,7 +166,7 @@ impl CloneMaker<'_> {
             self.request,
             &sources,
             pinned.entries.clone(),
-            self.here.env.store.location().as_deref(),
+            self.here.env.store.place().location().as_deref(),
         )?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };

@@ -7,8 +7,6 @@ use super::checkpoints::{self, CheckpointOptions};
 use super::stats::Stats;
 use crate::compact::compaction_log::{CompactionEntry, Health};
 use crate::compact::{self, CompactionRequest};
-use crate::io::env::Env;
-use crate::io::store::presence::Occupancy;
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::value::{KeyEntry, Value};
@@ -26,6 +24,8 @@ use futures::future::BoxFuture;
 use siltstone_base::batch::encode_one;
 use siltstone_base::{Batch, BatchOps, Error, Kind, Result, UnixMillis};
 use siltstone_manifest::Checkpoint;
+use siltstone_store::env::Env;
+use siltstone_store::presence::Occupancy;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Database {
             return Err(dead);
         }
         if writer.life.phase() != Phase::Open {
-            return Err(crate::io::supervise::closed());
+            return Err(siltstone_store::supervise::closed());
         }
         Ok(writer)
     }

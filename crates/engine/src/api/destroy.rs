@@ -5,7 +5,6 @@
 
 use crate::api::clone::with_clone;
 use crate::gc::{both_clocks, erase, release_last_pins};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::gate;
 use crate::manifests::objects::Objects;
@@ -17,6 +16,7 @@ use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{
     Checkpoint, CheckpointOwner, Destroy, Edit, KeptFence, Manifest, bars_destroy,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn end_initialized(
     let env = &objects.env;
     // Marks the database as in use, so that a handle of this process that is fenced now does not
     // keep later openers out.
-    let _presence = env.store.occupy(newest.database, true).await?;
+    let _presence = env.store.place().occupy(newest.database, true).await?;
     let options = WriterOptions {
         claim: AttemptId(env.random_u128()),
         max_parallel_writes: 1,

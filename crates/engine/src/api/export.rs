@@ -11,8 +11,6 @@ mod copy;
 mod pin;
 
 use super::clone::request;
-use crate::io::env::Env;
-use crate::io::progress::Progress;
 use crate::manifests::client::{
     Left, ManifestRequests, commit_alone, found, look, look_or_left, newest,
 };
@@ -36,6 +34,8 @@ use siltstone_manifest::mirror::{
     ExportPlan, LogWritten, begun, check_target, is_overtaken, is_promoted_by,
 };
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

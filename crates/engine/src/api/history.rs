@@ -1,8 +1,6 @@
 //! Time travel: lists the retained versions, and finds the last sequence number at a given time.
 //! These functions only read: they must never retain a version themselves.
 
-use crate::io::env::Env;
-use crate::io::store::counting::within;
 use crate::manifests::ahead::ReadAhead;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
@@ -13,6 +11,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, Seq, UnixMillis};
 use siltstone_manifest::Manifest;
+use siltstone_store::counting::within;
+use siltstone_store::env::Env;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

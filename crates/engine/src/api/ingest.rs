@@ -5,9 +5,6 @@
 //! ingests all of them or none.
 
 use crate::api::db::Database;
-use crate::io::env::Env;
-use crate::io::store::conditional;
-use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::{Objects, is_damage};
@@ -30,6 +27,9 @@ use siltstone_manifest::ingest::{
     standing_since,
 };
 use siltstone_manifest::{Conflict, Edit, IngestConflict, IngestEdit, Refusal, RequestIngest};
+use siltstone_store::conditional;
+use siltstone_store::env::Env;
+use siltstone_store::retry::{limit_of, with_retries};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,6 @@
 
 use crate::api::db::Database;
 use crate::api::ingest::{IngestJob, StagedPart};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions};
@@ -13,6 +12,7 @@ use futures::future::BoxFuture;
 use siltstone_base::{Epoch, Error, Result, Seq};
 use siltstone_manifest::state::MOST_APPS;
 use siltstone_manifest::{Edit, IngestEdit, Manifest};
+use siltstone_store::env::Env;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,12 +12,10 @@ use super::stats::Stats;
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
+use crate::cache::handle_counters::HandleCounters;
 use crate::cache::metadata::MetadataBudget;
 use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
 use crate::follower::following::{Follower, PollMode, ReaderView, restored};
-use crate::io::counter::HandleCounters;
-use crate::io::env::Env;
-use crate::io::supervise::{caught, ends_the_handle, watched};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::scan::MissingTables;
@@ -29,6 +27,8 @@ use health::ReaderHealth;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use siltstone_manifest::Manifest;
+use siltstone_store::env::Env;
+use siltstone_store::supervise::{caught, ends_the_handle, watched};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(crate) struct ReaderShared {
     known: Option<KnownCheckpoint>,
     health: ReaderHealth,
     /// When a refresh last confirmed that the reader had all durable data, in milliseconds of
-    /// [`Clock::elapsed`](crate::io::env::Clock::elapsed).
+    /// [`Clock::elapsed`](siltstone_store::env::Clock::elapsed).
     confirmed: AtomicU64,
     /// When the next refresh is due at the latest, in the same unit.
     next_look: AtomicU64,
@@ -135,7 +135,7 @@ impl Reader {
         let own = how.at.is_none() && how.options.reader_lease;
         let began = env.clock.elapsed();
         how.options.validate_reader(own)?;
-        let (env, requests) = crate::io::store::counting::count(env);
+        let (env, requests) = siltstone_store::counting::count(env);
         let options = how.options;
         let env = options.caching(env)?;
         let context = ReadContext::from(Needs {

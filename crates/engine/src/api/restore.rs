@@ -2,8 +2,6 @@
 //! and ends with one commit. A restore must never reuse a sequence number or a WAL id.
 
 use crate::follower::at_checkpoint::pinned_to_take;
-use crate::io::env::Env;
-use crate::io::store::counting::within;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_writable;
@@ -21,6 +19,8 @@ use siltstone_manifest::naming::gone;
 use siltstone_manifest::protocol::{Recovered, WriterOptions};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Restore};
 use siltstone_sst::wal::WalObject;
+use siltstone_store::counting::within;
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl RestoreSource {
         let env = &objects.env;
         // Marks the database as in use, so that a handle of this process that is fenced now does
         // not keep later openers out.
-        let _presence = env.store.occupy(newest.database, true).await?;
+        let _presence = env.store.place().occupy(newest.database, true).await?;
         // The claim reserves these ids: a collector deletes no object with a reserved id (rule R1).
         let names = new_names(env, self.log.objects.len());
         let how = WriterOptions {

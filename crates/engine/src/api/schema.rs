@@ -3,7 +3,6 @@
 
 use super::db::Database;
 use super::reader::Reader;
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
@@ -13,6 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::{Edit, Evolve, Manifest};
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,7 +4,6 @@
 //! than [`MOST_SHARED_PINS`] checkpoints.
 
 use super::checkpoints::{ends, present};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, newest, try_commit_alone};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
@@ -14,6 +13,7 @@ use siltstone_base::{CheckpointId, Error, Result, UnixMillis, WalId};
 use siltstone_manifest::{
     Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Lists what ingest jobs have staged, and takes a job back by its id.
 
 use crate::api::ingest::{IngestJob, status};
-use crate::io::env::Env;
-use crate::io::store::retry::with_retries;
 use crate::manifests::client::newest;
 use crate::manifests::missing::check_lives;
 use crate::manifests::objects::Objects;
@@ -11,6 +9,8 @@ use futures::future::BoxFuture;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::ingest::{JobStatus, deadline, standing};
+use siltstone_store::env::Env;
+use siltstone_store::retry::with_retries;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

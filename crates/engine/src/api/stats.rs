@@ -366,7 +366,7 @@ impl Stats {
     /// The figures that writers and readers share; the others are 0.
     pub(crate) fn of_reads(tree: &Tree, context: &ReadContext) -> Stats {
         let (asked, cache) = (&context.asked, &context.cache);
-        let disk = context.env.store.disk_cache().unwrap_or_default();
+        let disk = context.env.store.observed().disk_cache.unwrap_or_default();
         let uptime = context.env.clock.monotonic().saturating_sub(asked.opened);
         Stats {
             uptime_seconds: uptime.as_secs_f64(),

@@ -1,13 +1,13 @@
 //! Where tables of a clone's ancestors lie (rule K3, RFC 0029): by the number that a descriptor
 //! names, the store of that ancestor, and whose tables must stand there.
 
-use crate::io::store::Store;
-use crate::io::store::in_use::StoreUse;
 use parking_lot::RwLock;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_sst::Table;
+use siltstone_store::Store;
+use siltstone_store::in_use::StoreUse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,8 +77,8 @@ impl Ancestors {
         if let Some(store) = place.store {
             return Ok(store);
         }
-        let store = home.neighbour(&place.location)?;
-        let begun = store.begin_use();
+        let store = home.neighbours().neighbour(&place.location)?;
+        let begun = store.place().begin_use();
         let mut known = self.0.write();
         let Some(place) = known.places.get_mut(&number) else { return Ok(store) };
         if let Some(quicker) = &place.store {

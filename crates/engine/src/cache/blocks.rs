@@ -2,10 +2,10 @@
 //! database.
 
 use super::metadata::OpenTable;
-use crate::io::counter::Counter;
 use quick_cache::Weighter;
 use siltstone_base::{BlockAddr, SstId};
 use siltstone_sst::Block;
+use siltstone_store::counter::Counter;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,14 +3,7 @@
 use super::ancestors::Ancestors;
 use super::blocks::BlockCache;
 use super::metadata::{MetadataBudget, OpenTable, TableHandle};
-use crate::io::counter::HandleCounters;
-use crate::io::env::Env;
-use crate::io::latency::Latency;
-use crate::io::store::counting::Requests;
-use crate::io::store::disk_cache::{CacheUse, TableRead};
-use crate::io::store::ranges::coalesce;
-use crate::io::store::retry::{limit_of, with_retries};
-use crate::io::store::troubles::explained;
+use crate::cache::handle_counters::HandleCounters;
 use crate::manifests::client::look;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
@@ -20,6 +13,13 @@ use siltstone_base::{
     BlockAddr, Epoch, Error, ErrorKind, MergeOperator, Result, SstDescriptor, UnixMillis,
 };
 use siltstone_sst::{Block, Table};
+use siltstone_store::counting::Requests;
+use siltstone_store::env::Env;
+use siltstone_store::latency::Latency;
+use siltstone_store::ranges::coalesce;
+use siltstone_store::retry::{limit_of, with_retries};
+use siltstone_store::troubles::explained;
+use siltstone_store::{CacheUse, TableRead};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -112,7 +112,7 @@ impl Needs {
         budget.release();
         self.cache.clear();
         self.ancestors.end_use();
-        self.env.store.end_use();
+        self.requests.end_use();
     }
 
     /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the
@@ -197,7 +197,7 @@ impl ReadContext {
         let (object_bytes, wanted) = (descriptor.object_bytes, &range);
         let get =
             || store.get_table(TableRead { name, object_bytes, range: wanted.clone(), cached });
-        let found = match store.get_now(name, Some(range.clone())) {
+        let found = match store.reads().get_now(name, Some(range.clone())) {
             Some(Ok(found)) => found,
             _ => {
                 let limit = limit_of(self.deadline, range.end - range.start);

@@ -9,10 +9,10 @@
 //! that is deleted on the disk.
 
 use super::blocks::BlockCache;
-use crate::io::store::Store;
 use bytes::Bytes;
 use siltstone_base::SstId;
 use siltstone_sst::{Block, Table};
+use siltstone_store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ impl LentTable {
         store: &dyn Store,
     ) -> Option<LentTable> {
         let (descriptor, blocks) = (table.descriptor(), table.block_count());
-        let bytes = store.lend(descriptor.name(), descriptor.object_bytes)?;
+        let bytes = store.reads().lend(descriptor.name(), descriptor.object_bytes)?;
         let words = blocks.div_ceil(u64::BITS);
         let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
         cache.begin_lent(bytes.len() as u64);

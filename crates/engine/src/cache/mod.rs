@@ -6,6 +6,7 @@ pub(crate) mod blocks;
 pub(crate) mod bounds;
 pub(crate) mod fetch;
 pub(crate) mod filters;
+pub(crate) mod handle_counters;
 pub(crate) mod lent_table;
 pub(crate) mod metadata;
 pub(crate) mod slots;

@@ -1,10 +1,10 @@
 //! The log of compactions: totals, the last entries, and a line for each (RFC 0022). Every process
 //! that compacts writes the same.
 
-use crate::io::env::Clock;
 use parking_lot::Mutex;
 use siltstone_base::{Epoch, Error, ErrorKind, SstDescriptor, UnixMillis};
 use siltstone_manifest::compaction::{Layer, PlanReason};
+use siltstone_store::env::Clock;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;

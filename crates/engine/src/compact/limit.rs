@@ -8,8 +8,8 @@
 //! bytes, and waits for its end. Ranges are served in the order of their calls, so none starves.
 //! Unused time is not saved, so there is no burst after a pause.
 
-use crate::io::env::Clock;
 use parking_lot::Mutex;
+use siltstone_store::env::Clock;
 use std::time::Duration;
 
 /// Longest time between two checks of whether to go on.

@@ -1,14 +1,14 @@
 //! The inner loop: merges entries of the inputs, as far as retention keeps them, into tables. It is
 //! synchronous and returns when blocks are missing or bytes are ready to be sent.
 
-use crate::io::buffers::Buffers;
-use crate::io::store::Upload;
 use crate::readahead::inputs::RunInputs;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
 use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
 use siltstone_sst::TableBuilder;
+use siltstone_store::Upload;
+use siltstone_store::buffers::Buffers;
 
 /// Why the merge returned.
 pub(super) enum MergeStop {

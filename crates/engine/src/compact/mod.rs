@@ -49,8 +49,6 @@ pub use process::{CompactorOptions, CompactorProcess};
 pub use unit::{CompactionUnit, UnitResult};
 pub use units::CompactionPlan;
 
-use crate::io::buffers::Buffers;
-use crate::io::supervise::caught;
 use crate::manifests::client::ManifestClient;
 use crate::readahead::inputs;
 use compaction_log::CompactionLog;
@@ -64,6 +62,8 @@ use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use siltstone_manifest::compaction::Plan;
 use siltstone_manifest::{Conflict, Edit, Refusal};
 use siltstone_sst::TableScratch;
+use siltstone_store::buffers::Buffers;
+use siltstone_store::supervise::caught;
 use start::{PlanStart, Starter};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

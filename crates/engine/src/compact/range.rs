@@ -6,8 +6,6 @@ use super::host::Host;
 use super::merging::{MergeStop, Merging, Slice};
 use super::opening;
 use super::sending::{Sender, UploadResult};
-use crate::io::env::{Env, Spawn};
-use crate::io::supervise::caught;
 use crate::readahead::inputs::Inputs;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
@@ -20,6 +18,8 @@ use siltstone_manifest::compaction::{
     Change, ChangeRefusal, Claim, Job, JobFacts, JobRange, seen_output,
 };
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
+use siltstone_store::env::{Env, Spawn};
+use siltstone_store::supervise::caught;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;

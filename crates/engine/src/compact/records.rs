@@ -2,7 +2,6 @@
 //! the requests, and this module sends them. A process makes one change at a time, so that its
 //! ranges and jobs do not compete for the next number.
 
-use crate::io::supervise::closed;
 use crate::manifests::client::ManifestClient;
 use crate::manifests::conditional_create::Creating;
 use crate::manifests::rules;
@@ -12,6 +11,7 @@ use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::compaction::{
     Append, AppendAction, Change, ChangeRefusal, Compactions, Job,
 };
+use siltstone_store::supervise::closed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

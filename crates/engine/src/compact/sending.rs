@@ -1,13 +1,13 @@
 //! Sends the chunks of a table to the store while the next chunks are built, and completes an
 //! upload while the next table is built.
 
-use crate::io::env::{Env, Spawn};
-use crate::io::store::Upload;
-use crate::io::supervise::caught;
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
 use futures::{SinkExt, StreamExt};
 use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_store::Upload;
+use siltstone_store::env::{Env, Spawn};
+use siltstone_store::supervise::caught;
 use std::future::ready;
 use std::sync::Arc;
 

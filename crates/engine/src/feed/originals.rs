@@ -3,7 +3,6 @@
 //! The feed must return exactly the staged rows: never compacted tables, which may lack rows.
 
 use super::rows::ChangeRows;
-use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::{
@@ -12,6 +11,7 @@ use siltstone_base::{
 use siltstone_manifest::batch::decode_tables;
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use siltstone_sst::{Block, Table};
+use siltstone_store::retry::{limit_of, with_retries};
 
 /// Limits of one read: number of rows, bytes, and a position inside the ingest.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,6 @@
 //! commits that keep those versions alive for this reader and all others that read them. A reader
 //! must never end a lease, because other readers may share it.
 
-use crate::io::env::Env;
 use crate::manifests::client::commit_alone;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
@@ -10,6 +9,7 @@ use crate::read::tree::Levels;
 use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
 use siltstone_manifest::protocol::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 use siltstone_manifest::{Edit, Manifest};
+use siltstone_store::env::Env;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -5,8 +5,6 @@
 use super::boundary::BoundaryMaker;
 use super::detach::release;
 use super::report::GcReport;
-use crate::io::progress::Progress;
-use crate::io::store::Listed;
 use crate::manifests::client::{ManifestRequests, commit_alone};
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
@@ -16,6 +14,8 @@ use siltstone_base::name::prefix;
 use siltstone_base::{ObjectName, PutOutcome, Result, UnixMillis};
 use siltstone_manifest::protocol::{Erase, EraseAction, EraseReport};
 use siltstone_manifest::{Destroy, Edit, Manifest, codec, is_let_go};
+use siltstone_store::Listed;
+use siltstone_store::progress::Progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,14 +6,14 @@
 //! the one that added it to the last that names it, so what keeps one of those keeps it. The WAL
 //! is counted as it is written: by the next flush it is garbage. A round then tells what stayed.
 
-use crate::io::env::Clock;
-use crate::io::store::counting::Requests;
 use crate::options::Options;
 use parking_lot::Mutex;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{ManifestId, ObjectName, SstId, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::gc::Allowance;
+use siltstone_store::counting::Requests;
+use siltstone_store::env::Clock;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::Notify;

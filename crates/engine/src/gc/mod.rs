@@ -30,13 +30,13 @@ pub use report::{Collected, GcClass, GcObject, GcReport, RetainedObjects};
 pub(crate) use round::Collector;
 pub use serve::{EndReason, GcEvent, run};
 
-use crate::io::env::Env;
-use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::Result;
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 use std::sync::Arc;
 use std::time::Duration;
 

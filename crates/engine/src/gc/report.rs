@@ -1,9 +1,9 @@
 //! The report of a collection: counts and bytes by class of object. It never touches the store.
 
-use crate::io::store::{Listed, SweepReport};
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::gc::CollectDecision;
 use siltstone_manifest::gc::fate::Alive;
+use siltstone_store::{Listed, SweepReport};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -6,9 +6,6 @@ use super::boundary::BoundaryMaker;
 use super::detach::detach;
 use super::due::LastRound;
 use super::report::GcReport;
-use crate::io::progress::Progress;
-use crate::io::store::Listed;
-use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::gate;
 use crate::manifests::missing::no_database;
@@ -28,6 +25,9 @@ use siltstone_manifest::protocol::{
     Collect, CollectAction, ManifestAnswer, ManifestRequest, ProvenManifests,
 };
 use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, SinceLease, codec};
+use siltstone_store::Listed;
+use siltstone_store::full::is_full;
+use siltstone_store::progress::Progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,11 +4,11 @@
 use super::report::GcReport;
 use super::round::Collector;
 use super::{GcOptions, around, no_database};
-use crate::io::env::Env;
 use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_store::env::Env;
 use std::time::Duration;
 
 /// Pause after a round that failed; it doubles from one failure to the next, up to the interval or

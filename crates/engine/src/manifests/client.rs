@@ -5,7 +5,6 @@ use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::missing::no_database;
 use super::objects::Objects;
 use super::rules;
-use crate::io::store::retry::with_retries;
 use parking_lot::RwLock;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName, Result,
@@ -15,6 +14,7 @@ use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
+use siltstone_store::retry::with_retries;
 use std::sync::Arc;
 
 /// Performs [`ManifestRequest`]s of one machine.
@@ -132,8 +132,8 @@ async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Man
 /// A separate log gets its identity before a manifest names it.
 pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
     let store = &objects.env.store;
-    let features = initial.features.clone().committed_by(store.records());
-    let create = || store.create_log(initial.database);
+    let features = initial.features.clone().committed_by(store.profile().records);
+    let create = || store.log().create(initial.database);
     let wal_store = with_retries(&objects.env, objects.limit, "create the log", create).await?;
     let initial = Manifest { features, wal_store, ..initial };
     let mut machine = Commit::found(initial, rules::in_force());
@@ -253,7 +253,7 @@ impl ManifestClient {
         let mut newest = self.sought(Arc::clone(&known), thorough).await?;
         if !thorough
             && newest.as_ref().is_some_and(|newest| newest.id == known.id)
-            && self.objects.env.store.may_be_emptied()
+            && self.objects.env.store.profile().may_be_emptied
             && self.objects.owner_of(known.id).await? != Some(self.database)
         {
             // Freed, or deleted with all the rest: what follows it says which (rule E1).

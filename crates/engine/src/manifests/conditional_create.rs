@@ -2,10 +2,10 @@
 //! that a retry recognises an earlier try of its own.
 
 use super::objects::Objects;
-use crate::io::store::conditional;
-use crate::io::store::retry::limit_of;
 use bytes::Bytes;
 use siltstone_base::{AttemptId, Error, ErrorKind, ObjectName, PutOutcome, Result};
+use siltstone_store::conditional;
+use siltstone_store::retry::limit_of;
 use std::time::Duration;
 
 /// Pause after the first try that settled nothing.

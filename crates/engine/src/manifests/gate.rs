@@ -5,11 +5,11 @@
 //! features that every version could already name and that this build lacks. A change that
 //! implements such a feature removes its check.
 
-use crate::io::store::Store;
 use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::clone::named_ancestors;
 use siltstone_sst::Codec;
+use siltstone_store::Store;
 
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";
@@ -27,11 +27,11 @@ pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     if !settings.filter.is_empty() && settings.filter != FILTER {
         return Err(missing("a filter of tables").with("filter", &settings.filter));
     }
-    check_records(manifest.features.records(), store.records())?;
+    check_records(manifest.features.records(), store.profile().records)?;
     if !manifest.ancestors.is_empty() {
         check_place(manifest, store)?;
         let named = named_ancestors(manifest);
-        named.iter().try_for_each(|entry| store.follows(&entry.location))?;
+        named.iter().try_for_each(|entry| store.neighbours().follows(&entry.location))?;
     }
     Ok(())
 }
@@ -60,8 +60,8 @@ fn check_records(recorded: Option<&str>, given: Option<&'static str>) -> Result<
 /// Conflict, with both places, those of the ancestors, and the way out.
 fn check_place(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     let Some(made_at) = manifest.features.clone_place() else { return Ok(()) };
-    let Some(here) = store.location() else { return Ok(()) };
-    if store.stands_at(made_at) {
+    let Some(here) = store.place().location() else { return Ok(()) };
+    if store.place().stands_at(made_at) {
         return Ok(());
     }
     let error = Error::new(

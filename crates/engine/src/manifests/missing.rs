@@ -1,9 +1,9 @@
 //! Errors for an absent, destroyed, uninitialized or read-only database.
 
-use crate::io::env::Env;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result};
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{Manifest, Refusal};
+use siltstone_store::env::Env;
 
 pub(crate) fn no_database(env: &Env) -> Error {
     nothing_here(env, "there is no database here; check the path")

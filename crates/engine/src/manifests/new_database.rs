@@ -58,7 +58,7 @@ pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId
     let boundary = left.1;
     refuse_what_is_left(objects, left).await?;
     let database = DatabaseId(objects.env.random_u128());
-    if boundary.is_none() && !objects.env.store.may_be_emptied() {
+    if boundary.is_none() && !objects.env.store.profile().may_be_emptied {
         return Ok(database);
     }
     let mut first = first_number(objects, database).await?;

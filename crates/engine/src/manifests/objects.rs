@@ -3,10 +3,6 @@
 
 use super::ahead::{EarlyReads, ReadAhead};
 use super::gate;
-use crate::io::env::Env;
-use crate::io::store::retry::{ContradictionRetry, read_whole, with_retries};
-use crate::io::store::separate_log::SeparateLogStore;
-use crate::io::store::{Listed, LogIdentityStep};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -24,6 +20,10 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
+use siltstone_store::env::Env;
+use siltstone_store::retry::{ContradictionRetry, read_whole, with_retries};
+use siltstone_store::separate_log::SeparateLogStore;
+use siltstone_store::{Listed, LogIdentityStep};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Objects {
     /// # Errors
     /// Unsupported if that location cannot be opened from this store.
     pub(crate) fn neighbour(&self, location: &str) -> Result<Objects> {
-        let store = SeparateLogStore::without_log(self.env.store.neighbour(location)?);
+        let store = SeparateLogStore::without_log(self.env.store.neighbours().neighbour(location)?);
         Ok(Objects { env: Env { store, ..self.env.clone() }, limit: self.limit })
     }
 
@@ -50,7 +50,7 @@ impl Objects {
     /// # Errors
     /// Unsupported if the store looks for it in another place.
     pub(crate) fn follow_log(&self, newest: &Manifest) -> Result<()> {
-        self.env.store.follow_log(newest.database, newest.wal_store.as_ref())
+        self.env.store.log().follow(newest.database, newest.wal_store.as_ref())
     }
 
     /// Takes up the log of the newest manifest that `machine` has proven, if its next action reads
@@ -74,7 +74,7 @@ impl Objects {
     /// Corruption if it is missing or another one; Conflict if the log belongs to a database of
     /// which this is a copy; errors of the store.
     pub(crate) async fn check_log(&self) -> Result<()> {
-        let check = || self.env.store.log_identity(LogIdentityStep::Check);
+        let check = || self.env.store.log().identity(LogIdentityStep::Check);
         with_retries(&self.env, self.limit, "check the log", check).await
     }
 
@@ -86,7 +86,7 @@ impl Objects {
     /// database of which this is a copy; errors of the store.
     pub(crate) async fn give_up_lost_log(&self) -> Result<Option<Error>> {
         let (env, store) = (&self.env, &self.env.store);
-        let step = |step| move || store.log_identity(step);
+        let step = |step| move || store.log().identity(step);
         match self.check_log().await {
             Ok(()) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Corruption => {
@@ -518,7 +518,7 @@ impl Objects {
     /// `error` about the object `name`, with its place if that is a separate store of the log.
     fn located(&self, error: Error, name: ObjectName) -> Error {
         let is_of_log = matches!(name, ObjectName::Wal(_) | ObjectName::WalBoundary(_));
-        let place = if is_of_log { self.env.store.log_location() } else { None };
+        let place = if is_of_log { self.env.store.log().location() } else { None };
         place.into_iter().fold(error, |error, place| error.with("store of the log", place))
     }
 }

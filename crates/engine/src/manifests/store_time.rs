@@ -9,13 +9,13 @@
 
 use super::conditional_create::Creating;
 use super::objects::Objects;
-use crate::io::store::full::is_full;
 use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, PutOutcome,
     Result, UnixMillis,
 };
+use siltstone_store::full::is_full;
 
 /// Tries before a store that does not show what it stored is given up.
 const TRIES: u32 = 8;

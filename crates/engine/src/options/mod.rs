@@ -18,9 +18,6 @@ pub use gc::Gc;
 pub use readers::Readers;
 pub use writes::Writes;
 
-use crate::io::env::Env;
-use crate::io::store::Store;
-use crate::io::store::disk_cache::cached;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
@@ -28,6 +25,9 @@ use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::{OptionLine, moved};
 use siltstone_manifest::protocol::Lifetimes;
 use siltstone_sst::{Codec, TableOptions};
+use siltstone_store::Store;
+use siltstone_store::disk_cache::cached;
+use siltstone_store::env::Env;
 use std::fmt;
 use std::time::Duration;
 
@@ -232,7 +232,8 @@ impl Options {
     pub(crate) fn on(mut self, store: &dyn Store) -> Options {
         let profile = store.profile();
         self.compaction.own_space_amplification = profile.space_amplification;
-        self.compression = self.compression.or(Some(profile.codec));
+        let codec = if profile.compresses_blocks { Codec::Lz4 } else { Codec::None };
+        self.compression = self.compression.or(Some(codec));
         self
     }
 

@@ -5,11 +5,11 @@ use super::ProbeOptions;
 use super::race::{RaceOutcome, RaceSlot, judge};
 use super::report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, clock_offset};
 use super::scratch::{ScratchObjects, is_short};
-use crate::io::env::Env;
-use crate::io::progress::Progress;
-use crate::io::store::PutAnswer;
 use bytes::Bytes;
 use siltstone_base::{ObjectName, Result};
+use siltstone_store::PutAnswer;
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 
 /// Objects of the examinations of reads and listings.
 const SAMPLES: usize = 8;
@@ -180,7 +180,7 @@ impl<'a> StoreChecks<'a> {
         if !rest.iter().map(|one| &one.name).eq(expected) {
             return Ok(failed("a listing behind a name has other objects than those behind it"));
         }
-        if self.env.store.lists_in_order() == Some(false) {
+        if self.env.store.observed().lists_in_order == Some(false) {
             return Ok(failed("the store does not list objects in the order of their names"));
         }
         Ok(passed(format!("{} objects were listed in the order of their names", all.len())))

@@ -13,13 +13,13 @@ mod tests;
 
 pub use report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, StoreReport};
 
-use crate::io::env::Env;
-use crate::io::progress::Progress;
 use checks::StoreChecks;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use scratch::ScratchObjects;
 use siltstone_base::{Error, Result};
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
 use std::time::Duration;
 
 /// What a probe does.
@@ -73,7 +73,7 @@ pub fn probe<'a>(
 ) -> BoxFuture<'a, Result<StoreReport>> {
     async move {
         options.check()?;
-        let _in_use = env.store.begin_use();
+        let _in_use = env.store.place().begin_use();
         let mut checks = StoreChecks::new(env, *options, progress);
         let reached = checks.reach().await;
         if reached.is_ok() {

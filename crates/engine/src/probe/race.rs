@@ -1,6 +1,6 @@
 //! Judges one round of racing creates. Pure: the answers and the object that is left decide.
 
-use crate::io::store::PutAnswer;
+use siltstone_store::PutAnswer;
 
 /// What stands under the name after a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,15 +3,15 @@
 //! of a database or of another probe. Dropping the record deletes the objects in the background.
 
 use super::race::RaceSlot;
-use crate::io::env::Env;
-use crate::io::store::retry::{limit_of, with_retries};
-use crate::io::store::{Listed, PutAnswer};
 use bytes::{BufMut, Bytes, BytesMut};
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, JobId, ObjectId, ObjectKind, ObjectName,
     Result,
 };
+use siltstone_store::env::Env;
+use siltstone_store::retry::{limit_of, with_retries};
+use siltstone_store::{Listed, PutAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;
@@ -221,9 +221,13 @@ impl ScratchObjects {
     /// Those of the store.
     pub(super) async fn copy(&mut self, from: ObjectName, to: ObjectName) -> Result<bool> {
         let store = Arc::clone(&self.env.store);
-        let Some(location) = store.location() else { return Ok(false) };
+        let Some(location) = store.place().location() else { return Ok(false) };
         let started = self.env.clock.monotonic();
-        let copied = self.env.deadline(self.limit, "probe", store.copy_from(&location, from, to));
+        let copied = self.env.deadline(
+            self.limit,
+            "probe",
+            store.neighbours().copy_from(&location, from, to),
+        );
         let copied = copied.await?;
         if copied {
             self.requests += 1;

@@ -9,16 +9,16 @@
 )]
 
 use super::{ProbeOptions, PropertyFinding, PropertyResult, StoreProperty, StoreReport, probe};
-use crate::io::progress::Progress;
-use crate::io::store::memory::MemoryStore;
-use crate::io::store::{CopyAnswer, Listed, PutAnswer, Store, Upload};
-use crate::io::task::tokio_env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use siltstone_store::memory::MemoryStore;
+use siltstone_store::progress::Progress;
+use siltstone_store::task::tokio_env;
+use siltstone_store::{CopyAnswer, Listed, Neighbours, Observed, Place, PutAnswer, Store, Upload};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,33 +237,6 @@ impl Store for FaultyStore {
         self.read(name, range).boxed()
     }
 
-    fn lists_in_order(&self) -> Option<bool> {
-        Some(!self.is(Fault::SortedHere))
-    }
-
-    fn location(&self) -> Option<String> {
-        Some("memory://faulty".to_owned())
-    }
-
-    fn copy_from(&self, _location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
-        async move {
-            match self.fault {
-                Fault::CopiesNothing => Ok(true),
-                Fault::CopiesWrong => {
-                    self.overwrite(to, Bytes::from_static(b"other")).await;
-                    Ok(true)
-                }
-                Fault::Copies => {
-                    let bytes = self.store.get(from, None).await?.unwrap();
-                    self.overwrite(to, bytes).await;
-                    Ok(true)
-                }
-                _ => Ok(false),
-            }
-        }
-        .boxed()
-    }
-
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.create(name, bytes).boxed()
     }
@@ -287,6 +260,46 @@ impl Store for FaultyStore {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.remove(name).boxed()
+    }
+
+    fn observed(&self) -> Observed {
+        let lists_in_order = Some(!self.is(Fault::SortedHere));
+        Observed { lists_in_order, ..Observed::default() }
+    }
+
+    fn place(&self) -> &dyn Place {
+        self
+    }
+
+    fn neighbours(&self) -> &dyn Neighbours {
+        self
+    }
+}
+
+impl Place for FaultyStore {
+    fn location(&self) -> Option<String> {
+        Some("memory://faulty".to_owned())
+    }
+}
+
+impl Neighbours for FaultyStore {
+    fn copy_from(&self, _location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        async move {
+            match self.fault {
+                Fault::CopiesNothing => Ok(true),
+                Fault::CopiesWrong => {
+                    self.overwrite(to, Bytes::from_static(b"other")).await;
+                    Ok(true)
+                }
+                Fault::Copies => {
+                    let bytes = self.store.get(from, None).await?.unwrap();
+                    self.overwrite(to, bytes).await;
+                    Ok(true)
+                }
+                _ => Ok(false),
+            }
+        }
+        .boxed()
     }
 }
 

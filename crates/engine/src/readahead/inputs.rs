@@ -7,14 +7,14 @@
 pub(crate) use super::prefetch::PrefetchBytes;
 use super::prefetch::{BlockWave, TablePrefetch};
 use crate::cache::fetch::ReadContext;
-use crate::io::buffers::Buffers;
-use crate::io::store::profile::Profile;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use siltstone_base::{BlockAddr, Error, Result, SstDescriptor, SstId, TablePart};
 use siltstone_merge::TableBounds;
 use siltstone_sst::{Table, TableCursor};
+use siltstone_store::buffers::Buffers;
+use siltstone_store::profile::Profile;
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
 use std::ops::Range;

@@ -2,12 +2,12 @@
 //! when a merge comes to it, so that it is still in the core's cache when its entries are read.
 
 use crate::cache::fetch::{CacheFill, ReadContext};
-use crate::io::buffers::Buffers;
-use crate::io::store::disk_cache::CacheUse;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Error, ObjectName, Result, SstDescriptor};
 use siltstone_sst::{Block, BlockSource, Table};
+use siltstone_store::CacheUse;
+use siltstone_store::buffers::Buffers;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -190,9 +190,9 @@ impl TablePrefetch {
         let (home, table) = (&self.context.env.store, self.table.descriptor());
         let store = self.context.ancestors.store_of(home, table).ok()?;
         let mut buffer = self.buffers.take();
-        match store.get_now_into(name, range.clone(), &mut buffer) {
+        match store.reads().get_now_into(name, range.clone(), &mut buffer) {
             Some(found) => found.ok()?.then(|| self.buffers.lend(buffer)),
-            None => store.get_now(name, Some(range))?.ok()?,
+            None => store.reads().get_now(name, Some(range))?.ok()?,
         }
     }
 

@@ -3,13 +3,13 @@
 
 use super::chain::ManifestChain;
 use super::log::Log;
-use crate::io::store::PutAnswer;
-use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::conditional_create::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, SstDescriptor};
+use siltstone_store::PutAnswer;
+use siltstone_store::retry::{limit_of, with_retries};
 
 /// Bytes of a table per request.
 const PART_BYTES: u64 = 8 << 20;

@@ -8,7 +8,6 @@
 //! The log stays unchanged, and the next opening replays it.
 
 use super::{RepairOptions, aside};
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_writable;
@@ -28,6 +27,7 @@ use siltstone_base::{
 use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{CheckpointOwner, Edit, GiveUpTable, GivenUpPart, Manifest};
 use siltstone_sst::TableBuilder;
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 
 /// A table that is given up, and what is lost with it.
@@ -102,7 +102,7 @@ pub fn give_up_table<'a>(
             return Ok(report);
         }
         // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-        let _presence = env.store.occupy(newest.database, how.take_over).await?;
+        let _presence = env.store.place().occupy(newest.database, how.take_over).await?;
         if first.ancestor().is_none() {
             let repair = JobId(env.new_ulid());
             report.aside = aside::copy_table(&objects, repair, &first).await?;

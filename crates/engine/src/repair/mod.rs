@@ -20,9 +20,6 @@ mod void;
 pub use giving_up::{GiveUpReport, give_up_table, table_named};
 pub use report::{Damage, RepairReport};
 
-use crate::io::env::Env;
-use crate::io::store::LogIdentityStep;
-use crate::io::store::retry::with_retries;
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_lives;
@@ -34,6 +31,9 @@ use futures::future::BoxFuture;
 use log::Log;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result};
 use siltstone_manifest::Edit;
+use siltstone_store::LogIdentityStep;
+use siltstone_store::env::Env;
+use siltstone_store::retry::with_retries;
 use std::time::Duration;
 
 /// Options of a repair.
@@ -74,7 +74,7 @@ pub fn repair<'a>(
             ));
         }
         // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-        let _presence = env.store.occupy(chain.base.database, how.take_over).await?;
+        let _presence = env.store.place().occupy(chain.base.database, how.take_over).await?;
         let repair = JobId(env.new_ulid());
         report.aside = aside::copy(&objects, repair, &chain, &log).await?;
         let newest = match &chain.remedy {
@@ -94,7 +94,7 @@ pub fn repair<'a>(
             let done = cutting::cut(&objects, newest, cut.at, &log, options).await?;
             done.into_report(&mut report);
             // At the end, so that a repair that was interrupted is still needed.
-            let renew = || env.store.log_identity(LogIdentityStep::Renew);
+            let renew = || env.store.log().identity(LogIdentityStep::Renew);
             with_retries(env, objects.limit, "renew the log", renew).await?;
         }
         report.done = true;

@@ -3,8 +3,6 @@
 
 use super::view::{self, View};
 use crate::cache::fetch::ReadContext;
-use crate::io::env::Effects;
-use crate::io::store::memory::MemoryStore;
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::tree::{Levels, Tree};
@@ -13,6 +11,8 @@ use crate::read::{self, Pin};
 use parking_lot::Mutex;
 use siltstone_base::{Batch, Error, Result, Seq};
 use siltstone_memtable::Memtable;
+use siltstone_store::env::Effects;
+use siltstone_store::memory::MemoryStore;
 use std::fmt;
 use std::sync::Arc;
 

@@ -8,7 +8,6 @@
 //! Rows keep the sequence numbers that they had in the log.
 
 use super::of_memtable::TableInProgress;
-use crate::io::env::Env;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::wal::replay::{ingest_of, insert_rows, last_ingest, layers_of};
@@ -22,6 +21,7 @@ use siltstone_manifest::{InstallBatch, InstallIngest, LogTables};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
 use siltstone_sst::wal::{WalBrings, WalObject};
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

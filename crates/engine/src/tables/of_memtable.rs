@@ -1,13 +1,13 @@
 //! Writes a memtable as a table: the entries that retention keeps go through a builder into the
 //! store.
 
-use crate::io::env::Env;
-use crate::io::store::Upload;
 use bytes::Bytes;
 use siltstone_base::{Envelope, Error, MergeOperator, Result, SstDescriptor, Step, UnixMillis};
 use siltstone_memtable::{MemCursor, Memtable};
 use siltstone_merge::{Retain, Retention};
 use siltstone_sst::{TableBuilder, TableOptions};
+use siltstone_store::Upload;
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

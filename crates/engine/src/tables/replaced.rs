@@ -2,8 +2,6 @@
 //! all others of the job, deletes the range. The delete thus shares the sequence number, the log
 //! record and the install of the rows, and needs no format of its own.
 
-use crate::io::env::Env;
-use crate::io::store::retry::with_retries;
 use crate::options::Options;
 use bytes::Bytes;
 use siltstone_base::entry::check_key;
@@ -14,6 +12,8 @@ use siltstone_base::{
     RangeDelete, Result, Seq, SstDescriptor, SstId,
 };
 use siltstone_sst::TableBuilder;
+use siltstone_store::env::Env;
+use siltstone_store::retry::with_retries;
 use std::time::Duration;
 
 /// Keys whose existing rows a job deletes.

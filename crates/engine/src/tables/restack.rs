@@ -8,12 +8,12 @@ use super::spare::SpareBuffers;
 use super::staged::{OpenPart, SLICE_BYTES};
 use super::view::context;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
-use crate::io::env::Env;
 use crate::options::Options;
 use crate::readahead::inputs::{Inputs, PrefetchBytes, RunInputs};
 use siltstone_base::{Cursor, DatabaseId, Entry, Error, JobId, Result, Seq, SstDescriptor, Step};
 use siltstone_manifest::ingest::stacked;
 use siltstone_merge::{Direction, Merge, RunCursor, TableBounds};
+use siltstone_store::env::Env;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

@@ -9,10 +9,6 @@
 //! keys the merge thus returns the row that came last first, and both positions are known.
 
 use super::table::TableFile;
-use crate::io::buffers::Buffers;
-use crate::io::env::Effects;
-use crate::io::store::local::scratch::ScratchFolder;
-use crate::io::store::lone_object::LoneObject;
 use crate::options::Options;
 use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use siltstone_base::id::ulid_bits;
@@ -22,6 +18,10 @@ use siltstone_base::{
 };
 use siltstone_merge::{Direction, Merge};
 use siltstone_sst::{TableBuilder, TableOptions};
+use siltstone_store::buffers::Buffers;
+use siltstone_store::env::Effects;
+use siltstone_store::local::scratch::ScratchFolder;
+use siltstone_store::lone_object::LoneObject;
 use std::path::PathBuf;
 
 /// Size of the buffers for keys and values: large enough that the unused space at their ends does

@@ -1,11 +1,11 @@
 //! Memory that successive tables under construction reuse: fresh pages cost about as much as the
 //! rows that fill them.
 
-use crate::io::buffers::Buffers;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::{Envelope, Result, SstDescriptor};
 use siltstone_sst::{FinishedTable, TableBuilder, TableOptions, TableScratch};
+use siltstone_store::buffers::Buffers;
 use std::sync::Arc;
 
 /// Maximum number of tables whose memory is kept.

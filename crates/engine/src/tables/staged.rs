@@ -4,8 +4,6 @@
 use super::sorter::Sorter;
 use super::spare::SpareBuffers;
 use super::writer::{Duplicates, PushResult};
-use crate::io::env::{Effects, Env};
-use crate::io::store::Upload;
 use crate::options::Options;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,6 +13,8 @@ use siltstone_base::{
     Result, Seq, SstDescriptor, SstId, UnixMillis,
 };
 use siltstone_sst::TableBuilder;
+use siltstone_store::Upload;
+use siltstone_store::env::{Effects, Env};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,9 +3,6 @@
 use super::view::{self, View};
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::{MetadataBudget, OpenTable, TableHandle};
-use crate::io::env::Effects;
-use crate::io::store::lone_object::LoneObject;
-use crate::io::store::retry::{limit_of, with_retries};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::tree::{Levels, Tree};
@@ -22,6 +19,9 @@ use siltstone_base::{
 use siltstone_bloom::key_hash;
 use siltstone_memtable::Memtable;
 use siltstone_sst::{Block, Table};
+use siltstone_store::env::Effects;
+use siltstone_store::lone_object::LoneObject;
+use siltstone_store::retry::{limit_of, with_retries};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl TableFile {
         options: &'a Options,
     ) -> BoxFuture<'a, Result<TableFile>> {
         async move {
-            let env = effects.with_store(Arc::clone(object.store()));
+            let env = effects.with_store(object.read_only());
             let context = view::context(env, options, options.block_cache_bytes);
             let table = match open(&context, object).await {
                 // Bytes may be damaged in transit and not only in the store.

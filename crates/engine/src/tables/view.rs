@@ -3,14 +3,14 @@
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
-use crate::io::counter::HandleCounters;
-use crate::io::env::Env;
+use crate::cache::handle_counters::HandleCounters;
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::tree::Tree;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use siltstone_base::{Result, Seq};
+use siltstone_store::env::Env;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -68,7 +68,7 @@ impl fmt::Debug for View {
 
 /// The context for reads of a part. The store of `env` belongs to the part.
 pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
-    let (env, requests) = crate::io::store::counting::count(env);
+    let (env, requests) = siltstone_store::counting::count(env);
     let asked = Arc::new(HandleCounters::since(env.clock.monotonic()));
     ReadContext::from(Needs {
         env,

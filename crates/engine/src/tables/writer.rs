@@ -2,8 +2,6 @@
 
 use super::sorter::Sorter;
 use super::table::TableInfo;
-use crate::io::env::Effects;
-use crate::io::store::Upload;
 use crate::options::Options;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,6 +12,8 @@ use siltstone_base::{
     UnixMillis,
 };
 use siltstone_sst::TableBuilder;
+use siltstone_store::Upload;
+use siltstone_store::env::Effects;
 use std::fmt;
 use std::path::PathBuf;
 

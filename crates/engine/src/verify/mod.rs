@@ -29,10 +29,6 @@ mod wal;
 pub use report::{Orphan, Problem, Report};
 
 use crate::cache::ancestors::Ancestors;
-use crate::io::env::Env;
-use crate::io::progress::Progress;
-use crate::io::store::LogIdentityStep;
-use crate::io::store::retry::with_retries;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, is_damage};
 use futures::FutureExt;
@@ -46,6 +42,10 @@ use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Resul
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::record::JobReservation;
 use siltstone_manifest::protocol::Listing;
+use siltstone_store::LogIdentityStep;
+use siltstone_store::env::Env;
+use siltstone_store::progress::Progress;
+use siltstone_store::retry::with_retries;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ pub fn verify<'a>(
             verify.tables().await?;
             verify.orphans(&newest);
         }
-        if let Some(place) = verify.objects.env.store.log_location() {
+        if let Some(place) = verify.objects.env.store.log().location() {
             verify.report.log_lies_in(&place);
         }
         // Tables end in any order.
@@ -150,7 +150,7 @@ impl Verify<'_> {
         };
         self.objects.follow_log(&manifest)?;
         let (env, limit) = (&self.objects.env, self.objects.limit);
-        let check = || env.store.log_identity(LogIdentityStep::Check);
+        let check = || env.store.log().identity(LogIdentityStep::Check);
         match with_retries(env, limit, "check the log", check).await {
             Err(error) if is_damage(error.kind()) => {
                 self.report.problem(ObjectName::LogIdentity, None, error);

@@ -1,9 +1,6 @@
 //! Verifies a table: reads every byte of the object once.
 
 use super::{CHUNK_BYTES, Report, is_damage};
-use crate::io::progress::Progress;
-use crate::io::store::retry::{limit_of, with_retries};
-use crate::io::store::span;
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -13,6 +10,9 @@ use siltstone_base::{
 };
 use siltstone_bloom::key_hash;
 use siltstone_sst::{Block, Table};
+use siltstone_store::progress::Progress;
+use siltstone_store::retry::{limit_of, with_retries};
+use siltstone_store::span;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -11,7 +11,6 @@
 //! ```
 //! A reader that finds no object, or one per poll, sends no more requests than without read-ahead.
 
-use crate::io::store::Listed;
 use crate::manifests::objects::Objects;
 use futures::future::{BoxFuture, poll_fn};
 use futures::stream::FuturesUnordered;
@@ -19,6 +18,7 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use siltstone_base::{ObjectName, Result, WalId};
 use siltstone_sst::wal::WalObject;
+use siltstone_store::Listed;
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
 

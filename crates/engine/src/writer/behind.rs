@@ -4,7 +4,6 @@
 use super::checkpoint::TreePins;
 use super::state::Writer;
 use super::transaction::footprint::{CommitFootprint, Footprint};
-use crate::io::supervise;
 use crate::read::tree::Levels;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -14,6 +13,7 @@ use siltstone_manifest::ingest::ClosedJob;
 use siltstone_manifest::{
     Edit, FlushL0, HISTORY_BEGINS, IngestEdit, InstallBehind, Manifest, Refusal,
 };
+use siltstone_store::supervise;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

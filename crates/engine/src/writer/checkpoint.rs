@@ -6,13 +6,13 @@
 
 use super::life::Phase;
 use super::state::Writer;
-use crate::io::env::Env;
-use crate::io::supervise::{caught, ends_the_handle};
 use crate::read::tree::Levels;
 use futures::future::{Either, select};
 use siltstone_base::{CheckpointId, ManifestId, Result};
 use siltstone_manifest::protocol::Pins;
 use siltstone_manifest::{Edit, FlushL0, Manifest, NewCheckpoint};
+use siltstone_store::env::Env;
+use siltstone_store::supervise::{caught, ends_the_handle};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;

@@ -7,11 +7,11 @@
 use super::commit::Tail;
 use super::life::Phase;
 use super::state::Writer;
-use crate::io::store::troubles::explained;
-use crate::io::supervise::closed;
-use crate::io::supervise::ends_the_handle;
 use siltstone_base::Result;
 use siltstone_manifest::Edit;
+use siltstone_store::supervise::closed;
+use siltstone_store::supervise::ends_the_handle;
+use siltstone_store::troubles::explained;
 use std::sync::Arc;
 
 /// The state of closing a handle.

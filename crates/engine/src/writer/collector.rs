@@ -5,12 +5,12 @@
 use super::life::Phase;
 use super::state::Writer;
 use crate::gc::{Collected, Collector, Garbage, GcReport, around};
-use crate::io::supervise::caught;
 use crate::manifests::objects::Objects;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::gc::Allowance;
+use siltstone_store::supervise::caught;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -318,10 +318,10 @@ async fn stops(writer: &Writer, call: Call) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::env::Clock;
     use crate::options::Options;
     use futures::future::BoxFuture;
     use siltstone_base::UnixMillis;
+    use siltstone_store::env::Clock;
 
     struct StoppedClock;
 

@@ -5,10 +5,10 @@ use crate::compact::event::CompactorEvent;
 use crate::compact::host::{Host, HostParts, KnownTables};
 use crate::compact::job::either;
 use crate::compact::schedule;
-use crate::io::supervise::{caught, closed};
 use futures::future::BoxFuture;
 use siltstone_base::{Result, Seq};
 use siltstone_manifest::Manifest;
+use siltstone_store::supervise::{caught, closed};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,7 +6,6 @@
 
 use super::life::Phase;
 use super::state::Writer;
-use crate::io::env::Env;
 use crate::read::queue::QueuedIngest;
 use crate::tables::of_memtable::TableInProgress;
 use siltstone_base::{
@@ -18,6 +17,7 @@ use siltstone_manifest::{Edit, FlushL0, InstallBatch, InstallIngest, Refusal};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
 use siltstone_sst::wal::WalBrings;
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 

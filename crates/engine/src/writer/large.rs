@@ -5,7 +5,6 @@ use super::commit::Commit;
 use super::flush::{Plan, build, new_names};
 use super::state::Writer;
 use super::transaction::footprint::touched;
-use crate::io::store::retry::{limit_of, with_retries};
 use crate::wal::replay::tables_at;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use siltstone_manifest::compaction::filter_bits_of_flush;
 use siltstone_manifest::{Edit, KeptFence, ReserveBatch, to_let_go};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_store::retry::{limit_of, with_retries};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,8 +4,8 @@
 //! A phase never goes back. No other lock may be taken under a lock of [`WriterLife`].
 
 use super::close::Closing;
-use crate::io::store::presence::Occupancy;
 use parking_lot::Mutex;
+use siltstone_store::presence::Occupancy;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 

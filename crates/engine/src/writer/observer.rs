@@ -3,10 +3,10 @@
 use super::durability::Durability;
 use super::stalls::pressure::Pressure;
 use crate::gc::Garbage;
-use crate::io::env::Env;
 use crate::manifests::client::Observer;
 use siltstone_base::Error;
 use siltstone_manifest::Manifest;
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use tokio::sync::Notify;
 

@@ -17,9 +17,6 @@ use super::{checkpoint, collector, compactor, ingest, unlogged};
 use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
-use crate::io::env::Env;
-use crate::io::store::counting::{Requests, count};
-use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left};
 use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::{check_writable, no_database_to_write};
@@ -39,6 +36,9 @@ use siltstone_manifest::protocol::{Failure, Recovered, WalWindow, WriterOptions}
 use siltstone_manifest::{Manifest, NewCheckpoint, Settings};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;
+use siltstone_store::counting::{Requests, count};
+use siltstone_store::env::Env;
+use siltstone_store::presence::Occupancy;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ async fn opened(
     unlogged::check_consumers(&newest, &how.options)?;
     // Before the claim, which ends the writer that is there.
     objects.check_log().await?;
-    let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
+    let presence = env.store.place().occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
     let created_at = env.clock.now();

@@ -1,8 +1,6 @@
 //! Drives the state machine of an opening. Requests that the machine allows beside each other are
 //! sent at once: in a distant store an opening takes 8 or 9 round trips instead of 22.
 
-use crate::io::env::Env;
-use crate::io::store::conditional;
 use crate::manifests::client::ManifestRequests;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
@@ -18,6 +16,8 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{KeptFence, Manifest};
 use siltstone_sst::wal::{self, WalObject, encode_fence};
+use siltstone_store::conditional;
+use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,8 +5,6 @@
 use super::life::Phase;
 use super::state::Writer;
 use super::wal_buffer::FlushDue;
-use crate::io::store::conditional::{self, Created};
-use crate::io::store::troubles::{Area, Verb};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS};
 use bytes::Bytes;
@@ -21,6 +19,8 @@ use siltstone_base::{
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
 use siltstone_sst::wal::{self, CutInfo};
+use siltstone_store::conditional::{self, Created};
+use siltstone_store::troubles::{Area, Verb};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

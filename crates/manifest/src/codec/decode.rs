@@ -6,14 +6,14 @@ use crate::features::{Carried, Features};
 use crate::invariant;
 use crate::state::{
     Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, ForgottenApps, KeptFence,
-    L0Entry, Manifest, Mirror, Settings, SortedRun, WalStore, WriterRecord, behind,
+    L0Entry, Manifest, Mirror, Settings, SortedRun, WriterRecord, behind,
 };
 use bytes::Bytes;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, VerifierOptions};
 use siltstone_base::sst::{EntrySum, SstLocation};
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, Error, JobId, ManifestId, RequestId,
-    Result, Seq, SstDescriptor, SstId, StoreId, UnixMillis, WalId,
+    Result, Seq, SstDescriptor, SstId, StoreId, UnixMillis, WalId, WalStore,
 };
 use siltstone_fbs::manifest as fb;
 

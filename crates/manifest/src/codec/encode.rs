@@ -3,12 +3,12 @@
 use super::shared;
 use crate::state::{
     Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Settings,
-    SortedRun, WalStore, WriterRecord,
+    SortedRun, WriterRecord,
 };
 use bytes::Bytes;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{AttemptId, ManifestId, SstDescriptor, SstId};
+use siltstone_base::{AttemptId, ManifestId, SstDescriptor, SstId, WalStore};
 use siltstone_fbs::manifest as fb;
 
 pub(crate) type Builder = FlatBufferBuilder<'static>;

@@ -9,13 +9,13 @@ use siltstone_base::checksum::bound;
 use siltstone_base::sst::{EntrySum, SstLocation};
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, JobId, ManifestId, ObjectId, ObjectKind,
-    RequestId, Seq, SstDescriptor, SstId, StoreId, TimelineId, UnixMillis, WalId,
+    RequestId, Seq, SstDescriptor, SstId, StoreId, TimelineId, UnixMillis, WalId, WalStore,
 };
 use siltstone_manifest::features::{Audience, Carried, Extension, Feature, Features};
 use siltstone_manifest::{
     Ancestor, Checkpoint, CheckpointOwner, FinishedJob, Hold, IngestApp, IngestOutcome, KeptFence,
     L0Entry, Lease, LeasedVersion, Manifest, PendingIngest, RememberedIngest, Settings, SortedRun,
-    Timeline, WalStore, WriterRecord,
+    Timeline, WriterRecord,
 };
 use std::path::Path;
 

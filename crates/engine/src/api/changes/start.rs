@@ -9,8 +9,6 @@ use crate::api::reader::Reader;
 use crate::feed::token::ChangeToken;
 use crate::feed::walk::{FeedWalk, oldest_wal};
 use crate::follower::at_checkpoint::pinned_log;
-use crate::io::env::Env;
-use crate::io::store::counting::{count, within};
 use crate::manifests::client::commit_alone;
 use crate::manifests::missing::{check_lives, check_writable};
 use crate::manifests::objects::Objects;
@@ -25,6 +23,8 @@ use siltstone_manifest::{
     Checkpoint, CheckpointName, Edit, Hold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Manifest,
     NewCheckpoint, TakeHold,
 };
+use siltstone_store::counting::{count, within};
+use siltstone_store::env::Env;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

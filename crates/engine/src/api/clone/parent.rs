@@ -5,7 +5,6 @@
 
 use super::{counted, owned};
 use crate::follower::at_checkpoint::pinned_to_take;
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
@@ -17,6 +16,7 @@ use siltstone_manifest::compose::VisibleRange;
 use siltstone_manifest::{
     Ancestor, CLONE_AT, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
 };
+use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,17 +68,17 @@ impl<'a> FoundParent<'a> {
         let [start, end] = [&asked.start, &asked.end].map(|key| key.clone().map(Into::into));
         let keys = VisibleRange { start, end };
         keys.check()?;
-        let location = asked.env.store.location().ok_or_else(|| {
+        let location = asked.env.store.place().location().ok_or_else(|| {
             Error::unsupported(
                 "the parent's store has no location that another process could access; clone \
                  from a database in a folder or a bucket",
             )
         })?;
-        here.store.follows(&location)?;
+        here.store.neighbours().follows(&location)?;
         let there = Objects { env: asked.env.clone(), limit };
         let newest = look(&there, None).await?.ok_or_else(|| no_database(&asked.env))?;
         let named = named_within(&newest, &keys);
-        named.iter().try_for_each(|entry| here.store.follows(&entry.location))?;
+        named.iter().try_for_each(|entry| here.store.neighbours().follows(&entry.location))?;
         Ok(FoundParent { there, location, keys, asked, database: newest.database })
     }
 
@@ -202,7 +202,7 @@ fn next(entries: &[Ancestor], first: u32) -> u32 {
 /// A pin of the clone that is made at `here`, which says so (rule K8).
 pub(super) fn new_pin(here: &Env, clone: DatabaseId) -> NewCheckpoint {
     let created_at = here.clock.now();
-    let place = here.store.location();
+    let place = here.store.place().location();
     NewCheckpoint {
         id: CheckpointId::random(here.random_u128()),
         created_at,

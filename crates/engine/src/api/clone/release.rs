@@ -2,14 +2,14 @@
 //! collector of it is left to release them (rule K5). Never of a clone that may need them, unless
 //! it is forced.
 
-use crate::io::env::Env;
-use crate::io::store::url;
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
 use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, PinEdit};
+use siltstone_store::env::Env;
+use siltstone_store::url;
 use std::sync::Arc;
 use std::time::Duration;
 

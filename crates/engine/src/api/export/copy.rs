@@ -13,9 +13,6 @@
 
 use super::Move;
 use crate::cache::ancestors::Ancestors;
-use crate::io::progress::Progress;
-use crate::io::store::retry::{limit_of, with_retries};
-use crate::io::store::{Store, Upload};
 use crate::manifests::objects::{Objects, is_damage};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -23,6 +20,9 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result, SstDescriptor, checksum};
 use siltstone_manifest::Manifest;
+use siltstone_store::progress::Progress;
+use siltstone_store::retry::{limit_of, with_retries};
+use siltstone_store::{Store, Upload};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,9 +122,9 @@ impl<'a> Copier<'a> {
         table: &SstDescriptor,
         to: &SstDescriptor,
     ) -> Result<bool> {
-        let Some(location) = from.location() else { return Ok(false) };
+        let Some(location) = from.place().location() else { return Ok(false) };
         let (env, limit) = (&self.target.env, limit_of(self.target.limit, to.object_bytes));
-        let copy = env.store.copy_from(&location, table.name(), to.name());
+        let copy = env.store.neighbours().copy_from(&location, table.name(), to.name());
         match env.deadline(limit, "copy", copy).await {
             Ok(true) => self.is_whole(to).await,
             Ok(false) | Err(_) => Ok(false),

@@ -43,7 +43,7 @@ impl PinnedSource {
         let env = &objects.env;
         let id = CheckpointId::random(env.random_u128());
         let created_at = env.clock.now();
-        let place = target.env.store.location().unwrap_or_default();
+        let place = target.env.store.place().location().unwrap_or_default();
         let new = NewCheckpoint {
             id,
             created_at,
@@ -95,7 +95,7 @@ impl PinnedSource {
     /// The location of the source, for messages.
     pub(super) fn location(&self) -> String {
         let store = &self.objects.env.store;
-        store.location().unwrap_or_else(|| format!("{store:?}"))
+        store.place().location().unwrap_or_else(|| format!("{store:?}"))
     }
 
     /// Renews the pin repeatedly, at half of its life. Returns the error that makes renewal

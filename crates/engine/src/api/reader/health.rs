@@ -6,10 +6,10 @@
 //! reports other errors, and the next refresh retries.
 
 use super::TARGET;
-use crate::io::env::Env;
-use crate::io::supervise::{closed, ends_the_handle};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, Result, UnixMillis};
+use siltstone_store::env::Env;
+use siltstone_store::supervise::{closed, ends_the_handle};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -145,8 +145,8 @@ fn is_definitive(kind: ErrorKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::store::memory::MemoryStore;
-    use crate::io::task::tokio_env;
+    use siltstone_store::memory::MemoryStore;
+    use siltstone_store::task::tokio_env;
 
     #[tokio::test]
     async fn two_definitive_errors_in_a_row_end_a_reader() {

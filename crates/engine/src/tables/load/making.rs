@@ -5,10 +5,10 @@ use super::Maker;
 use super::heap::SortedPart;
 use super::piece::Ordered;
 use super::runs::RunRange;
-use crate::io::env::Env;
 use crate::tables::staged::OpenPart;
 use bytes::Bytes;
 use siltstone_base::{Entry, Error, Kind, Result, Seq, SstDescriptor};
+use siltstone_store::env::Env;
 
 /// Ordered rows from any source.
 pub(super) enum Making {

@@ -5,10 +5,6 @@ use super::heap::{CutHeap, Heap, HeapPart, SortedPart, both, cut};
 use super::kept::{KeptCursor, KeptRun, forward_only};
 use super::making::{FillResult, Target};
 use super::{Lacks, Maker, WAITING, equal_keys, numbered};
-use crate::io::env::{Effects, Spawn};
-use crate::io::store::Upload;
-use crate::io::store::local::scratch::ScratchFolder;
-use crate::io::store::lone_object::LoneObject;
 use crate::options::Options;
 use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use crate::tables::sorter::run_options;
@@ -24,6 +20,10 @@ use siltstone_base::{
 };
 use siltstone_merge::{Direction, Merge};
 use siltstone_sst::{TableBuilder, TableOptions};
+use siltstone_store::Upload;
+use siltstone_store::env::{Effects, Spawn};
+use siltstone_store::local::scratch::ScratchFolder;
+use siltstone_store::lone_object::LoneObject;
 use std::sync::Arc;
 
 /// Target block size of runs. One block of each run is read at a time; those of sixty runs fit into

@@ -1,9 +1,9 @@
 use super::*;
-use crate::io::store::memory::MemoryStore;
-use crate::io::task::tokio_env;
 use siltstone_base::{Batch, Epoch, Kind, UnixMillis, WalId};
 use siltstone_sst::Table;
 use siltstone_sst::wal::{self, CutInfo, WalBuilder};
+use siltstone_store::memory::MemoryStore;
+use siltstone_store::task::tokio_env;
 
 const DATABASE: DatabaseId = DatabaseId(7);
 
@@ -27,7 +27,7 @@ fn names(from: u128) -> impl Iterator<Item = SstId> {
 /// Keys, sequence numbers and values of a table, in its order.
 fn rows(env: &Env, table: &SstDescriptor) -> Vec<(String, u64, String)> {
     let name = ObjectName::Compacted(table.id);
-    let bytes = env.store.get_now(name, None).unwrap().unwrap().unwrap();
+    let bytes = env.store.reads().get_now(name, None).unwrap().unwrap().unwrap();
     let tail = Table::tail_range(table);
     let opened = Table::open(table.clone(), bytes.slice(tail.start as usize..)).unwrap();
     assert_eq!(opened.envelope().database, DATABASE);

@@ -1,0 +1,382 @@
+//! Records in SQLite or PostgreSQL.
+//!
+//! ```text
+//! siltstone_namespaces   location (key)                  │ namespace
+//! siltstone_records      namespace, destination (key)    │ source (unique with namespace) │ state
+//! ```
+//! `state` is 0 for an incomplete record, 1 for a complete one, 2 for a revoked source. A revoked
+//! source has `revoked/<source>` as its destination, so the two unique keys decide every race.
+//! Every operation is one statement, or reads after one, so no transaction spans round trips.
+
+use super::records::{InsertOutcome, Record, RecordStore};
+use crate::env::Effects;
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow, install_default_drivers};
+use sqlx::query::Query;
+use sqlx::{Any, AnyPool, AssertSqlSafe, Row};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// Connections of one process. Creates of one writer are few at a time.
+const CONNECTIONS: u32 = 8;
+/// How long an operation waits for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Names in one statement that removes records.
+const REMOVED_AT_ONCE: usize = 100;
+
+const INCOMPLETE: i64 = 0;
+const COMPLETE: i64 = 1;
+const REVOKED: i64 = 2;
+
+/// The kind of SQL database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// Records in a SQL database. Cheap to clone.
+#[derive(Clone)]
+pub struct SqlRecords {
+    shared: Arc<SqlShared>,
+}
+
+struct SqlShared {
+    dialect: Dialect,
+    /// With its password: for the driver alone.
+    url: String,
+    /// What texts show in its place.
+    password: Option<String>,
+    pool: OnceCell<AnyPool>,
+    effects: Effects,
+}
+
+impl fmt::Debug for SqlRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqlRecords({})", self.kind())
+    }
+}
+
+impl SqlRecords {
+    /// Records at `url`. No connection is made yet.
+    ///
+    /// # Errors
+    /// Invalid for another scheme than `sqlite`, `postgres` and `postgresql`.
+    pub fn new(url: &str, effects: Effects) -> Result<SqlRecords> {
+        let dialect = match url.split_once("://").map(|(scheme, _)| scheme) {
+            Some("sqlite") => Dialect::Sqlite,
+            Some("postgres" | "postgresql") => Dialect::Postgres,
+            _ => {
+                return Err(Error::invalid(
+                    "store option `transactional_store` is a URL such as sqlite:///path/to/file or \
+                     postgres://user@host/database",
+                ));
+            }
+        };
+        let full = if dialect == Dialect::Sqlite { sqlite_url(url)? } else { url.to_owned() };
+        let shared = SqlShared {
+            dialect,
+            password: password(url),
+            url: full,
+            pool: OnceCell::new(),
+            effects,
+        };
+        Ok(SqlRecords { shared: Arc::new(shared) })
+    }
+
+    /// Runs `work` on the runtime of the effects: a driver needs its timer and sockets.
+    fn run<T: Send + 'static, F>(
+        &self,
+        work: impl FnOnce(Arc<SqlShared>) -> F,
+    ) -> BoxFuture<'static, Result<T>>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let work = work(Arc::clone(&self.shared));
+        let task = async move { drop(answer.send(work.await)) };
+        self.shared.effects.spawn.spawn("record", task.boxed());
+        async move {
+            let died = || Error::internal("a request to the transactional store died");
+            answered.await.unwrap_or_else(|_| Err(died()))
+        }
+        .boxed()
+    }
+}
+
+/// The URL with an absolute path: other processes may have another working directory. The file is
+/// created unless the URL has options of its own.
+fn sqlite_url(url: &str) -> Result<String> {
+    let path = url.strip_prefix("sqlite://").unwrap_or(url);
+    let (path, options) = path.split_once('?').unwrap_or((path, "mode=rwc"));
+    let absolute = std::path::absolute(path).map_err(|error| {
+        Error::invalid("store option `transactional_store` names no file").caused_by(error)
+    })?;
+    Ok(format!("sqlite://{}?{options}", absolute.display()))
+}
+
+/// The password in a URL, if it has one.
+fn password(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    let (_, password) = user.split_once(':')?;
+    (!password.is_empty()).then(|| password.to_owned())
+}
+
+impl SqlShared {
+    /// A statement; its arguments are `$1` and so on.
+    fn query<'a>(&self, text: &str) -> Query<'a, Any, AnyArguments> {
+        sqlx::query(AssertSqlSafe(text.to_owned()))
+    }
+
+    fn explain(&self, error: &sqlx::Error) -> Error {
+        let mut text = error.to_string();
+        if let Some(password) = &self.password {
+            text = text.replace(password.as_str(), "<redacted>");
+        }
+        let code = error.as_database_error().and_then(|error| error.code());
+        let code = code.unwrap_or_default();
+        let is_denied = code.starts_with("28") || code == "42501" || code == "1045";
+        let kind = match error {
+            _ if is_denied => ErrorKind::Denied,
+            sqlx::Error::Configuration(_) => ErrorKind::Invalid,
+            _ => ErrorKind::Unavailable,
+        };
+        let message = match kind {
+            ErrorKind::Denied => {
+                "the transactional store refused the user: check the URL and the permissions"
+            }
+            _ => "the transactional store does not answer as it should: check its URL and server",
+        };
+        Error::new(kind, message).with("transactional store", self.kind()).with("answer", text)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Sqlite => "sqlite",
+            Dialect::Postgres => "postgres",
+        }
+    }
+
+    async fn pool(&self) -> Result<&AnyPool> {
+        self.pool.get_or_try_init(|| self.connect()).await
+    }
+
+    async fn connect(&self) -> Result<AnyPool> {
+        install_default_drivers();
+        let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT);
+        let pool = options.connect(&self.url).await.map_err(|error| self.explain(&error))?;
+        let look = "SELECT namespace FROM siltstone_records WHERE 1 = 0";
+        if self.query(look).fetch_optional(&pool).await.is_ok() {
+            return Ok(pool);
+        }
+        let namespaces = "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) \
+                          NOT NULL PRIMARY KEY, namespace VARCHAR(32) NOT NULL UNIQUE)";
+        let records = "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT \
+                       NULL, destination VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, \
+                       state BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE \
+                       (namespace, source))";
+        for table in [namespaces, records] {
+            if let Err(error) = self.query(table).execute(&pool).await
+                // Two processes may create them at once.
+                && self.query(look).fetch_optional(&pool).await.is_err()
+                && self.query(table).execute(&pool).await.is_err()
+            {
+                return Err(self.explain(&error));
+            }
+        }
+        Ok(pool)
+    }
+
+    async fn execute(&self, query: Query<'_, Any, AnyArguments>) -> Result<()> {
+        let done = query.execute(self.pool().await?).await;
+        done.map(drop).map_err(|error| self.explain(&error))
+    }
+
+    /// Whether the row was inserted; `false` where a unique key is taken.
+    async fn insert_row(&self, query: Query<'_, Any, AnyArguments>) -> Result<bool> {
+        match query.execute(self.pool().await?).await {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error.as_database_error().is_some_and(|one| one.is_unique_violation()) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    async fn rows(&self, query: Query<'_, Any, AnyArguments>) -> Result<Vec<AnyRow>> {
+        query.fetch_all(self.pool().await?).await.map_err(|error| self.explain(&error))
+    }
+
+    async fn text(&self, query: Query<'_, Any, AnyArguments>) -> Result<Option<String>> {
+        let rows = self.rows(query).await?;
+        let text = |row: &AnyRow| row.try_get(0).map_err(|error| self.explain(&error));
+        rows.first().map(text).transpose()
+    }
+
+    fn record(&self, row: &AnyRow) -> Result<Record> {
+        let text = |at| row.try_get::<String, usize>(at).map_err(|error| self.explain(&error));
+        let name = |text: String| {
+            ObjectName::parse(&text)
+                .ok_or_else(|| Error::corruption("a record names no object").with("found", text))
+        };
+        let state: i64 = row.try_get(2).map_err(|error| self.explain(&error))?;
+        Ok(Record {
+            destination: name(text(0)?)?,
+            source: name(text(1)?)?,
+            complete: state == COMPLETE,
+        })
+    }
+
+    async fn bind(&self, location: String, fresh: u128) -> Result<u128> {
+        let insert = "INSERT INTO siltstone_namespaces (location, namespace) VALUES ($1, $2)";
+        self.insert_row(self.query(insert).bind(location.clone()).bind(hex(fresh))).await?;
+        let select = "SELECT namespace FROM siltstone_namespaces WHERE location = $1";
+        let found = self.text(self.query(select).bind(location)).await?;
+        found
+            .and_then(|text| u128::from_str_radix(&text, 16).ok())
+            .ok_or_else(|| Error::unavailable("a namespace of records was removed meanwhile"))
+    }
+
+    async fn insert(
+        &self,
+        namespace: u128,
+        destination: ObjectName,
+        source: ObjectName,
+    ) -> Result<InsertOutcome> {
+        let insert = "INSERT INTO siltstone_records (namespace, destination, source, state) VALUES \
+                      ($1, $2, $3, $4)";
+        let query = self.query(insert).bind(hex(namespace)).bind(destination.to_string());
+        if self.insert_row(query.bind(source.to_string()).bind(INCOMPLETE)).await? {
+            return Ok(InsertOutcome::Inserted);
+        }
+        let select =
+            "SELECT destination FROM siltstone_records WHERE namespace = $1 AND source = $2";
+        let query = self.query(select).bind(hex(namespace)).bind(source.to_string());
+        let is_revoked = self.text(query).await?.is_some();
+        Ok(if is_revoked { InsertOutcome::Revoked } else { InsertOutcome::Taken })
+    }
+
+    async fn remove(&self, namespace: u128, names: &[ObjectName]) -> Result<()> {
+        for names in names.chunks(REMOVED_AT_ONCE) {
+            let places: Vec<_> = (0..names.len()).map(|at| format!("${}", at + 3)).collect();
+            let delete = format!(
+                "DELETE FROM siltstone_records WHERE namespace = $1 AND state = $2 AND destination \
+                 IN ({})",
+                places.join(", ")
+            );
+            let query = self.query(&delete).bind(hex(namespace)).bind(COMPLETE);
+            let query = names.iter().fold(query, |query, name| query.bind(name.to_string()));
+            self.execute(query).await?;
+        }
+        Ok(())
+    }
+}
+
+fn hex(namespace: u128) -> String {
+    format!("{namespace:032x}")
+}
+
+impl RecordStore for SqlRecords {
+    fn kind(&self) -> &'static str {
+        self.shared.kind()
+    }
+
+    fn bind(&self, location: &str, fresh: u128) -> BoxFuture<'_, Result<u128>> {
+        let location = location.to_owned();
+        self.run(move |shared| async move { shared.bind(location, fresh).await })
+    }
+
+    fn location_of(&self, namespace: u128) -> BoxFuture<'_, Result<Option<String>>> {
+        self.run(move |shared| async move {
+            let select = "SELECT location FROM siltstone_namespaces WHERE namespace = $1";
+            shared.text(shared.query(select).bind(hex(namespace))).await
+        })
+    }
+
+    fn rebind(&self, namespace: u128, location: &str) -> BoxFuture<'_, Result<()>> {
+        let location = location.to_owned();
+        self.run(move |shared| async move {
+            let update = "UPDATE siltstone_namespaces SET location = $1 WHERE namespace = $2";
+            shared.execute(shared.query(update).bind(location).bind(hex(namespace))).await
+        })
+    }
+
+    fn insert(
+        &self,
+        namespace: u128,
+        destination: ObjectName,
+        source: ObjectName,
+    ) -> BoxFuture<'_, Result<InsertOutcome>> {
+        self.run(move |shared| async move { shared.insert(namespace, destination, source).await })
+    }
+
+    fn get(&self, namespace: u128, name: ObjectName) -> BoxFuture<'_, Result<Option<Record>>> {
+        self.run(move |shared| async move {
+            let select = "SELECT destination, source, state FROM siltstone_records WHERE \
+                          namespace = $1 AND destination = $2";
+            let query = shared.query(select).bind(hex(namespace)).bind(name.to_string());
+            let rows = shared.rows(query).await?;
+            rows.first().map(|row| shared.record(row)).transpose()
+        })
+    }
+
+    fn list(&self, namespace: u128, complete: bool) -> BoxFuture<'_, Result<Vec<Record>>> {
+        self.run(move |shared| async move {
+            let select = "SELECT destination, source, state FROM siltstone_records WHERE \
+                          namespace = $1 AND state = $2";
+            let state = if complete { COMPLETE } else { INCOMPLETE };
+            let rows = shared.rows(shared.query(select).bind(hex(namespace)).bind(state)).await?;
+            rows.iter().map(|row| shared.record(row)).collect()
+        })
+    }
+
+    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.run(move |shared| async move {
+            let update = "UPDATE siltstone_records SET state = $1 WHERE namespace = $2 AND \
+                          destination = $3 AND state = $4";
+            let query = shared.query(update).bind(COMPLETE).bind(hex(namespace));
+            shared.execute(query.bind(destination.to_string()).bind(INCOMPLETE)).await
+        })
+    }
+
+    fn remove(&self, namespace: u128, names: Vec<ObjectName>) -> BoxFuture<'_, Result<()>> {
+        self.run(move |shared| async move { shared.remove(namespace, &names).await })
+    }
+
+    fn purge(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>> {
+        self.run(move |shared| async move {
+            let delete = "DELETE FROM siltstone_records WHERE namespace = $1 AND destination = $2 \
+                          AND source = $3";
+            let query = shared.query(delete).bind(hex(namespace));
+            let query = query.bind(record.destination.to_string()).bind(record.source.to_string());
+            shared.execute(query).await
+        })
+    }
+
+    fn revoke(&self, namespace: u128, source: ObjectName) -> BoxFuture<'_, Result<bool>> {
+        self.run(move |shared| async move {
+            let insert = "INSERT INTO siltstone_records (namespace, destination, source, state) \
+                          VALUES ($1, $2, $3, $4)";
+            let query = shared.query(insert).bind(hex(namespace)).bind(format!("revoked/{source}"));
+            let inserted = shared.insert_row(query.bind(source.to_string()).bind(REVOKED)).await?;
+            if inserted {
+                return Ok(true);
+            }
+            // Revoked before, or named by a record.
+            let select = "SELECT destination FROM siltstone_records WHERE namespace = $1 AND \
+                          source = $2 AND state = $3";
+            let query = shared.query(select).bind(hex(namespace)).bind(source.to_string());
+            Ok(shared.text(query.bind(REVOKED)).await?.is_some())
+        })
+    }
+}
