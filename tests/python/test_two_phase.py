@@ -63,6 +63,26 @@ def test_a_database_lives_by_its_records(tmp_path: Path, records: str) -> None:
     assert left == ["namespace"]
 
 
+def test_a_copy_is_committed_as_its_place_commits(tmp_path: Path, records: str) -> None:
+    """The way from one kind of creates to the other is an export, and an import."""
+    url, options = str(tmp_path / "db"), {"transactional_store": records}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+    plain, again = str(tmp_path / "plain"), str(tmp_path / "again")
+    admin.import_(plain, url, store_options={}, from_store_options=options)
+    with siltstone.open(plain) as db:
+        db[b"b"] = b"2"
+    admin.export(plain, again, store_options={}, to_store_options=options)
+    for _ in range(2):
+        assert admin.verify(again, store_options=options).problem_count == 0
+        with pytest.raises(siltstone.Unsupported, match="`transactional_store`"):
+            siltstone.open_reader(again)
+        admin.export(plain, again, store_options={}, to_store_options=options)
+    admin.promote(again, store_options=options)
+    with siltstone.open(again, store_options=options) as db:
+        assert dict(db) == {b"a": b"1", b"b": b"2"}
+
+
 def test_the_variable_stands_in_for_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,10 +111,13 @@ impl StoreOptions {
         others.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The value of `name`, if it is given, and all other options.
-    pub(crate) fn without(&self, name: &str) -> (Option<String>, StoreOptions) {
-        let mut others = self.clone();
-        (others.values.remove(name), others)
+    /// The value of `name`, if it is given, and all other options, also after each renewal.
+    pub(crate) fn without(&self, name: &'static str) -> (Option<String>, StoreOptions) {
+        let others = self.clone().selected(move |mut all| {
+            all.values.remove(name);
+            all
+        });
+        (self.values.get(name).cloned(), others)
     }
 
     /// The options whose names begin with `prefix`, without it, and all other options.
@@ -240,6 +243,27 @@ mod tests {
             .collect();
         assert_eq!(format!("{options}"), "region, secret_access_key");
         assert_eq!(format!("{options:?}"), "StoreOptions(region, secret_access_key)");
+    }
+
+    /// The client of a store refuses options that it does not know. A renewal that brought one back
+    /// would fail, and the store with it once the first credentials expire.
+    #[test]
+    fn an_option_that_was_taken_out_stays_out_of_renewals() {
+        struct Given;
+        impl OptionsSource for Given {
+            fn store_options(&self) -> Result<StoreOptions> {
+                let given = [("encryption_key", "env:KEY"), ("region", "mars-1")];
+                Ok(given
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into_iter()
+                    .collect())
+            }
+        }
+        let options = Given.store_options().unwrap().renewed_by(Arc::new(Given));
+        let (given, others) = options.without("encryption_key");
+        assert_eq!(given.as_deref(), Some("env:KEY"));
+        assert_eq!(format!("{others}"), "region");
+        assert_eq!(others.source().unwrap().store_options().unwrap(), others);
     }
 
     #[test]

@@ -143,7 +143,9 @@ impl NewHead {
         let tables = &self.tables;
         next.settings.clone_from(&tables.settings);
         next.schema.clone_from(&tables.schema);
-        next.features.clone_from(&self.features);
+        // How creates are committed belongs to the place, not to the rows.
+        let records = next.features.records().map(str::to_owned);
+        next.features = self.features.clone().committed_by(records.as_deref());
         // Exporting an older state again does not reuse a sequence number.
         next.behind = self.behind.max(next.behind);
         // Readers continue under their leases if no table has changed.

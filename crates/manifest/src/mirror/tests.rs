@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::edit::{Edit, MirrorEdit};
+use crate::features::TWO_PHASE;
 use crate::invariant::broken;
 use crate::rules::{Rule, Rules};
 use crate::state::PendingIngest;
@@ -87,6 +88,21 @@ fn the_first_export_moves_everything_into_its_folder() {
     assert_eq!(mirror.job, None, "the folder ends with its head");
     assert_eq!(mirror.head.as_ref().unwrap().manifest, source.id);
     assert_eq!(next.timelines.len(), 1);
+}
+
+/// A database whose creates are committed by records is exported to a place where they are
+/// conditional, and the other way round: each place keeps its own kind.
+#[test]
+fn a_head_leaves_the_kind_of_creates_to_the_place() {
+    let kinds = [None, Some("sqlite"), Some("postgres")];
+    for (of_source, of_target) in kinds.iter().flat_map(|a| kinds.map(|b| (*a, b))) {
+        let (mut source, mut target) = (source(), first());
+        source.features = source.features.committed_by(of_source);
+        target.features = target.features.committed_by(of_target);
+        let features = exported(&source, &target).features;
+        assert_eq!(features.records(), of_target, "{of_source:?}");
+        assert_eq!(features.names(TWO_PHASE), of_target.is_some());
+    }
 }
 
 #[test]
