@@ -46,15 +46,15 @@ def map_batches(frame: DataFrame, work: Callable[..., Any], schema: Any) -> Data
     names = list(frame.columns)
     if any("." in name or "`" in name for name in names):
         frame = frame.toDF(*(f"column{at}" for at in range(len(names))))
-        work = task(work.__name__, renamed, function=work, names=names)
+        work = task(work.__name__, renamed, mapped=work, names=names)
     return frame.mapInArrow(work, schema)
 
 
 def renamed(
-    batches: Iterator[pa.RecordBatch], function: Callable[..., Any], names: list[str]
+    batches: Iterator[pa.RecordBatch], mapped: Callable[..., Any], names: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The result of `function` for the batches with other names of the columns."""
-    return cast("Iterator[pa.RecordBatch]", function(one.rename_columns(names) for one in batches))
+    """The result of `mapped` for the batches with other names of the columns."""
+    return cast("Iterator[pa.RecordBatch]", mapped(one.rename_columns(names) for one in batches))
 
 
 class _Merged:
