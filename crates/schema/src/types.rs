@@ -81,8 +81,13 @@ impl ColumnType {
                 ColumnType::FixedBinary(*bytes)
             }
             other => {
-                let text = "no column of a table has this type: cast it, for example a dictionary \
-                            to its values, a half float to float32, a time to an int";
+                let text = if other.is_nested() {
+                    "tables have no nested columns: store the value as JSON in a column of text, \
+                     or each field in a column of its own"
+                } else {
+                    "no column of a table has this type: cast it, for example a dictionary to its \
+                     values, a half float to float32, a time to an int"
+                };
                 return Err(Error::unsupported(text).with("type", other));
             }
         })
@@ -203,5 +208,22 @@ impl fmt::Display for ColumnType {
             ColumnType::Binary => f.write_str("binary"),
             ColumnType::FixedBinary(bytes) => write!(f, "binary({bytes})"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_schema::Field;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_refused_type_comes_with_the_way_out() {
+        let numbers = Arc::new(Field::new("item", DataType::Int32, true));
+        let refused = |kind: &DataType| ColumnType::of(kind).unwrap_err().to_string();
+        let nested = refused(&DataType::List(numbers));
+        assert!(nested.contains("as JSON in a column of text"), "{nested}");
+        let half = refused(&DataType::Float16);
+        assert!(half.contains("a half float to float32"), "{half}");
     }
 }

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
+
 from siltstone.spark._errors import worker_errors
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Parts", "described", "map_batches", "task"]

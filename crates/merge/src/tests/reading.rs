@@ -230,7 +230,7 @@ fn what_the_operator_answers_reaches_the_reader() {
     for direction in BOTH {
         let rows = Rows::new(history.to_vec());
         let error = collect(Visible::new(rows, view.clone(), direction, None, None)).unwrap_err();
-        assert_eq!(error.to_string(), "not this operand");
+        assert_eq!(error.to_string(), "not this operand (key: k)");
     }
     assert!(look_up(&history, b"k", &view).is_err());
     let named = format!("{view:?}");

@@ -65,8 +65,9 @@ impl ValueSchema {
         let [form, low, high] = head;
         let generation = u16::from_le_bytes([low, high]);
         if form & 0x0f != FORM {
-            let text = "this value has a form that is not known: it is of a newer version, or was \
-                        put as plain bytes";
+            let text = "this value has a form that is not known: it was put as plain bytes, or is \
+                        of a newer version; read it with as_bytes or db.get, and delete it with \
+                        db.delete";
             return Err(Error::unsupported(text).with("row", row).with("form", form & 0x0f));
         }
         if generation > self.generation() {
