@@ -580,7 +580,7 @@ def test_columns_with_dots_are_loaded_looked_up_and_merged(spark: Any, tmp_path:
     rows = spark.createDataFrame([(1, "x"), (2, "y")], ["a.id", "a`text"])
     kv.bulk_load(rows, url, key="a.id")
     asked = spark.createDataFrame([(2,), (3,)], ["a.id"])
-    found = kv.lookup(asked, url, how="left").collect()
+    found = kv.lookup(asked, url, key="a.id", how="left").collect()
     assert sorted(tuple(row) for row in found) == [(2, "y"), (3, None)]
     kv.merge(spark.createDataFrame([(3, "z")], ["a.id", "a`text"]), url, key="a.id")
     assert sorted(tuple(row) for row in kv.scan(spark, url).collect()) == [
