@@ -245,8 +245,7 @@ class Tombstones(Dimension):
     sizes = (100, 560, 3160, 17_800, 100_000)
     quick = (100, 400, 1600)
     costs: ClassVar = {
-        "first seek": Costs(time=LINEAR, memory=CONSTANT, requests=LINEAR, bytes=LINEAR),
-        "seek": Costs(time=CONSTANT, requests=CONSTANT, bytes=CONSTANT),
+        "seek": Costs(time=LINEAR, memory=CONSTANT, requests=LINEAR, bytes=LINEAR),
         "seek after a compaction": Costs(time=CONSTANT, requests=CONSTANT, bytes=CONSTANT),
         "get of the next row": Costs(time=LOGARITHMIC),
     }
@@ -263,11 +262,9 @@ class Tombstones(Dimension):
 
     def measure(self, meter: Meter, folder: Path) -> None:
         with counted(folder / "db") as reader:
-            meter.count("first seek", lambda: scans(reader, [key(0)], 1), reader)
             meter.count("seek", lambda: scans(reader, [key(0)], 1), reader)
         last = [key(self.size)] * LOOK_UPS
         with open_alone(folder / "db") as db:
-            meter.take("first seek", lambda: scans(db, [key(0)], 1), repeats=0)
             meter.take("seek", lambda: scans(db, [key(0)], 1), repeats=20)
             meter.take("get of the next row", lambda: gets(db, last), calls=LOOK_UPS)
             db.compact()
