@@ -112,12 +112,18 @@ def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
             "schema: expected a TableSchema, as from db.table.schema or TableSchema(…, key=[…]); "
             'an Arrow schema needs key: the names of its columns, as in key=["country", "day desc"]'
         )
-    if not hasattr(schema, "__arrow_c_schema__"):
-        raise TypeError(
-            f"schema is an Arrow schema, not {type(schema).__name__}: "
-            'pa.schema([pa.field("country", pa.string()), …]) of pyarrow, for example'
-        )
+    _check_arrow(schema, "schema is an Arrow schema", 'pa.schema([("country", pa.string()), …])')
     return TableSchema(schema, key=list(key))
+
+
+def _check_arrow(given: Any, wanted: str, example: str) -> None:
+    """Checks that `given` has the schema interface of Arrow.
+
+    :raises TypeError: it has not.
+    """
+    if not hasattr(given, "__arrow_c_schema__"):
+        kind = type(given).__name__
+        raise TypeError(f"{wanted}, not {kind}: {example} of pyarrow, for example")
 
 
 def encode(schema: TableSchema, rows: Any) -> tuple[ArrowArray, ArrowArray]:
@@ -218,11 +224,7 @@ def _grown(now: TableSchema, change: _Change) -> TableSchema | None:
     verb, field = change
     if verb == "nulls":
         return None if now.nullable(field) else now.with_nulls(field)
-    if not hasattr(field, "__arrow_c_schema__"):
-        raise TypeError(
-            f"a column is an Arrow field, not {type(field).__name__}: "
-            'pa.field("note", pa.string()) of pyarrow, for example'
-        )
+    _check_arrow(field, "a column is an Arrow field", 'pa.field("note", pa.string())')
     if now.has(field):
         return None
     return now.with_column(field) if verb == "add" else now.with_wider(field)

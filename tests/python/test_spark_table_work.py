@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -252,3 +254,31 @@ def test_a_lookup_follows_the_writer(spark, orders) -> None:
     assert pinned.first().note == "old"
     with pytest.raises(siltstone.Invalid, match="max_staleness"):
         kv.lookup(asked, orders, key=["country", "id"], max_staleness=1, checkpoint="x")
+
+
+def test_columns_with_dots_are_loaded_looked_up_and_merged(spark: Any, tmp_path: Path):
+    """PySpark takes a dot in a name for a field of a struct."""
+    url = str(tmp_path / "dots.db")
+    rows = spark.createDataFrame([(1, "x"), (2, "y")], ["a.id", "a`text"])
+    kv.bulk_load(rows, url, key="a.id")
+    asked = spark.createDataFrame([(2,), (3,)], ["a.id"])
+    found = kv.lookup(asked, url, key="a.id", how="left").collect()
+    assert sorted(tuple(row) for row in found) == [(2, "y"), (3, None)]
+    kv.merge(spark.createDataFrame([(3, "z")], ["a.id", "a`text"]), url, key="a.id")
+    assert sorted(tuple(row) for row in kv.scan(spark, url).collect()) == [
+        (1, "x"),
+        (2, "y"),
+        (3, "z"),
+    ]
+
+
+def test_wrong_kinds_of_arguments_are_named(spark: Any, tmp_path: Path):
+    url = str(tmp_path / "kinds.db")
+    frame = spark.createDataFrame([("DE", 1)], ["country", "n"])
+    kv.bulk_load(frame, url, key="country")
+    with pytest.raises(TypeError, match="the first argument is the SparkSession, not str"):
+        kv.scan(url, spark)
+    with pytest.raises(TypeError, match="a DataFrame of Spark, not pandas"):
+        kv.bulk_load(frame.toPandas(), url, key="country")
+    with pytest.raises(siltstone.exceptions.Invalid, match="use filter"):
+        kv.scan(spark, url, where="country = 'DE'")  # type: ignore[arg-type]

@@ -145,6 +145,12 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
+/// The smallest key greater than `key`.
+#[must_use]
+pub fn key_after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +181,12 @@ mod tests {
         assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
         assert_eq!(prefix_end(b"\xff"), None);
         assert_eq!(prefix_end(b""), None);
+    }
+
+    #[test]
+    fn no_key_is_between_a_key_and_the_next() {
+        assert_eq!(key_after(b"a\xff"), b"a\xff\0");
+        assert_eq!(key_after(b""), b"\0");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! for every possible key; code that knows the greatest existing key uses a single one.
 
 use crate::batch::{Batch, BatchOp, BatchOps};
-use crate::entry::Kind;
+use crate::entry::{Kind, key_after};
 use crate::error::Result;
 use crate::limits::MAX_KEY_BYTES;
 
@@ -62,7 +62,7 @@ impl Batch {
                     }
                     Some((key, true)) if op.key <= key.as_slice() => match key.len() {
                         MAX_KEY_BYTES => ended.delete_from(op.key)?,
-                        _ => ended.delete_range(op.key, &[key.as_slice(), &[0]].concat())?,
+                        _ => ended.delete_range(op.key, &key_after(key))?,
                     },
                     _ => {}
                 }

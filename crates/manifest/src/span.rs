@@ -7,6 +7,7 @@
 use crate::layer::Layer;
 use crate::state::Manifest;
 use bytes::Bytes;
+use siltstone_base::entry::key_after;
 use siltstone_base::{Seq, SstDescriptor, SstId, TablePart};
 use std::collections::{BTreeMap, HashSet};
 
@@ -81,7 +82,7 @@ impl Span {
         if !included {
             return key.clone();
         }
-        [key.as_ref(), &[0]].concat().into()
+        key_after(key).into()
     }
 
     /// Whether the span contains a key at or above `key`.

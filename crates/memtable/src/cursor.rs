@@ -9,6 +9,7 @@ use crate::heads::{CurrentEntry, Heads, MergeDirection, MergePosition};
 use crate::order::Order;
 use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
+use siltstone_base::entry::key_after;
 use siltstone_base::prefetch::prefetch;
 use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
 use std::fmt;
@@ -218,8 +219,7 @@ impl Cursor for MemCursor {
             self.at += passed;
             return Ok(Step::Ready);
         }
-        // The smallest key above it.
-        let behind = [key, &[0]].concat();
+        let behind = key_after(key);
         self.first = self.reach.min(FIRST_REACH);
         self.seek(&behind, Seq::MAX)
     }

@@ -4,6 +4,7 @@
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use bytes::Bytes;
+use siltstone_base::entry::key_after;
 
 /// After so many entries without an item, and again after as many more, a reader asks whether it is
 /// in a known span. A seek costs about ten moves.
@@ -30,6 +31,12 @@ impl DeadSpan {
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.start <= key && self.end.as_ref().is_none_or(|end| key < *end)
+    }
+
+    /// Whether the span has no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 }
 
@@ -72,7 +79,7 @@ impl DeadRun {
         let bytes = |bound: &[u8]| Bytes::copy_from_slice(bound);
         self.near = Some(match (direction, self.had_item) {
             (Direction::Forward, false) => start.map(bytes),
-            (Direction::Forward, true) => Some([key, &[0]].concat().into()),
+            (Direction::Forward, true) => Some(key_after(key).into()),
             (Direction::Backward, false) => end.map(bytes),
             (Direction::Backward, true) => Some(bytes(key)),
         });
@@ -96,14 +103,11 @@ impl DeadRun {
     #[inline]
     pub(crate) fn end_at(&mut self, key: &[u8], direction: Direction) {
         if self.is_long() {
-            self.keep(
-                direction,
-                match direction {
-                    Direction::Forward => Some(Bytes::copy_from_slice(key)),
-                    // The least key behind that of the item.
-                    Direction::Backward => Some([key, &[0]].concat().into()),
-                },
-            );
+            let far = match direction {
+                Direction::Forward => Bytes::copy_from_slice(key),
+                Direction::Backward => key_after(key).into(),
+            };
+            self.keep(direction, Some(far));
         }
         self.item();
     }
@@ -129,16 +133,15 @@ impl DeadRun {
             Direction::Forward => (near, far),
             Direction::Backward => (far, near),
         };
-        let start = start.unwrap_or_default();
-        let empty = end.as_ref().is_some_and(|end| *end <= start);
-        if self.entries < MIN_ENTRIES || empty {
+        let span = DeadSpan { start: start.unwrap_or_default(), end, entries: self.entries };
+        if self.entries < MIN_ENTRIES || span.is_empty() {
             return;
         }
-        self.found.push(DeadSpan { start, end, entries: self.entries });
+        self.found.push(span);
         if self.found.len() > MAX_FOUND {
-            let shortest = (0..self.found.len())
-                .min_by_key(|at| self.found.get(*at).map_or(0, |span| span.entries));
-            self.found.swap_remove(shortest.unwrap_or(0));
+            let shortest = self.found.iter().enumerate().min_by_key(|(_, span)| span.entries);
+            let shortest = shortest.map_or(0, |(at, _)| at);
+            self.found.swap_remove(shortest);
         }
     }
 

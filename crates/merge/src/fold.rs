@@ -1,6 +1,7 @@
 //! Folding of operands in a flush or compaction. The result replaces the operands, so it must be
 //! equal to the result of every later reader, at every later time.
 
+use crate::operands::folded;
 use siltstone_base::entry::check_value;
 use siltstone_base::{Kind, MergeOperator, Result, Seq, UnixMillis};
 
@@ -94,8 +95,7 @@ fn fold_onto(
     run: &[Version],
 ) -> Result<Option<Version>> {
     let Some(newest) = run.last() else { return Ok(None) };
-    let value = operator.fold(key, base, &values(run))?;
-    check_value(&value)?;
+    let value = folded(operator, key, base, &values(run))?;
     Ok(Some(Version { kind: Kind::Put, value, ..*newest }))
 }
 

@@ -92,10 +92,21 @@ impl Operands {
         if met == OperandOrder::NewestFirst {
             operands.reverse();
         }
-        let value = operator.fold(key, base, &operands).and_then(|value| {
-            check_value(&value)?;
-            Ok(value)
-        });
-        value.map_err(|error| error.with("key", key.escape_ascii()))
+        folded(operator, key, base, &operands)
     }
+}
+
+/// The value of `key` after `operands`, oldest first, on `base`.
+///
+/// # Errors
+/// The operator's errors; Invalid if its value is too large. Both with the key.
+pub(crate) fn folded(
+    operator: &dyn MergeOperator,
+    key: &[u8],
+    base: Option<&[u8]>,
+    operands: &[&[u8]],
+) -> Result<Vec<u8>> {
+    let value = operator.fold(key, base, operands);
+    let value = value.and_then(|value| check_value(&value).map(|()| value));
+    value.map_err(|error| error.with("key", key.escape_ascii()))
 }

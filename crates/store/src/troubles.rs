@@ -31,7 +31,7 @@ pub enum Verb {
 /// The kind of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
-    /// Of the WAL, with its boundaries.
+    /// The WAL, with its boundaries.
     Log,
     /// Tables, also those of ingest jobs.
     Tables,

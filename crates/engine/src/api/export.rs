@@ -124,8 +124,7 @@ pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
             return Ok(());
         }
         if newest.mirror.is_none() {
-            let text = "this database is no mirror, or was promoted already: it accepts writes";
-            return Err(Error::new(ErrorKind::Conflict, text).with("database", newest.database));
+            return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
         }
         let promote = Edit::Mirror(MirrorEdit::Promote { request });
         commit_alone(&objects, promote, newest).await.map(drop)

@@ -218,3 +218,36 @@ impl fmt::Debug for TableHandle {
         f.debug_struct("TableHandle").field("id", &self.descriptor.id).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use bytes::Bytes;
+    use siltstone_base::SstId;
+    use siltstone_base::sst::SstLocation;
+
+    /// A table of one entry between two keys.
+    pub(crate) fn descriptor(first: &[u8], last: &[u8]) -> SstDescriptor {
+        SstDescriptor {
+            id: SstId(1),
+            location: SstLocation::Own,
+            job: None,
+            object_bytes: 100,
+            checksum: 7,
+            tail_offset: 50,
+            first_key: Bytes::copy_from_slice(first),
+            last_key: Bytes::copy_from_slice(last),
+            visible_start: None,
+            visible_end: None,
+            seq_override: None,
+            entries: 1,
+            tombstones: 0,
+            min_seq: Seq(1),
+            max_seq: Seq(1),
+            min_expiry: None,
+            max_expiry: None,
+            range_deletes: None,
+            sum: None,
+        }
+    }
+}

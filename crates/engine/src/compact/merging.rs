@@ -3,6 +3,7 @@
 
 use crate::readahead::inputs::RunInputs;
 use bytes::Bytes;
+use siltstone_base::entry::key_after;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
 use siltstone_merge::{Merge, Retain, RunCursor, VisitControl};
@@ -111,7 +112,7 @@ impl Merging {
         if self.ranges.is_empty() {
             return Ok(None);
         }
-        let behind = follows.then(|| [builder.last_key(), &[0]].concat());
+        let behind = follows.then(|| key_after(builder.last_key()));
         let cut = |from: Option<&[u8]>, to: Option<&[u8]>| -> Vec<RangeDelete> {
             self.ranges.iter().filter_map(|one| one.within(from, to)).collect()
         };

@@ -4,6 +4,7 @@ use super::host::Host;
 use super::merging::{Merging, TableEnds};
 use crate::cache::metadata::MetadataBudget;
 use crate::readahead::inputs::{Inputs, PrefetchBytes};
+use siltstone_base::entry::key_after;
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{Error, Result, Seq, SstDescriptor};
 use siltstone_manifest::compaction::{Job, JobFacts, JobRange};
@@ -31,8 +32,7 @@ pub(super) async fn open(
     let (known, context) = (host.known_tables(), host.context());
     let budget = MetadataBudget::new(usize::MAX);
     let start = match range.resume_after() {
-        // The smallest key after it.
-        Some(last) => [last.as_ref(), &[0]].concat(),
+        Some(last) => key_after(last),
         None => range.keys.start.to_vec(),
     };
     let end = range.keys.end.as_deref();

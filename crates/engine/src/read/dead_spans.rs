@@ -1,13 +1,14 @@
-//! What scans have learned about keys without a value, for the scans after them (RFC 0056).
+//! Spans of keys without a value: scans find them, and later scans seek past them (RFC 0056).
 //!
 //! A span without a value at sequence number `n` stays so for every later view of the same tables,
 //! until a value is written into it. All such values are in the memtables, whose entries are in the
 //! order of their numbers, so each is looked at once.
 
 use super::Pin;
-use super::tree::{Levels, Tree};
+use super::tree::Tree;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use siltstone_base::entry::key_after;
 use siltstone_base::{Seq, UnixMillis};
 use siltstone_memtable::Memtable;
 use siltstone_merge::DeadSpan;
@@ -47,74 +48,61 @@ impl DeadSpans {
         if !self.some.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let (seq, own) = shared(pin);
+        let seq = pin.seq.min(pin.tree.frozen_until);
         let mut known = self.known.lock();
         known.advance(&pin.tree, seq);
         self.some.store(!known.spans.is_empty(), Ordering::Release);
         let usable = known.spans.iter().filter(|one| one.since <= seq && one.now <= pin.now);
-        let mut spans: Vec<DeadSpan> = usable.map(|one| one.span.clone()).collect();
+        let mut spans: Vec<KnownSpan> = usable.cloned().collect();
         drop(known);
-        if cfg!(mutation = "dead_spans_forget_own_writes") {
-            return spans;
-        }
         // A transaction's own values are not in the shared memtables.
-        let most = spans.iter().map(|span| span.entries).sum();
-        if let Some(own) = own
-            && !cut_by(&mut spans, own, Seq::NONE, Seq::MAX, most)
-        {
+        let own =
+            pin.tree.own_memtable().filter(|_| !cfg!(mutation = "dead_spans_forget_own_writes"));
+        if !cut_by(&mut spans, own.into_iter(), Seq::NONE, Seq::MAX) {
             spans.clear();
         }
-        spans
+        spans.into_iter().map(|one| one.span).collect()
     }
 
     /// Remembers `found`, in which no key has a value at `pin`, a view of the tables of these
     /// spans. Views that do not see all of the tables, and those with own writes, leave nothing.
     pub(super) fn learn(&self, pin: &Pin, found: Vec<DeadSpan>) {
-        let (seq, own) = shared(pin);
-        if pin.tree.levels.newest > seq || own.is_some_and(|own| !own.is_empty()) {
+        let tree = &pin.tree;
+        let seq = pin.seq.min(tree.frozen_until);
+        if tree.levels.newest > seq || tree.own_memtable().is_some_and(|own| !own.is_empty()) {
             return;
         }
+        let found = found.into_iter().map(|span| KnownSpan { span, since: seq, now: pin.now });
+        let mut found: Vec<KnownSpan> = found.collect();
         let mut known = self.known.lock();
-        known.advance(&pin.tree, seq);
-        let mut found = found;
-        // Values of after the view, up to the moment to which the others were checked.
-        let behind = pin.tree.shared_memtables().filter_map(|memtable| memtable.last_seq()).max();
+        known.advance(tree, seq);
         let until = known.until;
         if seq < until {
-            let most = found.iter().map(|span| span.entries).sum();
-            let complete = behind >= Some(until)
-                && pin
-                    .tree
-                    .shared_memtables()
-                    .all(|memtable| cut_by(&mut found, memtable, seq, until, most));
-            if !complete {
+            // Values of after the view, up to the moment to which the other spans were checked. The
+            // memtables of the view may end before it.
+            let last = tree.shared_memtables().filter_map(|memtable| memtable.last_seq()).max();
+            if last < Some(until) || !cut_by(&mut found, tree.shared_memtables(), seq, until) {
                 return;
             }
         }
-        for span in found {
-            known.add(KnownSpan { span, since: seq, now: pin.now });
-        }
+        found.into_iter().for_each(|span| known.add(span));
         self.some.store(!known.spans.is_empty(), Ordering::Release);
     }
 }
 
 impl Known {
-    /// Cuts out of the spans what was written after the last check and up to `seq`, which `tree`
-    /// has. Looking at that must not cost more than passing the spans: otherwise they are dropped.
+    /// Cuts out of the spans the values that were written after the last check and up to `seq`,
+    /// which `tree` has.
     fn advance(&mut self, tree: &Tree, seq: Seq) {
         if seq <= self.until {
             return;
         }
         let after = std::mem::replace(&mut self.until, seq);
-        if self.spans.is_empty() || cfg!(mutation = "dead_spans_stay") {
+        if cfg!(mutation = "dead_spans_stay") {
             return;
         }
-        let most = self.spans.iter().map(|one| one.span.entries).sum();
-        for memtable in tree.shared_memtables() {
-            if !cut_by(&mut self.spans, memtable, after, seq, most) {
-                self.spans.clear();
-                return;
-            }
+        if !cut_by(&mut self.spans, tree.shared_memtables(), after, seq) {
+            self.spans.clear();
         }
     }
 
@@ -141,12 +129,6 @@ impl Known {
     }
 }
 
-/// The number up to which a view sees what all views share, and its own writes.
-fn shared(pin: &Pin) -> (Seq, Option<&Arc<Memtable>>) {
-    let tree = &pin.tree;
-    (pin.seq.min(tree.frozen_until), tree.own_memtable())
-}
-
 /// The keys of both spans, if they are one span.
 fn united(a: &DeadSpan, b: &DeadSpan) -> Option<DeadSpan> {
     let reaches = |a: &DeadSpan, b: &DeadSpan| a.end.as_ref().is_none_or(|end| b.start <= *end);
@@ -158,62 +140,39 @@ fn united(a: &DeadSpan, b: &DeadSpan) -> Option<DeadSpan> {
     Some(DeadSpan { start, end, entries: a.entries.saturating_add(b.entries) })
 }
 
-/// A span that can be cut in two.
-trait SplitSpan: Clone {
-    fn span(&mut self) -> &mut DeadSpan;
-}
-
-impl SplitSpan for DeadSpan {
-    fn span(&mut self) -> &mut DeadSpan {
-        self
-    }
-}
-
-impl SplitSpan for KnownSpan {
-    fn span(&mut self) -> &mut DeadSpan {
-        &mut self.span
-    }
-}
-
-/// Cuts out of `spans` the keys of the values that `memtable` has above `after` and up to `until`.
-/// Returns `false` if these are more than `most`.
-fn cut_by(
-    spans: &mut Vec<impl SplitSpan>,
-    memtable: &Memtable,
+/// Cuts out of `spans` the keys of the values that `memtables` have above `after` and up to
+/// `until`. Returns `false` if a memtable has more such entries than the spans: the check must not
+/// cost more than passing them.
+fn cut_by<'m>(
+    spans: &mut Vec<KnownSpan>,
+    mut memtables: impl Iterator<Item = &'m Arc<Memtable>>,
     after: Seq,
     until: Seq,
-    most: u64,
 ) -> bool {
-    if memtable.last_seq().is_none_or(|last| last <= after) {
+    if spans.is_empty() {
         return true;
     }
-    let Some(keys) = memtable.values_after(after, until, most) else { return false };
-    for key in keys {
-        cut(spans, key);
-    }
-    true
+    let most = spans.iter().map(|one| one.span.entries).sum();
+    memtables.all(|memtable| {
+        if memtable.last_seq().is_none_or(|last| last <= after) {
+            return true;
+        }
+        let Some(keys) = memtable.values_after(after, until, most) else { return false };
+        keys.for_each(|key| cut(spans, key));
+        true
+    })
 }
 
-fn cut(spans: &mut Vec<impl SplitSpan>, key: &[u8]) {
-    let Some(at) = spans.iter_mut().position(|one| one.span().contains(key)) else { return };
+fn cut(spans: &mut Vec<KnownSpan>, key: &[u8]) {
+    let Some(at) = spans.iter().position(|one| one.span.contains(key)) else { return };
     let mut behind = spans.remove(at);
     let mut before = behind.clone();
-    before.span().end = Some(Bytes::copy_from_slice(key));
-    // The least key behind it.
-    behind.span().start = [key, &[0]].concat().into();
-    for mut part in [before, behind] {
-        let span = part.span();
-        let empty = span.end.as_ref().is_some_and(|end| *end <= span.start);
-        if !empty && spans.len() < MAX_SPANS {
-            spans.insert(at.min(spans.len()), part);
+    before.span.end = Some(Bytes::copy_from_slice(key));
+    behind.span.start = key_after(key).into();
+    for part in [before, behind] {
+        if !part.span.is_empty() && spans.len() < MAX_SPANS {
+            spans.insert(at, part);
         }
-    }
-}
-
-impl Levels {
-    /// The spans without a value that scans of these tables have found.
-    pub(super) fn dead_spans(&self) -> &DeadSpans {
-        &self.dead
     }
 }
 
@@ -221,34 +180,13 @@ impl Levels {
 #[allow(clippy::unwrap_used, reason = "a test stops at the unexpected")]
 mod tests {
     use super::*;
-    use crate::cache::metadata::{MetadataBudget, TableHandle};
-    use siltstone_base::Batch;
-    use siltstone_base::SstId;
-    use siltstone_base::sst::{SstDescriptor, SstLocation};
+    use crate::cache::metadata::{MetadataBudget, TableHandle, testing};
+    use crate::read::tree::Levels;
+    use siltstone_base::{Batch, SstDescriptor};
 
     /// Tables whose newest entry has number 10.
     fn levels() -> Arc<Levels> {
-        let descriptor = SstDescriptor {
-            id: SstId(1),
-            location: SstLocation::Own,
-            job: None,
-            object_bytes: 100,
-            checksum: 7,
-            tail_offset: 50,
-            first_key: Bytes::from_static(b"a"),
-            last_key: Bytes::from_static(b"z"),
-            visible_start: None,
-            visible_end: None,
-            seq_override: None,
-            entries: 1,
-            tombstones: 0,
-            min_seq: Seq(1),
-            max_seq: Seq(10),
-            min_expiry: None,
-            max_expiry: None,
-            range_deletes: None,
-            sum: None,
-        };
+        let descriptor = SstDescriptor { max_seq: Seq(10), ..testing::descriptor(b"a", b"z") };
         let budget = MetadataBudget::new(usize::MAX);
         Arc::new(Levels::of_table(TableHandle::new(descriptor, &budget)))
     }

@@ -1,6 +1,7 @@
 //! How far a scan has handed rows out: what a transaction has read of a range, gaps included.
 
 use super::ScanRange;
+use siltstone_base::entry::key_after;
 
 /// The part of a scan's range that was read.
 #[derive(Debug)]
@@ -46,9 +47,6 @@ impl ReadRange {
         if self.reverse {
             return Some((self.last.clone(), self.end.clone()));
         }
-        // The smallest key above the last one.
-        let mut above = self.last.clone();
-        above.push(0);
-        Some((start(), Some(above)))
+        Some((start(), Some(key_after(&self.last))))
     }
 }

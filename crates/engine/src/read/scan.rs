@@ -13,7 +13,7 @@ use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
-use siltstone_base::entry::prefix_end;
+use siltstone_base::entry::{key_after, prefix_end};
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_merge::{Covered, DeadSpan, Direction, Merge, RunCursor, Visible};
 use siltstone_sst::{Block, Table};
@@ -213,7 +213,7 @@ impl Scan {
             })?;
             let found = visible.take_dead_spans();
             if !found.is_empty() {
-                self.pin.tree.levels.dead_spans().learn(&self.pin, found);
+                self.pin.tree.levels.dead.learn(&self.pin, found);
             }
             match step {
                 Step::Ready if *left > 0 => return Ok(FillOutcome::Full),
@@ -263,15 +263,12 @@ impl Scan {
     /// the scan has passed `key`, it returns rows again; a caller that wants each row once compares
     /// keys.
     pub fn seek(&mut self, key: &[u8]) {
-        let range = &mut self.range;
-        // The smallest exclusive end behind the key itself.
-        let bound = if range.reverse { [key, &[0]].concat() } else { key.to_vec() };
-        let edge = if range.reverse { &mut range.end } else { &mut range.start };
-        let onward = match edge {
-            None => true,
-            Some(edge) if range.reverse => bound < *edge,
-            Some(edge) => *edge < bound,
-        };
+        let reverse = self.range.reverse;
+        // Backward the end is exclusive.
+        let bound = if reverse { key_after(key) } else { key.to_vec() };
+        let onward = self.range.edge().is_none_or(|edge| {
+            if reverse { bound.as_slice() < edge } else { edge < bound.as_slice() }
+        });
         if onward && !matches!(self.state, ScanState::Ended) {
             self.begin_at(bound);
         }
@@ -288,7 +285,7 @@ impl Scan {
     /// Moves the beginning of the scan out of known spans without a value, and keeps those in the
     /// rest of the range.
     fn skip_dead(&mut self) {
-        let mut known = self.pin.tree.levels.dead_spans().of(&self.pin);
+        let mut known = self.pin.tree.levels.dead.of(&self.pin);
         while let Some(span) = known.iter().find(|span| self.begins_in(span)) {
             let bound = if self.range.reverse { Some(&span.start) } else { span.end.as_ref() };
             match bound.filter(|bound| !bound.is_empty()) {

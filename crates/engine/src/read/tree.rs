@@ -47,7 +47,7 @@ impl Tree {
         std::iter::once((&self.active, seq)).chain(older)
     }
 
-    /// What a transaction writes, if this is the tree of one.
+    /// The writes of the transaction to which this tree belongs; `None` for a tree that all share.
     pub(super) fn own_memtable(&self) -> Option<&Arc<Memtable>> {
         (self.frozen_until < Seq::MAX).then_some(&self.active)
     }
@@ -233,32 +233,16 @@ impl Levels {
 #[allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at the unexpected")]
 mod tests {
     use super::*;
+    use crate::cache::metadata::testing::descriptor;
     use bytes::Bytes;
-    use siltstone_base::sst::SstLocation;
-    use siltstone_base::{DatabaseId, SstId};
+    use siltstone_base::DatabaseId;
     use siltstone_manifest::{Settings, SortedRun};
 
     fn part(start: Option<&'static [u8]>, end: Option<&'static [u8]>) -> SstDescriptor {
         SstDescriptor {
-            id: SstId(1),
-            location: SstLocation::Own,
-            job: None,
-            object_bytes: 100,
-            checksum: 7,
-            tail_offset: 50,
-            first_key: Bytes::from_static(b"a"),
-            last_key: Bytes::from_static(b"z"),
             visible_start: start.map(Bytes::from_static),
             visible_end: end.map(Bytes::from_static),
-            seq_override: None,
-            entries: 1,
-            tombstones: 0,
-            min_seq: Seq(1),
-            max_seq: Seq(1),
-            min_expiry: None,
-            max_expiry: None,
-            range_deletes: None,
-            sum: None,
+            ..descriptor(b"a", b"z")
         }
     }
 

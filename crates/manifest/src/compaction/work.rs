@@ -9,6 +9,7 @@ use crate::layer::Layer;
 use crate::span::{Span, Spans};
 use crate::state::Manifest;
 use bytes::Bytes;
+use siltstone_base::entry::key_after;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{
     Cover, Epoch, JobId, ManifestId, SstDescriptor, SstId, TablePart, UnixMillis,
@@ -429,7 +430,7 @@ pub(crate) fn prefix(key: &[u8], bytes: usize) -> &[u8] {
 /// which the table can name, so that two outputs never share a key.
 fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
     let short = points.into_iter().filter(|point| point.len() < MAX_KEY_BYTES);
-    let behind = short.map(|point| Bytes::from([point.as_ref(), &[0]].concat()));
+    let behind = short.map(|point| Bytes::from(key_after(&point)));
     behind.filter(|point| end.is_none_or(|end| point < end)).collect()
 }
 

@@ -257,8 +257,8 @@ impl Conflict {
             ),
             Conflict::NoMirror { database } => write!(
                 f,
-                "the database {database} is at the target and is no mirror, or was promoted to a \
-                 normal database, which an export would erase; choose another place"
+                "the database {database} is no mirror, or was promoted to a normal database: it \
+                 accepts writes, and an export would erase it; choose another place"
             ),
             Conflict::OtherSource { database, source } => write!(
                 f,

@@ -31,14 +31,7 @@ impl TableSchema {
     ) -> Result<RecordBatch> {
         let schema = self.arrow_of(wanted)?;
         let mut columns = self.decode_keys(keys, wanted)?;
-        let decoded = self.decode_values(&self.values, values, wanted);
-        columns.extend(decoded.map_err(|error| {
-            let broken = keys
-                .iter()
-                .zip(values)
-                .find(|(_, value)| self.decode_values(&self.values, &[value], wanted).is_err());
-            naming(error, broken.map(|(key, _)| key))
-        })?);
+        columns.extend(self.decode_values(&self.values, keys, values, wanted)?);
         batch(schema, &columns, wanted, keys.len())
     }
 
@@ -64,7 +57,7 @@ impl TableSchema {
         }
         let absent = self.values.all_null();
         let rows: Vec<&[u8]> = values.iter().map(|value| value.unwrap_or(&absent)).collect();
-        columns.extend(self.decode_values(&self.values.lenient(), &rows, wanted)?);
+        columns.extend(self.decode_values(&self.values.lenient(), keys, &rows, wanted)?);
         batch(Arc::new(Schema::new(schema)), &columns, wanted, keys.len())
     }
 
@@ -85,19 +78,24 @@ impl TableSchema {
     fn decode_values(
         &self,
         schema: &crate::ValueSchema,
+        keys: &[&[u8]],
         values: &[&[u8]],
         wanted: &[usize],
     ) -> Result<BTreeMap<usize, ArrayRef>> {
-        let keys = self.keys.columns().len();
+        let before = self.keys.columns().len();
         let mut places: Vec<usize> =
-            wanted.iter().filter_map(|place| place.checked_sub(keys)).collect();
+            wanted.iter().filter_map(|place| place.checked_sub(before)).collect();
         places.sort_unstable();
         places.dedup();
         if places.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let decoded = schema.decode(values, &places)?;
-        Ok(places.into_iter().map(|place| place + keys).zip(decoded).collect())
+        let decoded = schema.decode(values, &places).map_err(|error| {
+            let mut rows = keys.iter().zip(values);
+            let broken = rows.find(|(_, value)| schema.decode(&[value], &places).is_err());
+            naming(error, broken.map(|(key, _)| key))
+        })?;
+        Ok(places.into_iter().map(|place| place + before).zip(decoded).collect())
     }
 }
 

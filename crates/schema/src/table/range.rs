@@ -2,6 +2,7 @@
 
 use super::TableSchema;
 use arrow_array::{Array, ArrayRef};
+use siltstone_base::entry::key_after;
 use siltstone_base::{Error, Result};
 
 /// Where keys begin, and before which they end; `None`: nowhere.
@@ -32,7 +33,7 @@ impl TableSchema {
         };
         if equal.len() == columns {
             // The last column may be raw: a longer string is another key.
-            let behind = [prefix.as_slice(), &[0]].concat();
+            let behind = key_after(&prefix);
             return Ok((Some(prefix), Some(behind)));
         }
         let start = start.map(bound).transpose()?;

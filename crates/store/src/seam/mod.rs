@@ -188,7 +188,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         ready(Ok(SweepReport::default())).boxed()
     }
 
-    /// What this store has seen so far.
+    /// The observations of this store so far.
     fn observed(&self) -> Observed {
         Observed::default()
     }

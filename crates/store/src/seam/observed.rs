@@ -1,4 +1,4 @@
-//! What a store has seen of its own requests, for limits of calls and for statistics.
+//! Observations of a store about its own requests, for limits of calls and for statistics.
 
 use super::DiskCacheCounts;
 use crate::sent::SentRequests;

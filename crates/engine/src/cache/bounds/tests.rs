@@ -2,36 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use super::Bounds;
+use crate::cache::metadata::testing::descriptor;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use bytes::Bytes;
 use proptest::prelude::*;
-use siltstone_base::sst::SstLocation;
-use siltstone_base::{Seq, SstDescriptor, SstId};
+use siltstone_base::SstDescriptor;
 use std::sync::Arc;
-
-fn table(first: &[u8], last: &[u8]) -> SstDescriptor {
-    SstDescriptor {
-        id: SstId(1),
-        location: SstLocation::Own,
-        job: None,
-        object_bytes: 100,
-        checksum: 7,
-        tail_offset: 50,
-        first_key: Bytes::copy_from_slice(first),
-        last_key: Bytes::copy_from_slice(last),
-        visible_start: None,
-        visible_end: None,
-        seq_override: None,
-        entries: 1,
-        tombstones: 0,
-        min_seq: Seq(1),
-        max_seq: Seq(1),
-        min_expiry: None,
-        max_expiry: None,
-        range_deletes: None,
-        sum: None,
-    }
-}
 
 fn bounds(runs: &[Vec<SstDescriptor>]) -> Bounds {
     let budget = MetadataBudget::new(usize::MAX);
@@ -63,9 +39,9 @@ fn check(runs: &[Vec<SstDescriptor>], keys: &[&[u8]]) {
 #[test]
 fn bounds_themselves_are_inside_and_gaps_are_not() {
     let runs = [
-        vec![table(b"c", b"m")],
-        vec![table(b"a", b"b"), table(b"d", b"f"), table(b"f\0", b"k")],
-        vec![table(b"z", b"z")],
+        vec![descriptor(b"c", b"m")],
+        vec![descriptor(b"a", b"b"), descriptor(b"d", b"f"), descriptor(b"f\0", b"k")],
+        vec![descriptor(b"z", b"z")],
     ];
     check(&runs, &[b"a", b"b", b"b\0", b"c", b"d", b"e", b"f", b"f\0", b"f\0\0", b"k", b"l"]);
     check(&runs, &[b"\0", b"m", b"m\0", b"y", b"z", b"z\0", b"\xff\xff\xff\xff\xff\xff\xff\xff"]);
@@ -74,12 +50,15 @@ fn bounds_themselves_are_inside_and_gaps_are_not() {
 #[test]
 fn nothing_is_found_where_there_are_no_tables() {
     check(&[], &[b"a"]);
-    check(&[vec![], vec![table(b"a", b"b")], vec![]], &[b"a", b"c"]);
+    check(&[vec![], vec![descriptor(b"a", b"b")], vec![]], &[b"a", b"c"]);
 }
 
 #[test]
 fn what_all_bounds_share_tells_too() {
-    let runs = [vec![table(b"user:long:0001", b"user:long:0500")], vec![table(b"user:long", b"x")]];
+    let runs = [
+        vec![descriptor(b"user:long:0001", b"user:long:0500")],
+        vec![descriptor(b"user:long", b"x")],
+    ];
     check(&runs[..1], &[b"user:long:", b"user:long:0001", b"user:long:04", b"user", b"v", b"a"]);
     check(&runs, &[b"user:long:0001", b"user:long", b"user:lonf", b"w", b"x", b"x\0"]);
 }
@@ -88,11 +67,11 @@ fn what_all_bounds_share_tells_too() {
 fn keys_decide_where_more_than_eight_bytes_are_equal() {
     // Nothing is shared by all, so the heads of the second run are equal.
     let runs = [
-        vec![table(b"a", b"z")],
+        vec![descriptor(b"a", b"z")],
         vec![
-            table(b"aaaaaaaa1", b"aaaaaaaa3"),
-            table(b"aaaaaaaa5", b"aaaaaaaa7"),
-            table(b"aaaaaaaa9", b"b"),
+            descriptor(b"aaaaaaaa1", b"aaaaaaaa3"),
+            descriptor(b"aaaaaaaa5", b"aaaaaaaa7"),
+            descriptor(b"aaaaaaaa9", b"b"),
         ],
     ];
     let keys: Vec<Vec<u8>> = (0..=9).map(|n| format!("aaaaaaaa{n}").into_bytes()).collect();
@@ -105,11 +84,11 @@ fn what_is_out_of_sight_is_not_found() {
     let seen = |start: &'static [u8], end: &'static [u8]| SstDescriptor {
         visible_start: Some(Bytes::from_static(start)),
         visible_end: Some(Bytes::from_static(end)),
-        ..table(b"d", b"m")
+        ..descriptor(b"d", b"m")
     };
     let keys: [&[u8]; 9] = [b"c", b"d", b"e", b"e\0", b"f", b"j", b"k", b"m", b"n"];
     for (start, end) in [(b"e", b"k"), (b"a", b"z"), (b"d", b"m"), (b"e", b"e"), (b"n", b"p")] {
-        check(&[vec![table(b"a", b"b"), seen(start, end), table(b"o", b"q")]], &keys);
+        check(&[vec![descriptor(b"a", b"b"), seen(start, end), descriptor(b"o", b"q")]], &keys);
     }
 }
 
@@ -122,15 +101,16 @@ fn parts_of_one_table_have_each_key_once() {
     let part = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| SstDescriptor {
         visible_start: start.map(Bytes::from_static),
         visible_end: end.map(Bytes::from_static),
-        ..table(b"d", b"m")
+        ..descriptor(b"d", b"m")
     };
     let cuts: [&'static [u8]; 3] = [b"e", b"h", b"kkkkkkkkk"];
     let [one, two, three] = cuts.map(Some);
     check(&[vec![part(None, one), part(one, two), part(two, three), part(three, None)]], &keys);
     check(&[vec![part(None, two), part(three, None)], vec![part(one, two)]], &keys);
     // Where a newer bound lies within, the last keys do not ascend.
-    let inner = SstDescriptor { visible_start: two.map(Bytes::from_static), ..table(b"g", b"j") };
-    check(&[vec![part(None, two), inner, table(b"k", b"n")]], &keys);
+    let inner =
+        SstDescriptor { visible_start: two.map(Bytes::from_static), ..descriptor(b"g", b"j") };
+    check(&[vec![part(None, two), inner, descriptor(b"k", b"n")]], &keys);
 }
 
 /// Keys of a small alphabet, short and long, so that heads tie, are cut, and share a beginning.
@@ -150,7 +130,8 @@ proptest! {
             .iter()
             .map(|ends| {
                 let ends: Vec<&Vec<u8>> = ends.iter().collect();
-                ends.as_chunks::<2>().0.iter().map(|[first, last]| table(first, last)).collect()
+                let pairs = ends.as_chunks::<2>().0.iter();
+                pairs.map(|[first, last]| descriptor(first, last)).collect()
             })
             .collect();
         let bounds = bounds(&runs);
