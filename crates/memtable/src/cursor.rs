@@ -73,6 +73,16 @@ impl MemCursor {
         self
     }
 
+    /// The same cursor, for a reader that rarely needs more than the newest version of a key.
+    /// Moving forward, it runs ahead from key to key, and a hot key with ten thousand versions
+    /// costs as much as any other. [`Cursor::next`] still comes to every version; the first time
+    /// that it is asked for an older one, the cursor continues with all versions.
+    #[must_use]
+    pub fn by_key(mut self) -> Self {
+        self.heads.by_key = true;
+        self
+    }
+
     /// Prefetches the memory for placing the cursor at `key`, without waiting.
     pub fn prefetch(&mut self, key: &[u8]) {
         self.heads.prefetch(key);
@@ -148,7 +158,7 @@ impl MemCursor {
             if count > 0 || !from_here {
                 self.heads.advance(log);
             }
-            let Some(here) = self.heads.stood() else { break };
+            let Some(here) = self.heads.stood(log) else { break };
             *place = here;
             count += 1;
         }
@@ -194,6 +204,11 @@ impl Cursor for MemCursor {
     }
 
     fn next(&mut self) -> Result<Step> {
+        if self.ahead.get(self.at).is_some_and(|entry| entry.has_older) {
+            self.heads.by_key = false;
+            let (key, seq) = self.standing()?;
+            return self.seek(&key, seq.minus(1));
+        }
         if self.at + 1 < self.ahead.len() {
             self.at += 1;
             return Ok(Step::Ready);
@@ -211,6 +226,13 @@ impl Cursor for MemCursor {
     /// all the time has any number of them.
     fn next_key(&mut self) -> Result<Step> {
         let rest = self.ahead.len() - self.at.min(self.ahead.len());
+        if self.heads.by_key && rest > 0 && self.heads.way() == MergeDirection::Forward {
+            if rest == 1 {
+                return Ok(self.run_ahead());
+            }
+            self.at += 1;
+            return Ok(Step::Ready);
+        }
         if rest < 2 || self.heads.way() == MergeDirection::Backward {
             return self.next();
         }

@@ -20,6 +20,16 @@ struct Head {
     at: usize,
 }
 
+impl Head {
+    /// Whether both are records of one key. Reads the keys only if their prefixes are equal.
+    #[inline]
+    fn has_key_of(&self, other: &Head, log: &Log) -> bool {
+        self.prefix == other.prefix
+            && self.record != NONE
+            && log.key(self.record) == log.key(other.record)
+    }
+}
+
 /// A past position of a merge.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MergePosition {
@@ -27,12 +37,16 @@ pub(crate) struct MergePosition {
     part: u32,
     /// Node of the skip list, or position in the sorted array: both are below 2^32.
     at: u32,
+    /// Whether the merge passes over older versions of its key.
+    has_older: bool,
 }
 
 /// An entry at which a merge was.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentEntry {
     pub(crate) record: u32,
+    /// Whether the merge passes over older versions of its key.
+    pub(crate) has_older: bool,
     /// Its position in [`Heads::bytes`].
     pub(crate) place: Place,
     /// Its sorted array and its position there, if it is stored together with its neighbours.
@@ -57,6 +71,9 @@ pub(crate) struct Heads {
     current: usize,
     /// Whether entries that are read often are stored together.
     pub(crate) lays: bool,
+    /// Whether the merge moves from key to key: forward it passes over all versions of a key but
+    /// the first that it comes to. Backward it does not: there the newest version comes last.
+    pub(crate) by_key: bool,
     /// Whether the loads of the next search were prefetched.
     is_prefetched: bool,
 }
@@ -70,6 +87,7 @@ impl Heads {
             way: MergeDirection::Forward,
             current: usize::MAX,
             lays: true,
+            by_key: false,
             is_prefetched: false,
         }
     }
@@ -79,19 +97,41 @@ impl Heads {
     }
 
     /// The position of the merge.
-    pub(crate) fn stood(&self) -> Option<MergePosition> {
+    pub(crate) fn stood(&self, log: &Log) -> Option<MergePosition> {
         let Head { record, at, .. } = *self.heads.get(self.current)?;
-        Some(MergePosition { record, part: self.current as u32, at: at as u32 })
+        let has_older = self.moves_by_key() && self.has_older(log);
+        Some(MergePosition { record, part: self.current as u32, at: at as u32, has_older })
+    }
+
+    fn moves_by_key(&self) -> bool {
+        self.by_key && self.way == MergeDirection::Forward
+    }
+
+    /// Whether older versions of the current key follow: in the current part, or in another one.
+    fn has_older(&self, log: &Log) -> bool {
+        let Some(current) = self.heads.get(self.current) else { return false };
+        let in_part = match self.order.arrays.get(self.current) {
+            Some(array) => array.has_older(current.at),
+            None => {
+                let next = self.in_skip_list(self.order.skip_list.after(current.at as u32));
+                next.has_key_of(current, log)
+            }
+        };
+        let others = self.heads.iter().enumerate().filter(|(part, _)| *part != self.current);
+        in_part || others.map(|(_, head)| head).any(|head| head.has_key_of(current, log))
     }
 
     /// The entry at that position.
     pub(crate) fn standing(&self, log: &Log, stood: MergePosition) -> CurrentEntry {
-        let MergePosition { record, part, at } = stood;
+        let MergePosition { record, part, at, has_older } = stood;
         let array = self.order.arrays.get(part as usize).filter(|_| self.lays);
         let laid = array.and_then(|array| array.read(log, at as usize));
         match laid {
-            Some(place) => CurrentEntry { record, place, laid: Some((part, at)) },
-            None => CurrentEntry { record, place: log.record(record).place(), laid: None },
+            Some(place) => CurrentEntry { record, has_older, place, laid: Some((part, at)) },
+            None => {
+                let place = log.record(record).place();
+                CurrentEntry { record, has_older, place, laid: None }
+            }
         }
     }
 
@@ -149,9 +189,15 @@ impl Heads {
         }
     }
 
-    /// To the next record, in the direction in which the merge was placed; it must be on a record.
+    /// To the next record, in the direction in which the merge was placed, or to the next key; it
+    /// must be on a record.
     pub(crate) fn advance(&mut self, log: &Log) {
         let Some(head) = self.heads.get(self.current).copied() else { return };
+        if self.moves_by_key() {
+            self.pass_key(log, head);
+            self.choose(log);
+            return;
+        }
         let skip_list = &self.order.skip_list;
         let moved = match (self.current < self.order.arrays.len(), self.way) {
             (true, MergeDirection::Forward) => self.in_array(self.current, Some(head.at + 1)),
@@ -169,6 +215,35 @@ impl Heads {
             *head = moved;
         }
         self.choose(log);
+    }
+
+    /// Moves every head with the key of `current` behind the versions of that key.
+    fn pass_key(&mut self, log: &Log, current: Head) {
+        for part in 0..self.heads.len() {
+            let Some(head) = self.heads.get(part).copied() else { return };
+            if part != self.current && !head.has_key_of(&current, log) {
+                continue;
+            }
+            let behind = match self.order.arrays.get(part) {
+                Some(array) => self.in_array(part, Some(array.next_key(log, head.at))),
+                None => self.behind_key_in_skip_list(log, head),
+            };
+            if let Some(head) = self.heads.get_mut(part) {
+                *head = behind;
+            }
+        }
+    }
+
+    /// The head of the skip list behind the versions of the key of `head`. Usually that is the next
+    /// node; versions are passed by a search, since there may be a thousand.
+    fn behind_key_in_skip_list(&self, log: &Log, head: Head) -> Head {
+        let skip_list = &self.order.skip_list;
+        let next = self.in_skip_list(skip_list.after(head.at as u32));
+        if !next.has_key_of(&head, log) {
+            return next;
+        }
+        let target = Target { prefix: head.prefix, key: log.key(head.record), seq: Seq::NONE };
+        self.in_skip_list(skip_list.search(log, &target).1)
     }
 
     /// The head of sorted array number `part` at `position`.

@@ -70,6 +70,11 @@ impl Index {
         self.partial.load(Acquire)
     }
 
+    /// The number of keys that have a slot.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Relaxed)
+    }
+
     /// The newest record of `key`, or [`NONE`].
     pub(crate) fn find(&self, log: &Log, hash: u32, key: &[u8]) -> u32 {
         let Some(table) = self.table(self.current.load(Acquire)) else { return NONE };

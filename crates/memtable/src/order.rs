@@ -60,8 +60,8 @@ impl Order {
         let nodes =
             std::iter::successors(Some(skip_list.after(NONE)), |at| Some(skip_list.after(*at)));
         let nodes = nodes.take_while(|node| *node != NONE);
-        let array =
-            SortedArray::of_sorted(nodes.map(|at| (skip_list.prefix(at), skip_list.record(at))));
+        let rows = nodes.map(|at| (skip_list.prefix(at), skip_list.record(at)));
+        let array = SortedArray::of_sorted(log, rows);
         let arrays = if array.len() == 0 { self.arrays.clone() } else { self.merged(log, array) };
         let (window, skip_list) =
             (Arc::clone(&self.window), Arc::new(SkipList::new(skip_list.capacity())));

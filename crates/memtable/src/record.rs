@@ -30,6 +30,34 @@ pub(crate) struct Record {
     hash: AtomicU32,
 }
 
+/// The number of a record in a sorted array, below 2^28 ([`MAX_ENTRIES`](crate::MAX_ENTRIES)), and
+/// in the top bit whether the record before it in the array has the same key: a scan that wants the
+/// newest version of each key passes it over without reading it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ArrayRecord(u32);
+
+impl ArrayRecord {
+    const OLDER: u32 = 1 << 31;
+
+    pub(crate) fn new(number: u32) -> Self {
+        ArrayRecord(number)
+    }
+
+    pub(crate) fn mark_older(&mut self) {
+        self.0 |= ArrayRecord::OLDER;
+    }
+
+    #[inline]
+    pub(crate) fn number(self) -> u32 {
+        self.0 & !ArrayRecord::OLDER
+    }
+
+    #[inline]
+    pub(crate) fn is_older(self) -> bool {
+        self.0 & ArrayRecord::OLDER != 0
+    }
+}
+
 /// An entry's position in a buffer of encoded operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prefixes  : eight bytes of each key, through the window, ascending
-//! records   : number of each record
+//! records   : number of each record, and whether it is an older version of the key before it
 //! samples   : the first of every 64 prefixes
 //! stretches : for every 256 records, their entries, stored together once they are read often
 //! ```
@@ -12,9 +12,10 @@
 //! target.
 
 use crate::log::{Log, Target};
-use crate::record::Place;
+use crate::record::{ArrayRecord, Place};
 use crate::stretch::{STRETCH, Stretch};
 use crate::window::Window;
+use siltstone_base::Seq;
 use siltstone_base::near::{Line, partition_near};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// A sorted part. Immutable.
 pub(crate) struct SortedArray {
     prefixes: Vec<u64>,
-    records: Vec<u32>,
+    records: Vec<ArrayRecord>,
     samples: Box<[u64]>,
     stretches: Box<[Stretch]>,
 }
@@ -31,6 +32,8 @@ pub(crate) struct SortedArray {
 const SAMPLE: usize = if cfg!(test) { 4 } else { 64 };
 /// Prefixes per cache line.
 const LINE: usize = 8;
+/// Older versions that are passed over one by one before the next key is searched.
+const PASSED: usize = if cfg!(test) { 3 } else { 64 };
 
 #[expect(
     clippy::indexing_slicing,
@@ -38,12 +41,22 @@ const LINE: usize = 8;
 )]
 impl SortedArray {
     /// From sorted records.
-    pub(crate) fn of_sorted(sorted: impl Iterator<Item = (u64, u32)>) -> Self {
-        let (prefixes, records) = sorted.unzip();
-        SortedArray::new(prefixes, records)
+    pub(crate) fn of_sorted(log: &Log, sorted: impl Iterator<Item = (u64, u32)>) -> Self {
+        let (prefixes, records) =
+            sorted.map(|(prefix, record)| (prefix, ArrayRecord::new(record))).unzip();
+        SortedArray::new(log, prefixes, records)
     }
 
-    fn new(prefixes: Vec<u64>, records: Vec<u32>) -> Self {
+    /// From sorted records; those that are marked as older versions are.
+    fn new(log: &Log, prefixes: Vec<u64>, mut records: Vec<ArrayRecord>) -> Self {
+        for at in 1..records.len() {
+            if prefixes[at] == prefixes[at - 1]
+                && !records[at].is_older()
+                && log.key(records[at].number()) == log.key(records[at - 1].number())
+            {
+                records[at].mark_older();
+            }
+        }
         let stretches = records.chunks(STRETCH).map(|_| Stretch::default()).collect();
         let samples = prefixes.iter().step_by(SAMPLE).copied().collect();
         SortedArray { prefixes, records, samples, stretches }
@@ -54,18 +67,19 @@ impl SortedArray {
         let mut rows: Vec<(u64, u32)> =
             (first..=last).map(|record| (window.prefix(log.key(record)), record)).collect();
         rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| log.compare(a.1, b.1)));
-        SortedArray::of_sorted(rows.into_iter())
+        SortedArray::of_sorted(log, rows.into_iter())
     }
 
     /// The same records with the prefixes of another window.
     pub(crate) fn through(&self, log: &Log, window: &Window) -> Self {
-        let records = self.records.iter();
-        SortedArray::of_sorted(records.map(|record| (window.prefix(log.key(*record)), *record)))
+        let prefix = |record: &ArrayRecord| window.prefix(log.key(record.number()));
+        let prefixes = self.records.iter().map(prefix).collect();
+        SortedArray::new(log, prefixes, self.records.clone())
     }
 
     /// Its first and its last record; it is not empty.
     pub(crate) fn ends(&self) -> (u32, u32) {
-        (self.records[0], self.records[self.len() - 1])
+        (self.records[0].number(), self.records[self.len() - 1].number())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -74,7 +88,24 @@ impl SortedArray {
 
     /// The record at `position`, and the prefix of its key.
     pub(crate) fn at(&self, position: usize) -> Option<(u64, u32)> {
-        Some((*self.prefixes.get(position)?, *self.records.get(position)?))
+        Some((*self.prefixes.get(position)?, self.records.get(position)?.number()))
+    }
+
+    /// Whether the record after `position` is an older version of the key there.
+    #[inline]
+    pub(crate) fn has_older(&self, position: usize) -> bool {
+        self.records.get(position + 1).is_some_and(|record| record.is_older())
+    }
+
+    /// The position of the first record after `position` that has another key.
+    pub(crate) fn next_key(&self, log: &Log, position: usize) -> usize {
+        let behind = &self.records[position + 1..];
+        let near = behind.iter().take(PASSED).take_while(|record| record.is_older()).count();
+        if near < PASSED {
+            return position + 1 + near;
+        }
+        let key = log.key(self.records[position].number());
+        self.search(log, &Target { prefix: self.prefixes[position], key, seq: Seq::NONE })
     }
 
     /// The place of the record at `position` in the bytes of its stretch; `None` if the stretch is
@@ -119,7 +150,7 @@ impl SortedArray {
         let prefixes = self.prefixes[near.clone()].iter().step_by(LINE);
         let records = self.records[near].iter().step_by(2 * LINE);
         prefixes.fold(0, |sum, prefix| sum ^ prefix)
-            ^ records.fold(0, |sum, record| sum ^ u64::from(*record))
+            ^ records.fold(0, |sum, record| sum ^ u64::from(record.number()))
     }
 
     /// Position of the first record at or after `target`; the length if there is none.
@@ -130,8 +161,9 @@ impl SortedArray {
         if self.prefixes.get(position) != Some(&target.prefix) {
             return position;
         }
-        let is_before =
-            |record: &u32| log.compare_to(*record, target.key, target.seq) == Ordering::Less;
+        let is_before = |record: &ArrayRecord| {
+            log.compare_to(record.number(), target.key, target.seq) == Ordering::Less
+        };
         // If many prefixes are equal, they are mostly versions of one key, and the target is its
         // newest version or the entry after its oldest. Each key is a wait for memory, so the ends
         // are compared first.
@@ -151,12 +183,13 @@ impl SortedArray {
         let (last, first) = (self.len() - 1, 0);
         self.prefixes[last]
             .cmp(&other.prefixes[first])
-            .then_with(|| log.compare(self.records[last], other.records[first]))
+            .then_with(|| log.compare(self.records[last].number(), other.records[first].number()))
             == Ordering::Less
     }
 
-    fn followed_by(&self, other: &SortedArray) -> SortedArray {
+    fn followed_by(&self, log: &Log, other: &SortedArray) -> SortedArray {
         SortedArray::new(
+            log,
             [self.prefixes.as_slice(), &other.prefixes].concat(),
             [self.records.as_slice(), &other.records].concat(),
         )
@@ -165,20 +198,21 @@ impl SortedArray {
     /// Merges two sorted arrays that are not empty.
     pub(crate) fn merge(log: &Log, a: &SortedArray, b: &SortedArray) -> SortedArray {
         if a.is_before(log, b) {
-            return a.followed_by(b);
+            return a.followed_by(log, b);
         }
         if b.is_before(log, a) {
-            return b.followed_by(a);
+            return b.followed_by(log, a);
         }
         let total = a.len() + b.len();
-        let (mut prefixes, mut records) = (vec![0u64; total], vec![0u32; total]);
+        let (mut prefixes, mut records) = (vec![0u64; total], vec![ArrayRecord::default(); total]);
         let (mut from_a, mut from_b) = (0, 0);
         // Without branches except for equal prefixes, because the next side is not predictable.
         while from_a < a.len() && from_b < b.len() {
             let (prefix_a, prefix_b) = (a.prefixes[from_a], b.prefixes[from_b]);
             let mut takes_b = prefix_b < prefix_a;
             if prefix_a == prefix_b {
-                takes_b = log.compare(b.records[from_b], a.records[from_a]) == Ordering::Less;
+                let (record_a, record_b) = (a.records[from_a].number(), b.records[from_b].number());
+                takes_b = log.compare(record_b, record_a) == Ordering::Less;
             }
             let out = from_a + from_b;
             prefixes[out] = if takes_b { prefix_b } else { prefix_a };
@@ -190,6 +224,6 @@ impl SortedArray {
         let (rest, at) = if from_a < a.len() { (a, from_a) } else { (b, from_b) };
         prefixes[out..].copy_from_slice(&rest.prefixes[at..]);
         records[out..].copy_from_slice(&rest.records[at..]);
-        SortedArray::new(prefixes, records)
+        SortedArray::new(log, prefixes, records)
     }
 }

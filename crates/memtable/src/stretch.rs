@@ -15,7 +15,7 @@
 //! drops their copies, and entries that are never read are never copied.
 
 use crate::log::Log;
-use crate::record::Place;
+use crate::record::{ArrayRecord, Place};
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
@@ -55,7 +55,7 @@ impl Stretch {
 
     /// As [`Stretch::laid`], for a read of an entry: `records` are all records of the stretch.
     #[inline]
-    pub(crate) fn read(&self, log: &Log, records: &[u32]) -> Option<&StretchEntries> {
+    pub(crate) fn read(&self, log: &Log, records: &[ArrayRecord]) -> Option<&StretchEntries> {
         if let Some(laid) = self.laid.get() {
             return laid.as_ref();
         }
@@ -73,11 +73,11 @@ impl Stretch {
 
 impl StretchEntries {
     /// `None` for records that are too large.
-    fn of(log: &Log, records: &[u32]) -> Option<StretchEntries> {
+    fn of(log: &Log, records: &[ArrayRecord]) -> Option<StretchEntries> {
         // Each step is done for all records before the next step, so that its loads wait in
         // parallel.
         let mut places: Vec<Place> =
-            records.iter().map(|record| log.record(*record).place()).collect();
+            records.iter().map(|record| log.record(record.number()).place()).collect();
         let total: usize = places.iter().map(|place| place.range().len()).sum();
         if total > TOO_LARGE {
             return None;

@@ -369,6 +369,13 @@ impl Memtable {
         self.len.load(Acquire)
     }
 
+    /// The number of different keys among the entries; slightly less if keys collide in the index,
+    /// or during an insertion.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.index.keys()
+    }
+
     /// Whether nothing was inserted yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -193,6 +193,7 @@ proptest! {
         batches in prop::collection::vec(prop::collection::vec(ops(), 1..20), 1..12),
         hot in 0..200u64,
         from in keys(),
+        by_key in any::<bool>(),
         moves in prop::collection::vec(0..4u8, 1..60),
     ) {
         let mut batches = batches;
@@ -201,6 +202,9 @@ proptest! {
         let rows: Vec<Row> = model.iter().map(model_row).collect();
         let mut at = model.range(..(from.clone(), Reverse(u64::MAX))).count();
         let mut cursor = table.cursor().expecting(u64::from(moves[0]) * 5);
+        if by_key {
+            cursor = cursor.by_key();
+        }
         cursor.seek(&from, Seq::MAX).unwrap();
         for how in moves {
             prop_assert_eq!(cursor.entry().map(row), rows.get(at).cloned());
@@ -225,6 +229,46 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_cursor_by_key_comes_to_each_key_once(
+        shape in shapes(),
+        batches in prop::collection::vec(prop::collection::vec(ops(), 1..20), 1..12),
+        hot in 0..200u64,
+        from in keys(),
+        seq in 0..300u64,
+        older in prop::option::of(0..20usize),
+    ) {
+        let mut batches = batches;
+        batches.extend((0..hot).map(|n| vec![put(b"a", &n.to_le_bytes())]));
+        let (table, model) = fill(&shape, &batches, 0);
+        // The first entry at or after the target, and the newest version of every later key.
+        let mut rows: Vec<Row> = Vec::new();
+        for entry in model.range((from.clone(), Reverse(seq))..) {
+            if rows.last().is_none_or(|last| last.0 != entry.0.0) {
+                rows.push(model_row(entry));
+            }
+        }
+        let mut cursor = table.cursor().by_key().expecting(5);
+        let mut step = cursor.seek(&from, Seq(seq)).unwrap();
+        for (at, expected) in rows.iter().enumerate() {
+            prop_assert_eq!(step, Step::Ready);
+            prop_assert_eq!(cursor.entry().map(row), Some(expected.clone()));
+            if older == Some(at) {
+                // From here on, with all versions.
+                let target = (expected.0.clone(), Reverse(expected.1));
+                let behind: Vec<Row> = model.range(target..).map(model_row).skip(1).collect();
+                for expected in behind {
+                    prop_assert_eq!(cursor.next().unwrap(), Step::Ready);
+                    prop_assert_eq!(cursor.entry().map(row), Some(expected));
+                }
+                prop_assert_eq!(cursor.next().unwrap(), Step::End);
+                return Ok(());
+            }
+            step = cursor.next_key().unwrap();
+        }
+        prop_assert_eq!(step, Step::End);
     }
 
     #[test]

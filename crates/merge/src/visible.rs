@@ -55,7 +55,7 @@ pub struct Visible<C> {
     one_by_one: u32,
     /// The initial value of that number if the next stretch is short.
     patience: u32,
-    /// The current entry is hidden, as is every later entry of its key.
+    /// All versions of the current entry's key that follow it are hidden.
     hidden: bool,
     /// The entries without an item since the last item.
     dead: DeadRun,
@@ -147,6 +147,7 @@ impl<C: Stretches> Visible<C> {
                 if plain.taken > 0 {
                     self.dead.item();
                     self.move_first = true;
+                    self.hidden = true;
                     if !plain.more {
                         self.at = VisibleAt::Cursor;
                         return Ok(Step::Ready);
@@ -171,7 +172,8 @@ impl<C: Stretches> Visible<C> {
                 self.pass();
                 continue;
             }
-            self.hidden = false;
+            // The item's key is complete if its last version was consumed.
+            self.hidden = self.move_first;
             let (at, (key, value)) = match (took, entry) {
                 (GroupVerdict::Entry | GroupVerdict::NothingYet, _) => continue,
                 (GroupVerdict::End, _) => {

@@ -15,6 +15,7 @@ use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use siltstone_base::entry::{key_after, prefix_end};
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
+use siltstone_memtable::Memtable;
 use siltstone_merge::{Covered, DeadSpan, Direction, Merge, RunCursor, Visible};
 use siltstone_sst::{Block, Table};
 use std::any::Any;
@@ -485,11 +486,18 @@ impl Scan {
         };
         let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
         // Rows that are inserted into an empty memtable from now on are newer than the view.
-        let memtables = tree.memtables_at(self.pin.seq);
-        sources.extend(memtables.filter(|(memtable, _)| !memtable.is_empty()).map(|both| {
+        let memtables =
+            || tree.memtables_at(self.pin.seq).filter(|(memtable, _)| !memtable.is_empty());
+        let keys = |memtable: &Memtable| memtable.keys() as u64;
+        let entries =
+            memtables().fold(tree.levels.entries, |sum, (memtable, _)| sum + keys(memtable));
+        sources.extend(memtables().map(|both| {
             let (memtable, until) = both;
             let newest = memtable.last_seq().unwrap_or(Seq::MAX).min(until);
-            let mut cursor = memtable.cursor().expecting(self.left);
+            // Its share of the rows that are wanted, if its keys lie evenly among all others: every
+            // row that it reads ahead in vain is several loads from memory.
+            let share = self.left.saturating_mul(keys(memtable)) / entries.max(1);
+            let mut cursor = memtable.cursor().by_key().expecting(share.saturating_add(1));
             if let Some(key) = self.range.edge() {
                 cursor.prefetch(key);
             }

@@ -45,6 +45,9 @@ impl MemtablePart {
                 } else {
                     self.cursor.seek_before(&key, Seq::MAX)?
                 }
+            } else if forward && seq <= self.floor {
+                // Older versions of the key are outside as well.
+                self.cursor.next_key()?
             } else if forward {
                 self.cursor.next()?
             } else {

@@ -108,6 +108,8 @@ pub(crate) struct Levels {
     pub(crate) behind: Option<u64>,
     /// The newest sequence number of an entry.
     pub(super) newest: Seq,
+    /// The number of entries in all tables.
+    pub(super) entries: u64,
     /// Parts without a value, as far as scans have found them.
     pub(super) dead: DeadSpans,
     /// Tells the writer when the last reader of these tables is gone.
@@ -184,7 +186,9 @@ impl Levels {
     pub(super) fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
         let filters = KeyFilters::new(runs.iter().map(|run| run.tables.as_slice()));
         let newest = runs.iter().map(|run| run.newest).max().unwrap_or(Seq::NONE);
-        Levels { runs, l0, filters, newest, ..Levels::default() }
+        let tables = runs.iter().flat_map(|run| &run.tables);
+        let entries = tables.map(|table| table.descriptor.entries).sum();
+        Levels { runs, l0, filters, newest, entries, ..Levels::default() }
     }
 
     /// The same, and `notify` hears when the last reader of them is gone.

@@ -7,8 +7,10 @@
 //! ```
 //! Most entries of most databases are values that never expire and that every reader sees. For
 //! these only the order matters: the tournament is not replayed, no entry is read twice, and no key
-//! is kept for a comparison with the next one. As long as ranks ascend strictly, keys differ. If
-//! two ranks are equal, or an entry is not plain, the merge continues entry by entry.
+//! is kept for a comparison with the next one. As long as ranks ascend strictly, keys differ. Where
+//! sources have equal ranks, their keys are compared: the same key is taken from the first of them,
+//! which has its newest version, and passed over in the others. If keys with equal ranks differ, or
+//! an entry is not plain, the merge continues entry by entry.
 
 use super::{Direction, Merge, SourcePosition, State};
 use crate::stretches::Plain;
@@ -175,6 +177,19 @@ impl<C: Cursor> Merge<C> {
         let (mut floor, shared) = (0, stretch.shared);
         loop {
             let (at, next, second) = lowest(&stretch.ranks[..count]);
+            if next == second && floor <= next && self.is_one_key(stretch, at, next) {
+                let source = &self.sources[at];
+                let row = stretch.ahead[at].taken;
+                let more = take(source.plain_key(row), source.plain_value(row))?;
+                self.pass_key(stretch, next);
+                stretch.last = Some(at);
+                stretch.taken += 1;
+                floor = next + 1;
+                if !more || stretch.ahead[at].taken == stretch.ahead[at].plain {
+                    return Ok(more);
+                }
+                continue;
+            }
             let (source, ahead) = (&self.sources[at], &mut stretch.ahead[at]);
             let from = ahead.taken;
             let mut turn = SourceTurn { ahead, next, floor, second, shared, more: true };
@@ -196,6 +211,38 @@ impl<C: Cursor> Merge<C> {
                 return Ok(more);
             }
             stretch.ranks[at] = next;
+        }
+    }
+
+    /// Whether the next entries of all sources with this rank, of which `at` is the first, are
+    /// plain and have one key. Sources are newest first, so the first has the newest version. Each
+    /// of the others must have a plain entry behind it, on which the source stands afterwards.
+    #[expect(clippy::indexing_slicing, reason = "sources are at most MOST_SOURCES")]
+    fn is_one_key(&self, stretch: &Stretch, at: usize, rank: u64) -> bool {
+        let Ahead { plain, taken } = stretch.ahead[at];
+        if taken == plain || rank == u64::MAX {
+            return false;
+        }
+        let key = self.sources[at].plain_key(taken);
+        let mut others = (at + 1..self.sources.len()).filter(|other| stretch.ranks[*other] == rank);
+        others.all(|other| {
+            let Ahead { plain, taken } = stretch.ahead[other];
+            taken + 1 < plain && self.sources[other].plain_key(taken) == key
+        })
+    }
+
+    /// Moves past the next entry of every source with this rank.
+    #[expect(clippy::indexing_slicing, reason = "sources are at most MOST_SOURCES")]
+    fn pass_key(&self, stretch: &mut Stretch, passed: u64) {
+        for (number, source) in self.sources.iter().enumerate() {
+            if stretch.ranks[number] != passed {
+                continue;
+            }
+            let ahead = &mut stretch.ahead[number];
+            ahead.taken += 1;
+            if ahead.taken < ahead.plain {
+                stretch.ranks[number] = rank(source.plain_key(ahead.taken), stretch.shared);
+            }
         }
     }
 
