@@ -69,6 +69,8 @@ pub(crate) struct Heads {
     way: MergeDirection,
     /// The index of the current head; past the last one if the merge has no position.
     current: usize,
+    /// Whether other heads may have the key of the current one: false if no prefixes are equal.
+    has_ties: bool,
     /// Whether entries that are read often are stored together.
     pub(crate) lays: bool,
     /// Whether the merge moves from key to key: forward it passes over all versions of a key but
@@ -86,6 +88,7 @@ impl Heads {
             heads,
             way: MergeDirection::Forward,
             current: usize::MAX,
+            has_ties: false,
             lays: true,
             by_key: false,
             is_prefetched: false,
@@ -117,8 +120,9 @@ impl Heads {
                 next.has_key_of(current, log)
             }
         };
-        let others = self.heads.iter().enumerate().filter(|(part, _)| *part != self.current);
-        in_part || others.map(|(_, head)| head).any(|head| head.has_key_of(current, log))
+        let is_other = |part: usize| self.has_ties && part != self.current;
+        let mut others = self.heads.iter().enumerate().filter(|(part, _)| is_other(*part));
+        in_part || others.any(|(_, head)| head.has_key_of(current, log))
     }
 
     /// The entry at that position.
@@ -219,7 +223,9 @@ impl Heads {
 
     /// Moves every head with the key of `current` behind the versions of that key.
     fn pass_key(&mut self, log: &Log, current: Head) {
-        for part in 0..self.heads.len() {
+        let parts =
+            if self.has_ties { 0..self.heads.len() } else { self.current..self.current + 1 };
+        for part in parts {
             let Some(head) = self.heads.get(part).copied() else { return };
             if part != self.current && !head.has_key_of(&current, log) {
                 continue;
@@ -286,9 +292,12 @@ impl Heads {
             MergeDirection::Backward => Ordering::Greater,
         };
         let mut best: Option<(usize, &Head)> = None;
+        // Every head with the prefix of the best is compared with it, or was the best before it.
+        let mut has_ties = false;
         for (at, head) in self.heads.iter().enumerate().filter(|(_, head)| head.record != NONE) {
             let is_better = best.is_none_or(|(_, best)| {
                 let order = head.prefix.cmp(&best.prefix);
+                has_ties |= order == Ordering::Equal;
                 order.then_with(|| log.compare(head.record, best.record)) == wanted
             });
             if is_better {
@@ -296,5 +305,6 @@ impl Heads {
             }
         }
         self.current = best.map_or(usize::MAX, |(at, _)| at);
+        self.has_ties = has_ties;
     }
 }
