@@ -7,11 +7,14 @@ in their own interpreter, because they start a JVM and change the environment.
 from __future__ import annotations
 
 import codeop
+import importlib
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -53,8 +56,24 @@ REFERENCE = reference()
 )
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert examples(page.read_text()), f"{page.name} shows nothing that runs"
-    run(page.name, page.read_text(), {"__name__": "example"})
+    text = page.read_text()
+    assert examples(text), f"{page.name} shows nothing that runs"
+    with key_service(monkeypatch) if '"kms"' in text else nullcontext():
+        run(page.name, text, {"__name__": "example"})
+
+
+@contextmanager
+def key_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A simulation of AWS KMS in this process, with the key ``alias/siltstone``."""
+    moto = pytest.importorskip("moto")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "simulated")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with moto.mock_aws():
+        client = importlib.import_module("boto3").client("kms")
+        key = client.create_key()["KeyMetadata"]["KeyId"]
+        client.create_alias(AliasName="alias/siltstone", TargetKeyId=key)
+        yield
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,12 @@ impl SortedArray {
     }
 
     /// The position of the first record after `position` that has another key.
+    #[inline]
     pub(crate) fn next_key(&self, log: &Log, position: usize) -> usize {
+        if self.has_older(position) { self.behind_older(log, position) } else { position + 1 }
+    }
+
+    fn behind_older(&self, log: &Log, position: usize) -> usize {
         let behind = &self.records[position + 1..];
         let near = behind.iter().take(PASSED).take_while(|record| record.is_older()).count();
         if near < PASSED {
