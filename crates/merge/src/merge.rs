@@ -93,12 +93,14 @@ pub struct Merge<C> {
     /// the winner is in the tree.
     played: bool,
     direction: Direction,
+    /// Whether an earlier source has the newer versions of a key.
+    newest_first: bool,
     state: State,
     needed: Vec<BlockAddr>,
 }
 
 impl<C: Cursor> Merge<C> {
-    /// Over `sources`, newest first, without a position.
+    /// Over `sources` without a position.
     #[must_use]
     pub fn new(sources: Vec<C>, direction: Direction) -> Self {
         let count = sources.len();
@@ -109,6 +111,7 @@ impl<C: Cursor> Merge<C> {
             shared: 0,
             played: false,
             direction,
+            newest_first: false,
             state: State::Nowhere,
             needed: Vec::new(),
         }
@@ -119,6 +122,15 @@ impl<C: Cursor> Merge<C> {
     #[must_use]
     pub fn sharing(mut self, bytes: usize) -> Self {
         self.shared = bytes;
+        self
+    }
+
+    /// The same merge, for sources of which an earlier one has the newer versions of every key that
+    /// both have. Then stretches of plain entries go on over such keys (`merge/plain.rs`). It does
+    /// not hold for a memtable before ingests that came after it.
+    #[must_use]
+    pub fn newest_first(mut self) -> Self {
+        self.newest_first = true;
         self
     }
 

@@ -525,6 +525,8 @@ impl Scan {
         let view = self.pin.view(&self.context);
         let (start, end) = (self.range.start.clone(), self.range.end.clone());
         let merge = Merge::new(sources, direction);
+        // Queued ingests are between memtables in time.
+        let merge = if tree.queue.is_none() { merge.newest_first() } else { merge };
         let visible = Visible::new(merge, view, direction, start, end);
         ScanState::Running(Box::new(visible.skipping(self.dead.clone())), None)
     }

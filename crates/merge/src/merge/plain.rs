@@ -8,9 +8,9 @@
 //! Most entries of most databases are values that never expire and that every reader sees. For
 //! these only the order matters: the tournament is not replayed, no entry is read twice, and no key
 //! is kept for a comparison with the next one. As long as ranks ascend strictly, keys differ. Where
-//! sources have equal ranks, their keys are compared: the same key is taken from the first of them,
-//! which has its newest version, and passed over in the others. If keys with equal ranks differ, or
-//! an entry is not plain, the merge continues entry by entry.
+//! sources have equal ranks and the newest source comes first ([`Merge::newest_first`]), their keys
+//! are compared: the same key is taken from the first of them and passed over in the others. If
+//! keys with equal ranks differ, or an entry is not plain, the merge continues entry by entry.
 
 use super::{Direction, Merge, SourcePosition, State};
 use crate::stretches::Plain;
@@ -215,12 +215,12 @@ impl<C: Cursor> Merge<C> {
     }
 
     /// Whether the next entries of all sources with this rank, of which `at` is the first, are
-    /// plain and have one key. Sources are newest first, so the first has the newest version. Each
-    /// of the others must have a plain entry behind it, on which the source stands afterwards.
+    /// plain and have one key, of which `at` has the newest version. Each of the others must have a
+    /// plain entry behind it, on which the source stands afterwards.
     #[expect(clippy::indexing_slicing, reason = "sources are at most MOST_SOURCES")]
     fn is_one_key(&self, stretch: &Stretch, at: usize, rank: u64) -> bool {
         let Ahead { plain, taken } = stretch.ahead[at];
-        if taken == plain || rank == u64::MAX {
+        if !self.newest_first || taken == plain || rank == u64::MAX {
             return false;
         }
         let key = self.sources[at].plain_key(taken);

@@ -90,6 +90,7 @@ proptest! {
         writes in prop::collection::vec((0u32..60, prop::bool::weighted(0.9)), 0..150),
         size in 1usize..60, seed: u64, lacks in 0u64..5, stops in prop::collection::vec(1u32..9, 8),
         before in prop::sample::select(vec!["", "sameeight", "two of sameeight"]),
+        oldest_first: bool,
     ) {
         let written = |((number, is_put), seq): ((u32, bool), u64)| {
             // The third kind has keys that differ in the first byte, so that no common bytes are
@@ -100,7 +101,13 @@ proptest! {
         };
         let history: Vec<Row> = writes.into_iter().zip(1u64..).map(written).collect();
         for seq in (0..=history.len() as u64).step_by(13) {
-            let merge = Merge::new(cut(&history, size, seed, lacks), Direction::Forward);
+            let mut parts = cut(&history, size, seed, lacks);
+            let merge = if oldest_first {
+                parts.reverse();
+                Merge::new(parts, Direction::Forward)
+            } else {
+                Merge::new(parts, Direction::Forward).newest_first()
+            };
             let mut visible = Visible::new(merge, view(seq, 0), Direction::Forward, None, None);
             let (mut pairs, mut left) = (Vec::new(), 1);
             let mut stops = stops.iter().cycle();
