@@ -129,6 +129,7 @@ impl Feeding {
                     expires_at: None,
                     most_bytes: None,
                     checkpoint: None,
+                    unretained: None,
                 };
                 let edit = Edit::Hold(HoldEdit::Take(Box::new(take)));
                 on(Consuming::Take(Commit::new(edit, newest, self.rules)))

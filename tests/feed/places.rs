@@ -157,6 +157,44 @@ fn a_consumer_from_the_oldest_place_reads_what_a_feed_without_one_reads() {
     });
 }
 
+/// A consumer that ends before it has acknowledged flushed changes gets them again, or hears that
+/// they are gone; they are not taken for acknowledged because the hold cannot retain them.
+#[test]
+fn changes_before_the_hold_are_acknowledged_like_any_others() {
+    Place::of(9).run("one", |env| async move {
+        let db = filled(&env).await?;
+        db.flush_memtable().await?;
+        put(&db, 20, b"later").await?;
+        db.flush().await?;
+        let mut first = begin(&env, ChangesFrom::Oldest, Some("index")).await?;
+        let all = rest(&mut first, 3).await?;
+        assert_eq!(all.len(), 11);
+        // Nothing was acknowledged, then four changes, then all of the flushed ones.
+        for acknowledged in [0, 4, 10] {
+            let mut feed = begin(&env, ChangesFrom::Kept, Some("index")).await?;
+            let mut seen = Vec::new();
+            while seen.len() < acknowledged && feed.token().seq.get() < acknowledged as u64 {
+                seen.extend(rows_of(&feed.read(1, 1 << 20).await?.expect("a change")));
+                feed.acknowledge(None).await?;
+            }
+            let held = changes::consumers(&env, LIMIT).await?;
+            assert_eq!(held[0].acknowledged().seq.get(), acknowledged as u64);
+            drop(feed);
+            let mut feed = begin(&env, ChangesFrom::Kept, Some("index")).await?;
+            assert_eq!(rest(&mut feed, 3).await?, all[acknowledged..]);
+        }
+        // A second consumer has acknowledged none of them when they are collected.
+        drop(begin(&env, ChangesFrom::Oldest, Some("slow")).await?);
+        db.compact().await?;
+        round(&env).await?;
+        let mut slow = begin(&env, ChangesFrom::Kept, Some("slow")).await?;
+        assert_eq!(kind(slow.read(10, 1 << 20).await), ErrorKind::Expired);
+        let mut index = begin(&env, ChangesFrom::Kept, Some("index")).await?;
+        assert_eq!(rest(&mut index, 3).await?, all[10..]);
+        db.close().await
+    });
+}
+
 /// After a commit whose successors are gone, nothing can be read: this differs from "nothing new".
 #[test]
 fn a_commit_whose_successors_are_collected_is_expired() {

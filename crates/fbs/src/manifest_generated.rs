@@ -3709,6 +3709,8 @@ impl<'a> Hold<'a> {
   pub const VT_SEQ: flatbuffers::VOffsetT = 10;
   pub const VT_EXPIRES_AT: flatbuffers::VOffsetT = 12;
   pub const VT_MOST_BYTES: flatbuffers::VOffsetT = 14;
+  pub const VT_UNRETAINED_WAL: flatbuffers::VOffsetT = 16;
+  pub const VT_UNRETAINED_SEQ: flatbuffers::VOffsetT = 18;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -3720,6 +3722,8 @@ impl<'a> Hold<'a> {
     args: &'args HoldArgs<'args>
   ) -> flatbuffers::WIPOffset<Hold<'bldr>> {
     let mut builder = HoldBuilder::new(_fbb);
+    builder.add_unretained_seq(args.unretained_seq);
+    builder.add_unretained_wal(args.unretained_wal);
     if let Some(x) = args.most_bytes { builder.add_most_bytes(x); }
     if let Some(x) = args.expires_at { builder.add_expires_at(x); }
     builder.add_seq(args.seq);
@@ -3778,6 +3782,23 @@ impl<'a> Hold<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Hold::VT_MOST_BYTES, None)}
   }
+  /// The WAL id at which it continues, while it has not acknowledged all before `wal_from`, where
+  /// nothing is retained for it; 0 otherwise.
+  #[inline]
+  pub fn unretained_wal(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_UNRETAINED_WAL, Some(0)).unwrap()}
+  }
+  /// The last sequence number before that place.
+  #[inline]
+  pub fn unretained_seq(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_UNRETAINED_SEQ, Some(0)).unwrap()}
+  }
 }
 
 impl flatbuffers::Verifiable for Hold<'_> {
@@ -3793,6 +3814,8 @@ impl flatbuffers::Verifiable for Hold<'_> {
      .visit_field::<u64>("seq", Self::VT_SEQ, false)?
      .visit_field::<u64>("expires_at", Self::VT_EXPIRES_AT, false)?
      .visit_field::<u64>("most_bytes", Self::VT_MOST_BYTES, false)?
+     .visit_field::<u64>("unretained_wal", Self::VT_UNRETAINED_WAL, false)?
+     .visit_field::<u64>("unretained_seq", Self::VT_UNRETAINED_SEQ, false)?
      .finish();
     Ok(())
   }
@@ -3804,6 +3827,8 @@ pub struct HoldArgs<'a> {
     pub seq: u64,
     pub expires_at: Option<u64>,
     pub most_bytes: Option<u64>,
+    pub unretained_wal: u64,
+    pub unretained_seq: u64,
 }
 impl<'a> Default for HoldArgs<'a> {
   #[inline]
@@ -3815,6 +3840,8 @@ impl<'a> Default for HoldArgs<'a> {
       seq: 0,
       expires_at: None,
       most_bytes: None,
+      unretained_wal: 0,
+      unretained_seq: 0,
     }
   }
 }
@@ -3849,6 +3876,14 @@ impl<'a: 'b, 'b> HoldBuilder<'a, 'b> {
     self.fbb_.push_slot_always::<u64>(Hold::VT_MOST_BYTES, most_bytes);
   }
   #[inline]
+  pub fn add_unretained_wal(&mut self, unretained_wal: u64) {
+    self.fbb_.push_slot::<u64>(Hold::VT_UNRETAINED_WAL, unretained_wal, 0);
+  }
+  #[inline]
+  pub fn add_unretained_seq(&mut self, unretained_seq: u64) {
+    self.fbb_.push_slot::<u64>(Hold::VT_UNRETAINED_SEQ, unretained_seq, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> HoldBuilder<'a, 'b> {
     let start = _fbb.start_table();
     HoldBuilder {
@@ -3873,6 +3908,8 @@ impl core::fmt::Debug for Hold<'_> {
       ds.field("seq", &self.seq());
       ds.field("expires_at", &self.expires_at());
       ds.field("most_bytes", &self.most_bytes());
+      ds.field("unretained_wal", &self.unretained_wal());
+      ds.field("unretained_seq", &self.unretained_seq());
       ds.finish()
   }
 }

@@ -52,15 +52,15 @@ pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
     FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldExcess,
     HoldFrom, IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix,
-    LogPlace, LogTables, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release,
-    RequestIngest, ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy,
-    is_let_go, replay_point, to_let_go, with_layers,
+    LogTables, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release, RequestIngest,
+    ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go,
+    replay_point, to_let_go, with_layers,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
     Ancestor, CLONE_AT, Checkpoint, CheckpointOwner, Cover, FedIngest, FedSource, FinishedJob,
     HISTORY_BEGINS, HistoryUndone, Hold, IngestApp, IngestOutcome, KeptFence, L0Entry, Lease,
-    LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest,
-    Settings, SinceLease, SortedRun, Timeline, WriterRecord, follow_each_other,
+    LeasedVersion, LogPlace, Manifest, Mirror, MirrorHead, PendingIngest, RESERVED_RUNS,
+    RememberedIngest, Settings, SinceLease, SortedRun, Timeline, WriterRecord, follow_each_other,
 };

@@ -40,7 +40,7 @@ pub use ingest::{
     RememberedIngest,
 };
 pub use mirror::{Mirror, MirrorHead};
-pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Timeline};
+pub use shared::{Hold, Lease, LeasedVersion, LogPlace, MOST_LEASED, MOST_LEASES, Timeline};
 pub use since::{Cover, MOST_SINCE_LEASES, SinceLease};
 
 use crate::features::Features;

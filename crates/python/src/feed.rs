@@ -344,7 +344,8 @@ pub(crate) fn feed_consumers(
     let holds = wait(py, process, changes::consumers(&env, deadline))?;
     let plain = holds.into_iter().map(|hold| {
         let expires = hold.expires_at.map(|at| at.0);
-        (hold.name, hold.seq.get(), hold.wal_from.get(), expires, hold.most_bytes)
+        let seq = hold.acknowledged().seq.get();
+        (hold.name, seq, hold.wal_from.get(), expires, hold.most_bytes)
     });
     Ok(plain.collect())
 }

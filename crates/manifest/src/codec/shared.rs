@@ -4,7 +4,7 @@ use super::decode::{bits, byte_list, list as read_list};
 use super::encode::{Builder, LIST_BYTES, Offset, TABLE_BYTES_AT_MOST, attempt_of, id128};
 use crate::features::{Audience, Extension, Feature};
 use crate::state::{
-    Hold, IngestApp, IngestOutcome, Lease, LeasedVersion, Manifest, PendingIngest,
+    Hold, IngestApp, IngestOutcome, Lease, LeasedVersion, LogPlace, Manifest, PendingIngest,
     RememberedIngest, SinceLease, Timeline,
 };
 use flatbuffers::WIPOffset;
@@ -110,6 +110,8 @@ pub(super) fn hold(b: &mut Builder, hold: &Hold) -> Offset<fb::Hold<'static>> {
         seq: hold.seq.get(),
         expires_at: hold.expires_at.map(|at| at.0),
         most_bytes: hold.most_bytes,
+        unretained_wal: hold.unretained.map_or(0, |place| place.wal.get()),
+        unretained_seq: hold.unretained.map_or(0, |place| place.seq.get()),
     };
     fb::Hold::create(b, &args)
 }
@@ -122,6 +124,10 @@ pub(super) fn read_hold(hold: &fb::Hold<'_>) -> Hold {
         seq: Seq(hold.seq()),
         expires_at: hold.expires_at().map(UnixMillis),
         most_bytes: hold.most_bytes(),
+        unretained: (hold.unretained_wal() > 0).then(|| LogPlace {
+            seq: Seq(hold.unretained_seq()),
+            wal: WalId(hold.unretained_wal()),
+        }),
     }
 }
 

@@ -61,7 +61,7 @@ known! {
     fb::PendingIngest up to VT_TIMELINE;
     fb::RememberedIngest up to VT_REASON;
     fb::IngestApp up to VT_SEQ;
-    fb::Hold up to VT_MOST_BYTES;
+    fb::Hold up to VT_UNRETAINED_SEQ;
     fb::SinceLease up to VT_EXPIRES_AT;
     fb::Manifest up to VT_SINCE_LEASES;
 }

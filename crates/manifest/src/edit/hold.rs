@@ -10,7 +10,9 @@ use super::{Conflict, NewCheckpoint, Refusal};
 use crate::features::FEED;
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
-use crate::state::{FedIngest, FedSource, HistoryUndone, Hold, Manifest, Timeline, goes_on};
+use crate::state::{
+    FedIngest, FedSource, HistoryUndone, Hold, LogPlace, Manifest, Timeline, goes_on,
+};
 use siltstone_base::{JobId, Seq, SstId, TimelineId, UnixMillis, WalId};
 use std::fmt;
 
@@ -52,6 +54,9 @@ pub struct TakeHold {
     pub most_bytes: Option<u64>,
     /// A checkpoint of the state that the commit creates, from which the feed then continues.
     pub checkpoint: Option<NewCheckpoint>,
+    /// The position at which the consumer begins, if that is before `from`, in log that nothing
+    /// retains. [`HoldFrom::Kept`] keeps that of the present hold.
+    pub unretained: Option<LogPlace>,
 }
 
 /// The position at which a hold begins.
@@ -64,15 +69,6 @@ pub enum HoldFrom {
     Walked(LogPlace),
     /// This position; refused if data after it may be gone.
     At(LogPlace),
-}
-
-/// A position in the log, between two batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LogPlace {
-    /// The last sequence number before it.
-    pub seq: Seq,
-    /// The next WAL id to read.
-    pub wal: WalId,
 }
 
 /// The progress of a consumer.
@@ -118,7 +114,13 @@ pub enum HoldConflict {
 }
 
 impl Hold {
-    /// The position of the hold.
+    /// The position up to which the consumer has acknowledged, and at which it continues.
+    #[must_use]
+    pub fn acknowledged(&self) -> LogPlace {
+        self.unretained.unwrap_or(self.place())
+    }
+
+    /// The position of the hold: everything after it is retained.
     #[must_use]
     pub fn place(&self) -> LogPlace {
         LogPlace { seq: self.seq, wal: self.wal_from }
@@ -227,6 +229,10 @@ impl TakeHold {
             seq: place.seq,
             expires_at: self.expires_at,
             most_bytes: self.most_bytes,
+            unretained: match self.from {
+                HoldFrom::Kept => own.and_then(|own| own.unretained),
+                _ => self.unretained,
+            },
         });
         let_go(next, Some(place.seq), rules);
         Ok(())
@@ -268,7 +274,7 @@ impl AdvanceHold {
             (Some(until), Some(wanted)) => until >= wanted,
             (until, _) => until.is_none(),
         };
-        hold.generation == self.generation && hold.seq >= self.to.seq && lasts
+        hold.generation == self.generation && hold.acknowledged().seq >= self.to.seq && lasts
     }
 
     fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
@@ -282,6 +288,10 @@ impl AdvanceHold {
             return Err(HoldConflict::Overtaken.into());
         }
         undone?;
+        // Up to the hold's own number nothing is left that it does not retain.
+        hold.unretained = hold.unretained.filter(|_| self.to.seq < hold.seq).map(|before| {
+            LogPlace { seq: before.seq.max(self.to.seq), wal: before.wal.max(self.to.wal) }
+        });
         hold.seq = hold.seq.max(self.to.seq);
         hold.wal_from = hold.wal_from.max(self.to.wal);
         hold.expires_at = match (hold.expires_at, self.expires_at) {

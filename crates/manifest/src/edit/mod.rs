@@ -44,7 +44,7 @@ pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use give_up::{GiveUpTable, GivenUpPart};
-pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldExcess, HoldFrom, LogPlace, TakeHold};
+pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldExcess, HoldFrom, TakeHold};
 pub use ingest::{
     IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest, with_layers,
 };

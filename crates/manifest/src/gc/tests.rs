@@ -573,6 +573,7 @@ fn held(from: u64, expires_at: Option<u64>) -> Manifest {
         seq: Seq(10),
         expires_at: expires_at.map(UnixMillis),
         most_bytes: None,
+        unretained: None,
     };
     Manifest { holds: vec![hold], ..manifest() }
 }

@@ -120,6 +120,15 @@ pub struct Timeline {
     pub began_at: UnixMillis,
 }
 
+/// A position in the log, between two batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LogPlace {
+    /// The last sequence number before it.
+    pub seq: Seq,
+    /// The next WAL id to read.
+    pub wal: WalId,
+}
+
 /// The hold of a change feed consumer on the WAL (rules W3, W5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
@@ -135,4 +144,8 @@ pub struct Hold {
     pub expires_at: Option<UnixMillis>,
     /// Bytes of WAL above which it may be revoked; `None`: no limit.
     pub most_bytes: Option<u64>,
+    /// The position of a consumer that began before what the hold retains, until it has
+    /// acknowledged all up to there. The log in between may be deleted, so a feed that continues
+    /// here finds it or says that it is gone.
+    pub unretained: Option<LogPlace>,
 }

@@ -191,6 +191,7 @@ fn holds() -> Vec<Hold> {
         seq: Seq(55),
         expires_at: bound.map(UnixMillis),
         most_bytes: bound,
+        unretained: None,
     };
     vec![hold("mirror", Some(1 << 40)), hold("search", None)]
 }

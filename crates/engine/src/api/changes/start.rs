@@ -354,38 +354,36 @@ async fn hold(
         (None, HoldFrom::At(place)) => base.history_behind(place.seq),
         (None, _) => None,
     };
-    let take = TakeHold { name, generation, from, timeline, expires_at, most_bytes, checkpoint };
+    // Log before what a hold can retain: it is in the feed as long as it is there.
+    let unretained = match (since, from) {
+        (ChangesFrom::Oldest, HoldFrom::At(certain)) => {
+            let wal = oldest_wal(objects, &base).await?;
+            (wal < certain.wal).then_some(LogPlace { seq: Seq::NONE, wal })
+        }
+        _ => None,
+    };
+    let take = TakeHold {
+        name,
+        generation,
+        from,
+        timeline,
+        expires_at,
+        most_bytes,
+        checkpoint,
+        unretained,
+    };
     let state = commit_alone(objects, Edit::Hold(HoldEdit::Take(Box::new(take))), base).await?;
     let own = state.hold(&consumer.name).filter(|hold| hold.generation == generation);
     let own = own.ok_or_else(|| {
         Error::from(siltstone_manifest::Refusal::from(Conflict::Hold(HoldConflict::Overtaken)))
     })?;
     let checkpoint = id.and_then(|id| state.checkpoint(id)).cloned();
-    let place = own.place();
+    let place = own.acknowledged();
     // Only a token records a position inside an ingest; a hold does not.
-    let token = match (token, since) {
-        (Some(token), _) => token,
-        (None, ChangesFrom::Oldest) => from_the_oldest(objects, &state, place).await?,
-        (None, _) => ChangeToken::of(&state, place),
-    };
+    let token = token.unwrap_or_else(|| ChangeToken::of(&state, place));
     let (timeline, base) = (token.timeline, Arc::clone(&state));
     let held = ConsumerHold { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
-}
-
-/// The start token of a consumer's feed that begins at the oldest change. The hold retains the log
-/// from `held` on; flushed log before it is read as well where it is not deleted yet.
-async fn from_the_oldest(
-    objects: &Objects,
-    state: &Manifest,
-    held: LogPlace,
-) -> Result<ChangeToken> {
-    let wal = oldest_wal(objects, state).await?;
-    let place = match wal < held.wal {
-        true => LogPlace { seq: Seq::NONE, wal },
-        false => held,
-    };
-    Ok(ChangeToken::of(state, place))
 }
 
 /// A manifest, the position at which the hold begins, and the start token where `since` determines

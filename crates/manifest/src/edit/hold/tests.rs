@@ -19,6 +19,7 @@ fn taking(name: &str, generation: u64, from: HoldFrom) -> TakeHold {
         expires_at: Some(UnixMillis(100)),
         most_bytes: Some(1 << 20),
         checkpoint: None,
+        unretained: None,
     }
 }
 
@@ -204,4 +205,29 @@ fn an_ingest_keeps_its_originals_until_all_have_passed_it() {
     // A consumer that begins after it does not need it.
     let past = advanced(&one, "a", 1, place(61, 7));
     assert!(installed(&past).fed.is_empty());
+}
+
+/// A consumer that began at the oldest log that was there continues where it has acknowledged,
+/// although the hold retains only what came later.
+#[test]
+fn what_was_not_retained_is_not_taken_for_acknowledged() {
+    let own = place(60, 6);
+    let begun = TakeHold { unretained: Some(place(0, 2)), ..taking("a", 1, HoldFrom::At(own)) };
+    let begun = Edit::Hold(HoldEdit::Take(Box::new(begun))).apply(&manifest()).unwrap();
+    let hold = |state: &Manifest| state.hold("a").unwrap().clone();
+    assert_eq!((hold(&begun).place(), hold(&begun).acknowledged()), (own, place(0, 2)));
+    // A renewal without progress changes nothing, and is in effect.
+    let renewed = advanced(&begun, "a", 1, place(0, 2));
+    assert_eq!(hold(&renewed).acknowledged(), place(0, 2));
+    let partly = advanced(&renewed, "a", 1, place(30, 4));
+    assert_eq!((hold(&partly).place(), hold(&partly).acknowledged()), (own, place(30, 4)));
+    let behind = Edit::Hold(advance("a", 1, place(40, 5)));
+    assert!(!behind.in_effect(&partly), "its number is below that of the hold");
+    // The next consumer of the name continues there.
+    let next = take(&partly, "a", 2, HoldFrom::Kept);
+    assert_eq!((hold(&next).place(), hold(&next).acknowledged()), (own, place(30, 4)));
+    for (to, then) in [(place(60, 5), own), (place(70, 8), place(70, 8))] {
+        let done = advanced(&next, "a", 2, to);
+        assert_eq!((hold(&done).unretained, hold(&done).acknowledged()), (None, then));
+    }
 }

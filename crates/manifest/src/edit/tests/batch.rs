@@ -101,6 +101,7 @@ fn a_feed_keeps_the_tables_of_a_batch() {
         seq: Seq(60),
         expires_at: None,
         most_bytes: None,
+        unretained: None,
     };
     let base = Manifest { holds: vec![hold], ..manifest() };
     let base = reserve(&base, vec![]).apply(&base).unwrap();

@@ -131,6 +131,7 @@ fn a_hold_beside_the_cut_ends() {
         seq: Seq(seq),
         expires_at: None,
         most_bytes: None,
+        unretained: None,
     };
     let beside = timeline(4, 10, 41, 4);
     let holds = vec![hold("shared", 9), hold("beside", 44), hold("beyond", 60)];
@@ -262,6 +263,7 @@ fn what_consumers_have_not_seen_of_an_ingest_stays() {
         seq: Seq(45),
         expires_at: None,
         most_bytes: None,
+        unretained: None,
     };
     let fed = FedIngest { seq: Seq(52), source: FedSource::Job(JOB) };
     for known in [vec![], vec![fed]] {

@@ -2,10 +2,11 @@ use super::*;
 use crate::compaction::record::{JobFacts, JobRange, RecordListing};
 use crate::compaction::{Compactions, Job, KeyRange, PlanReason};
 use crate::edit::{
-    AdvanceHold, FinishCompaction, FlushL0, HoldFrom, InstallIngest, LogPlace, NewCheckpoint,
-    RequestIngest, TakeHold,
+    AdvanceHold, FinishCompaction, FlushL0, HoldFrom, InstallIngest, NewCheckpoint, RequestIngest,
+    TakeHold,
 };
 use crate::protocol::testing::{TinyStore, opener};
+use crate::state::LogPlace;
 use crate::testing::table;
 use bytes::Bytes;
 use siltstone_base::id::ulid_bits;
@@ -650,6 +651,7 @@ fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
             expires_at: None,
             most_bytes: Some(0),
             checkpoint: None,
+            unretained: None,
         };
         world.store.commit(Edit::Hold(HoldEdit::Take(Box::new(take)))).unwrap();
         // A flush passes the objects that the hold retains.
