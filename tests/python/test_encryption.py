@@ -110,6 +110,26 @@ def test_a_key_is_rotated_by_compaction(tmp_path: Path) -> None:
         siltstone.open_reader(url, store_options=with_key(OTHER))
 
 
+def test_only_what_writes_rows_rotates_the_key(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        db[b"a"] = b"1"
+        # Another process has the next key first, and then a wrong one.
+        for other in (with_key(OTHER, KEY), with_key("77" * 32, KEY)):
+            with siltstone.open_reader(url, store_options=other) as reader:
+                assert reader[b"a"] == b"1"
+            admin.create_checkpoint(url, store_options=other)
+            admin.gc(url, store_options=other, min_age=0)
+        db.put(b"b", b"2").wait()
+        db.flush(memtable=True)
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        assert db[b"b"] == b"2"
+    with siltstone.open(url, store_options=with_key(OTHER, KEY)) as db:
+        db.put(b"c", b"3").wait()
+    with pytest.raises(siltstone.Denied):
+        siltstone.open(url, store_options=with_key(KEY))
+
+
 def test_bytes_that_were_changed_or_moved_are_corruption(tmp_path: Path) -> None:
     url, folder = str(tmp_path / "db"), tmp_path / "db" / "compacted"
     with siltstone.open(url, store_options=with_key(KEY)) as db:

@@ -102,16 +102,24 @@ impl EncryptedShared {
         Ok(found)
     }
 
-    /// The keys for writing: the newest is wrapped by the first key of the option.
-    async fn keys_for_writing(&self) -> Result<Arc<Keyring>> {
-        if let Some(known) = self.known().filter(|known| known.is_current) {
+    /// The keys for writing `name`. For rows, the newest one is wrapped by the first key of the
+    /// option, and is created if need be. The lease of a reader, or a checkpoint, is no reason to
+    /// rotate the keys of a database that other processes use with another key.
+    async fn keys_for_writing(&self, name: ObjectName) -> Result<Arc<Keyring>> {
+        let rotates = is_table(name) || matches!(name, ObjectName::Wal(_));
+        let fits = |known: &Keyring| known.is_current || !rotates;
+        if let Some(known) = self.known().filter(|known| fits(known)) {
             return Ok(known);
         }
         let _loading = self.loading.lock().await;
-        if let Some(known) = self.known().filter(|known| known.is_current) {
+        if let Some(known) = self.known().filter(|known| fits(known)) {
             return Ok(known);
         }
-        let keyring = Arc::new(Keyring::load_or_create(&*self.store, &self.given).await?);
+        let found = if rotates { None } else { Keyring::load(&*self.store, &self.given).await? };
+        let keyring = match found {
+            Some(found) => Arc::new(found),
+            None => Arc::new(Keyring::load_or_create(&*self.store, &self.given).await?),
+        };
         *self.keyring.write() = Some(Arc::clone(&keyring));
         Ok(keyring)
     }
@@ -182,7 +190,7 @@ impl EncryptedShared {
 
     async fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
         let sealed = async {
-            let keyring = self.keys_for_writing().await?;
+            let keyring = self.keys_for_writing(name).await?;
             let key = ObjectKey::new(keyring.newest(), name)?;
             let seal = if is_table(name) { cipher::seal_table } else { cipher::seal_whole };
             seal(&key, &*self.effects.random, &bytes)
@@ -233,7 +241,7 @@ impl Store for EncryptedStore {
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
         let shared = &self.shared;
         async move {
-            let keyring = shared.keys_for_writing().await?;
+            let keyring = shared.keys_for_writing(name).await?;
             let key = ObjectKey::new(keyring.newest(), name)?;
             let below = shared.store.upload(name).await?;
             let random = Arc::clone(&shared.effects.random);
