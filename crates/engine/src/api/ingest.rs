@@ -7,7 +7,7 @@
 use crate::api::db::Database;
 use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
-use crate::manifests::objects::{Objects, is_damage};
+use crate::manifests::objects::Objects;
 use crate::tables::restack::restack;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
 use crate::writer::behind::not_made_for_it;
@@ -523,13 +523,7 @@ fn stands(
             if stands != JobStatus::Open {
                 return Ok(stands);
             }
-            // Only the closing object has the job's application and version, which decide whether
-            // a later version was ingested.
-            let app = match objects.closed_job(job).await {
-                Err(error) if is_damage(error.kind()) => None,
-                closed => closed?.and_then(|closed| closed.app),
-            };
-            Ok(standing_as(&state, job, app.as_ref()))
+            objects.standing_of_closed(&state, job).await
         };
         env.deadline(limit, "ingest status", work).await
     }

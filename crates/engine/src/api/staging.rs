@@ -1,18 +1,21 @@
 //! Lists what ingest jobs have staged, and takes a job back by its id.
 
-use crate::api::ingest::{IngestJob, status};
+use crate::api::ingest::IngestJob;
 use crate::manifests::client::newest;
 use crate::manifests::missing::check_lives;
 use crate::manifests::objects::Objects;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::ingest::{JobStatus, deadline, standing};
 use siltstone_store::env::Env;
 use siltstone_store::retry::with_retries;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// Closing objects that are read at a time.
+const TOGETHER: usize = 16;
 
 /// An ingest job that has something in its folder, or waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +42,12 @@ pub struct StagedJob {
 pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<StagedJob>>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
-        let newest = newest(&objects).await?;
-        check_lives(&newest)?;
         let listed =
             with_retries(env, limit, "list", || env.store.list(prefix::INGEST, None)).await?;
+        // Behind the listing: it knows every listed job that was adopted before.
+        let newest = newest(&objects).await?;
+        check_lives(&newest)?;
+        let mut closed = BTreeSet::new();
         let mut jobs: BTreeMap<JobId, StagedJob> = BTreeMap::new();
         for object in listed {
             let (ObjectName::IngestManifest(id) | ObjectName::IngestSst(id, _)) = object.name
@@ -61,16 +66,25 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
                 last_stored: None,
                 stands: JobStatus::Open,
             });
+            if matches!(object.name, ObjectName::IngestManifest(_)) {
+                closed.insert(id);
+            }
             job.objects += 1;
             job.bytes += object.bytes;
             job.last_stored = job.last_stored.max(Some(object.modified));
         }
         for (id, job) in &mut jobs {
-            // Whether a later version has passed an open one only its object tells.
-            job.stands = match standing(&newest, *id) {
-                JobStatus::Open => status(env, *id, limit).await?,
-                stands => stands,
-            };
+            job.stands = standing(&newest, *id);
+        }
+        // Whether a later version has passed an open one only its closing object tells.
+        let unknown = closed.into_iter().filter(|id| standing(&newest, *id) == JobStatus::Open);
+        let mut stands = stream::iter(unknown)
+            .map(async |id| (id, objects.standing_of_closed(&newest, id).await))
+            .buffer_unordered(TOGETHER);
+        while let Some((id, stands)) = stands.next().await {
+            if let Some(job) = jobs.get_mut(&id) {
+                job.stands = stands?;
+            }
         }
         Ok(jobs.into_values().collect())
     }

@@ -14,7 +14,7 @@ use siltstone_manifest::codec::{decode_boundary, says_emptied};
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::ingest::ClosedJob;
+use siltstone_manifest::ingest::{ClosedJob, JobStatus, standing_as};
 use siltstone_manifest::protocol::{
     EndOfRun, Follow, FollowAction, Listing, NumbersLeft, RunAction, WalListing, WalSeen,
 };
@@ -495,6 +495,20 @@ impl Objects {
             }
             closed => Ok(closed),
         }
+    }
+
+    /// The status in `state` of an ingest job that it does not know. Only the closing object has the
+    /// job's application and version, which decide whether a later version was ingested.
+    pub(crate) async fn standing_of_closed(
+        &self,
+        state: &Manifest,
+        job: JobId,
+    ) -> Result<JobStatus> {
+        let app = match self.closed_job(job).await {
+            Err(error) if is_damage(error.kind()) => None,
+            closed => closed?.and_then(|closed| closed.app),
+        };
+        Ok(standing_as(state, job, app.as_ref()))
     }
 
     /// Reads and decodes an object. Damaged bytes are read a second time, because the damage may be
