@@ -99,7 +99,18 @@ def test_a_row_stays_in_its_line(run, url: str) -> None:
         db[b"a\tb"] = b"1\n2\r\x1b[2J\\ \xc3\xa9\xff"
     out = run("scan")[1]
     assert out == "a\\tb\t1\\n2\\r\\x1b[2J\\\\ é\\xff\n"
-    assert json.loads(run("scan", "--json")[1])["key"] == "a\tb"
+    told = json.loads(run("scan", "--json")[1])
+    assert told == {"key": "a\tb", "value_hex": "310a320d1b5b324a5c20c3a9ff"}
+
+
+def test_json_tells_bytes_from_their_escapes(run, url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"\xff"] = b"bytes"
+        db[b"\\xff"] = b"text"
+    told = [json.loads(line) for line in run("scan", "--json")[1].splitlines()]
+    assert told == [{"key": "\\xff", "value": "text"}, {"key_hex": "ff", "value": "bytes"}]
+    lines = run("changes", "--since", "oldest", "--json")[1].splitlines()
+    assert [json.loads(line).get("key_hex") for line in lines] == ["ff", None, None]
 
 
 def installed(url: str, *arguments: str, **more):

@@ -142,6 +142,21 @@ def _encode(data: bytes, form: str | None) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def _fields(form: str | None, **named: bytes | None) -> dict[str, str | None]:
+    """The fields of a JSON object. Bytes that are not UTF-8 are in hexadecimal digits, under a name
+    that says so: in a text, their escapes could not be told from the same characters."""
+    shown: dict[str, str | None] = {}
+    for name, data in named.items():
+        if data is None or form is not None:
+            shown[name] = None if data is None else _encode(data, form)
+            continue
+        try:
+            shown[name] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            shown[f"{name}_hex"] = data.hex()
+    return shown
+
+
 _IN_A_LINE = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 _IN_A_LINE |= {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
@@ -244,8 +259,7 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     with session.reader() as reader:
         value = reader.get(_decode(key, form))
     if as_json:
-        shown = None if value is None else _encode(value, form)
-        _print_json({"key": key, "value": shown})
+        _print_json({"key": key, **_fields(form, value=value)})
     elif value is not None:
         click.echo(_encode(value, form))
     else:
@@ -342,7 +356,8 @@ def scan(
     """Print keys and values, one row per line.
 
     A line has the key, a tab and the value. Tabs, line ends, backslashes and other control
-    characters in text are escaped as in Python. With --json each line is one JSON object.
+    characters in text are escaped as in Python. With --json each line is one JSON object; bytes
+    that are not UTF-8 are hexadecimal digits in "key_hex" or "value_hex".
     """
 
     def bound(text: str | None) -> bytes | None:
@@ -356,7 +371,7 @@ def scan(
     ):
         for key, value in rows:
             if as_json:
-                _print_json({"key": _encode(key, form), "value": _encode(value, form)})
+                _print_json(_fields(form, key=key, value=value))
             else:
                 click.echo(f"{_in_a_line(key, form)}\t{_in_a_line(value, form)}")
 
@@ -370,7 +385,8 @@ def scan(
 )
 @click.option(
     "--since",
-    help="Start: a token, oldest, latest or snapshot. Default: the position of --consumer.",
+    help="Start: a token, oldest, latest or snapshot. Default: the position of --consumer, else "
+    "latest.",
 )
 @click.option(
     "--until", metavar="TOKEN", help="End at this token. Default: the last durable commit."
@@ -398,7 +414,8 @@ def changes(
     """Print the change feed, in commit order.
 
     A line has the sequence number, time, kind, key and value, separated by tabs. The last line has
-    a token; --since TOKEN continues there.
+    a token; --since TOKEN continues there. Without --since and --consumer only the token of the
+    last durable commit is printed.
     """
     feed = siltstone.changes.begin(
         session.url,
@@ -417,8 +434,8 @@ def changes(
             value = b"" if row.value is None else row.value
             if as_json:
                 told = {"seq": row.seq, "time": row.time, "kind": row.kind}
-                has = {} if row.value is None else {"value": _encode(value, form)}
-                _print_json({**told, "key": _encode(row.key, form), **has})
+                has = {} if row.value is None else {"value": row.value}
+                _print_json({**told, **_fields(form, key=row.key, **has)})
             else:
                 shown = [_in_a_line(row.key, form), _in_a_line(value, form)]
                 click.echo("\t".join([str(row.seq), row.time.isoformat(), row.kind, *shown]))
