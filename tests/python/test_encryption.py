@@ -113,7 +113,7 @@ def test_a_key_is_rotated_by_compaction(tmp_path: Path) -> None:
 def test_only_what_writes_rows_rotates_the_key(tmp_path: Path) -> None:
     url = str(tmp_path / "db")
     with siltstone.open(url, store_options=with_key(KEY)) as db:
-        db[b"a"] = b"1"
+        db.put(b"a", b"1").wait()
         # Another process has the next key first, and then a wrong one.
         for other in (with_key(OTHER, KEY), with_key("77" * 32, KEY)):
             with siltstone.open_reader(url, store_options=other) as reader:
