@@ -497,8 +497,8 @@ impl Objects {
         }
     }
 
-    /// The status in `state` of an ingest job that it does not know. Only the closing object has the
-    /// job's application and version, which decide whether a later version was ingested.
+    /// The status in `state` of an ingest job that it does not know. Only the closing object has
+    /// the job's application and version, which decide whether a later version was ingested.
     pub(crate) async fn standing_of_closed(
         &self,
         state: &Manifest,
