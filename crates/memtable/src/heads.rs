@@ -130,13 +130,8 @@ impl Heads {
         let MergePosition { record, part, at, has_older } = stood;
         let array = self.order.arrays.get(part as usize).filter(|_| self.lays);
         let laid = array.and_then(|array| array.read(log, at as usize));
-        match laid {
-            Some(place) => CurrentEntry { record, has_older, place, laid: Some((part, at)) },
-            None => {
-                let place = log.record(record).place();
-                CurrentEntry { record, has_older, place, laid: None }
-            }
-        }
+        let place = laid.unwrap_or_else(|| log.record(record).place());
+        CurrentEntry { record, has_older, place, laid: laid.map(|_| (part, at)) }
     }
 
     /// The record that [`Heads::standing`] reads; `None` if the entry is stored with its

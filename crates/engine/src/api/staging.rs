@@ -77,8 +77,8 @@ pub fn staged_jobs(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Stage
             job.stands = standing(&newest, *id);
         }
         // Whether a later version has passed an open one only its closing object tells.
-        let unknown = closed.into_iter().filter(|id| standing(&newest, *id) == JobStatus::Open);
-        let mut stands = stream::iter(unknown)
+        closed.retain(|id| jobs.get(id).is_some_and(|job| job.stands == JobStatus::Open));
+        let mut stands = stream::iter(closed)
             .map(async |id| (id, objects.standing_of_closed(&newest, id).await))
             .buffer_unordered(TOGETHER);
         while let Some((id, stands)) = stands.next().await {

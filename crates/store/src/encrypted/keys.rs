@@ -250,16 +250,21 @@ impl Keyring {
         )))
     }
 
-    /// The keys, with one that the first key of the option wraps.
+    /// The keys; the first one of a database is created. If `rotates`, the newest is one that the
+    /// first key of the option wraps, and is created if need be.
     ///
     /// # Errors
     /// As [`Keyring::load`].
-    pub(super) async fn load_or_create(store: &dyn Store, given: &WrappingKeys) -> Result<Keyring> {
+    pub(super) async fn load_or_create(
+        store: &dyn Store,
+        given: &WrappingKeys,
+        rotates: bool,
+    ) -> Result<Keyring> {
         let first = given.0.first().ok_or_else(failed)?;
         for _ in 0..TRIES {
             let found = Keyring::load(store, given).await?;
             let next = match found {
-                Some(keyring) if keyring.is_current => return Ok(keyring),
+                Some(keyring) if keyring.is_current || !rotates => return Ok(keyring),
                 Some(keyring) => keyring.newest.number + 1,
                 None => 1,
             };
@@ -306,13 +311,13 @@ mod tests {
         let store = MemoryStore::unnamed();
         let load = |keys: &[u8]| now(Keyring::load(&*store, &given(keys)));
         assert!(load(&[1]).unwrap().is_none());
-        let first = now(Keyring::load_or_create(&*store, &given(&[1]))).unwrap();
-        let again = now(Keyring::load_or_create(&*store, &given(&[1]))).unwrap();
+        let first = now(Keyring::load_or_create(&*store, &given(&[1]), true)).unwrap();
+        let again = now(Keyring::load_or_create(&*store, &given(&[1]), true)).unwrap();
         assert_eq!(first.newest().bytes(), again.newest().bytes());
         let refused = load(&[2]).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied);
 
-        let rotated = now(Keyring::load_or_create(&*store, &given(&[2, 1]))).unwrap();
+        let rotated = now(Keyring::load_or_create(&*store, &given(&[2, 1]), true)).unwrap();
         assert_eq!(rotated.newest().number(), 2);
         assert_ne!(rotated.newest().bytes(), first.newest().bytes());
         assert_eq!(rotated.key(1).unwrap().bytes(), first.newest().bytes());

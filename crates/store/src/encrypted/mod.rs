@@ -115,11 +115,8 @@ impl EncryptedShared {
         if let Some(known) = self.known().filter(|known| fits(known)) {
             return Ok(known);
         }
-        let found = if rotates { None } else { Keyring::load(&*self.store, &self.given).await? };
-        let keyring = match found {
-            Some(found) => Arc::new(found),
-            None => Arc::new(Keyring::load_or_create(&*self.store, &self.given).await?),
-        };
+        let keyring = Keyring::load_or_create(&*self.store, &self.given, rotates).await?;
+        let keyring = Arc::new(keyring);
         *self.keyring.write() = Some(Arc::clone(&keyring));
         Ok(keyring)
     }
