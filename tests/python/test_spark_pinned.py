@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import pathlib
+import re
 import time
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from pace_for_tests import until
 from siltstone import admin, table
 from siltstone.spark import _errors, _jobs, _pins
 from spark_versions_for_tests import CONNECT, SOURCES
@@ -75,11 +78,14 @@ def test_a_block_has_a_frame_of_the_format(spark, filled) -> None:
         assert state.load(prefix="k/1").count() == 10
 
 
+LIFETIME = 6.0
+"""Seconds of a pin that must outlive a machine that stalls. It is renewed every two."""
+
+
 def test_a_block_is_renewed(spark, filled) -> None:
-    with kv.pinned(spark, filled, lifetime=1.2) as state:
+    with kv.pinned(spark, filled, lifetime=LIFETIME) as state:
         expires = state.checkpoint.expires
-        time.sleep(1.5)
-        assert state.checkpoint.expires > expires
+        until(lambda: state.checkpoint.expires > expires)
         assert kv.count(filled) == 20
     for wrong in (0, -1):
         with pytest.raises(siltstone.Invalid), kv.pinned(spark, filled, lifetime=wrong):
@@ -92,22 +98,28 @@ def test_a_renewal_that_fails_is_raised(spark, filled, monkeypatch, caplog) -> N
     def refuses(*_, **__):
         raise siltstone.Denied("no right to renew")
 
-    with pytest.raises(siltstone.Denied, match="no right"), kv.pinned(spark, filled, lifetime=0.8):
+    def refused() -> bool:
+        try:
+            kv.count(filled)
+        except siltstone.Denied as error:
+            return "no right" in str(error)
+        return False
+
+    block = kv.pinned(spark, filled, lifetime=LIFETIME)
+    with pytest.raises(siltstone.Denied, match="no right"), block:
         with monkeypatch.context() as patch:
             patch.setattr(admin, "refresh_checkpoint", refuses)
-            time.sleep(0.5)
-            for use in (lambda: kv.scan(spark, filled), lambda: kv.count(filled)):
-                with pytest.raises(siltstone.Denied, match="no right"):
-                    use()
+            until(refused)
+            with pytest.raises(siltstone.Denied, match="no right"):
+                kv.scan(spark, filled)
         # A renewal that succeeds clears the error.
-        time.sleep(0.5)
-        assert kv.count(filled) == 20
+        until(lambda: not refused())
         monkeypatch.setattr(admin, "refresh_checkpoint", refuses)
-        time.sleep(0.5)
+        until(refused)
     assert "could not be renewed" in caplog.text
     # The error of the block itself is not replaced.
-    with pytest.raises(KeyError), kv.pinned(spark, filled, lifetime=0.8):
-        time.sleep(0.5)
+    with pytest.raises(KeyError), kv.pinned(spark, filled, lifetime=LIFETIME):
+        until(refused)
         raise KeyError("of the block")
 
 
@@ -193,19 +205,42 @@ def test_plans_name_what_tasks_do(spark, filled, capsys) -> None:
 
 
 @classic
-def test_long_loads_tell_their_progress(spark, filled, monkeypatch, caplog) -> None:
+def test_long_loads_tell_their_progress(spark, filled, monkeypatch, caplog, tmp_path) -> None:
     monkeypatch.setattr(_jobs, "INTERVAL", 0.1)
-    slow = spark.range(0, 4, 1, 4).selectExpr(
-        "concat('s/', id) AS key", "java_method('java.lang.Thread', 'sleep', 600L) AS value"
-    )
-    rows = slow.selectExpr("key", "coalesce(value, 'x') AS value")
-    with caplog.at_level(logging.INFO, "siltstone.spark"):
-        kv.bulk_load(rows, filled, key="key", layout="runs")
-    lines = [one.getMessage() for one in caplog.records if "tasks done" in one.getMessage()]
-    assert lines
+    told = str(tmp_path / "told")
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            line = record.getMessage()
+            if "tasks done" in line:
+                lines.append(line)
+                if re.search("; [1-3] parts? staged", line):
+                    pathlib.Path(told).touch()
+
+    def last_task_waits(batches):
+        # The job goes on until a line has counted the other tasks.
+        for batch in batches:
+            while "s/3" in batch.column(0).to_pylist() and not pathlib.Path(told).exists():
+                time.sleep(0.01)
+            yield batch
+
+    rows = spark.range(0, 4, 1, 4).selectExpr("concat('s/', id) AS key", "'x' AS value")
+    rows = rows.mapInArrow(last_task_waits, rows.schema)
+    handler = Lines()
+    log = logging.getLogger("siltstone.spark")
+    log.addHandler(handler)
+    try:
+        with caplog.at_level(logging.INFO, "siltstone.spark"):
+            kv.bulk_load(rows, filled, key="key", layout="runs")
+    finally:
+        log.removeHandler(handler)
     assert all(line.startswith(f"siltstone: load {filled}: ") for line in lines)
     assert " of 4 tasks done" in lines[-1]
-    assert any("2 parts staged, 2 rows, " in line for line in lines)
+    counts = [re.search(r"; (\d) parts? staged, (\d) rows?, ", line).groups() for line in lines]
+    assert all(parts == rows for parts, rows in counts)
+    assert counts == sorted(counts)
+    assert any("1" <= parts < "4" for parts, _ in counts)
     assert not _jobs.Parts(spark, "").sum.value
 
 
