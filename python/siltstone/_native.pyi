@@ -81,6 +81,7 @@ __all__ = [
     "begin_export",
     "begin_open",
     "begin_open_reader",
+    "bytes_of_text",
     "check_group",
     "check_options",
     "clone",
@@ -1863,6 +1864,9 @@ def give_up_table(
     take_over: bool,
 ) -> dict[str, Any]: ...
 def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
+def bytes_of_text(text: str, name: str) -> int:
+    """Converts a size as text (``"512MiB"``, ``"4096"``) to bytes, for the command line."""
+
 def seconds_of_duration(object: _Seconds, name: str) -> float:
     """Converts a duration in any accepted form to seconds, for the Python modules."""
 

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Seconds = timedelta | float | str
-"""A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
+"""A duration: ``timedelta``, seconds, or numbers with units: ``"20ms"``, ``"1h 30min"``."""
 Bytes = int | str
 """A number of bytes, or text with a unit: ``"64KiB"``, ``"1GiB"``."""
 

@@ -246,6 +246,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
         let mut first = begin(&env, ChangesFrom::Oldest, Some("a")).await?;
         rest(&mut first, 3).await?;
         let mut second = begin(&env, ChangesFrom::Kept, Some("a")).await?;
+        assert_eq!(kind(first.read(1, 1).await), ErrorKind::Fenced);
         assert_eq!(kind(first.acknowledge(None).await), ErrorKind::Fenced);
         assert_eq!(rest(&mut second, 3).await?.len(), 10);
         let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };

@@ -66,13 +66,20 @@ def test_a_consumer_goes_on_where_it_acknowledged(tmp_path) -> None:
         assert rows(feed) == [("put", key(1), b"b")]
         again = db.changes(consumer="index")
         assert rows(again) == [("put", key(1), b"b")]
+        db[key(2)] = b"c"
+        db.flush()
+        with pytest.raises(siltstone.Fenced):
+            feed.read()
         with pytest.raises(siltstone.Fenced):
             feed.acknowledge()
+        assert rows(again) == [("put", key(2), b"c")]
         (held,) = changes.consumers(tmp_path)
         assert (held.name, held.seq, held.most_bytes) == ("index", 1, 4 << 30)
         assert held.expires is not None
         changes.forget(tmp_path, "index")
         assert changes.consumers(tmp_path) == []
+        with pytest.raises(siltstone.Expired, match="consumer"):
+            again.read()
         with pytest.raises(siltstone.Expired, match="consumer"):
             again.acknowledge()
         with pytest.raises(siltstone.Invalid, match="consumer"):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -483,6 +484,35 @@ def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["--path", str(tmp_path / "other"), "create", "--json"])
     made = siltstone.admin.manifest(tmp_path / "other")["database"]
     assert json.loads(done.stdout) == {"url": str(tmp_path / "other"), "database": made}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["create", "--option", "gc.min_age=1h"], "gc.min_age is not recorded"),
+        (["create", "--option", "compression=lz4", "--option", "compression=zstd"], "given twice"),
+        (["--store-option", "region=a", "--store-option", "region=b", "stats"], "given twice"),
+        (["stats", "--prometheus", "--json"], "give one of them"),
+        (["put", "a", "b", "--ttl", "soon"], "7days 30min"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(tmp_path: Path, given, text) -> None:
+    done = CliRunner().invoke(main, ["--path", str(tmp_path / "new"), *given])
+    assert done.exit_code == 2
+    assert text in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_durations_are_the_same_everywhere(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    siltstone.open(path).close()
+    for given in ("1h 30min", "90 minutes", "5400", "1.5h"):
+        done = CliRunner().invoke(main, ["--path", path, "put", "a", "b", "--ttl", given])
+        assert (done.exit_code, done.stderr) == (0, ""), given
+        with siltstone.open(path) as db:
+            db.put(b"python", b"b", ttl=given).wait()
+            left = [db.get_entry(key).expires - datetime.now(UTC) for key in (b"a", b"python")]
+            assert all(timedelta(minutes=85) < one <= timedelta(minutes=90) for one in left)
 
 
 def test_create_takes_over_none_that_another_made_meanwhile(tmp_path: Path, monkeypatch) -> None:

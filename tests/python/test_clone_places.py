@@ -177,6 +177,33 @@ def test_a_missing_table_of_an_ancestor_names_itself_and_the_place(
     assert "compacted/" in str(refused.value), refused.value
 
 
+def test_a_parent_that_was_moved_is_told_and_can_be_put_back(url: str) -> None:
+    fill(url)
+    clone = url + "-clone"
+    siltstone.clone(clone, parent=url)
+    shutil.move(url, url + "-moved")
+    text = f"not at its place: .*put it back.*parent: file://{url},"
+    told = {"match": text}
+    with siltstone.open(clone) as db:
+        db[b"001"] = b"new"
+        db.flush(memtable=True)
+        for read in (lambda: db.get(b"002"), lambda: scan(db), db.compact):
+            with pytest.raises(siltstone.NotFound, **told):
+                read()
+    with siltstone.open_reader(clone) as reader:
+        for read in (lambda: reader.get(b"002"), lambda: scan(reader)):
+            with pytest.raises(siltstone.NotFound, **told):
+                read()
+    assert "not at its place" in admin.verify(clone).problems[0].what
+    fill(url, b"another database")
+    with siltstone.open_reader(clone) as reader, pytest.raises(siltstone.NotFound, **told):
+        reader.get(b"002")
+    shutil.rmtree(url)
+    shutil.move(url + "-moved", url)
+    assert rows(clone) == {**ROWS, b"001": b"new"}
+    assert admin.verify(clone).ok
+
+
 def test_a_clone_is_cloned_after_its_ancestor_was_destroyed_softly(url: str) -> None:
     fill(url)
     siltstone.clone(url + "-child", parent=url)

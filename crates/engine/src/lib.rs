@@ -61,7 +61,7 @@ pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use options::{
     Compactors, DiskCacheOptions, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers,
-    Writes, seconds_of_text,
+    Writes, bytes_of_text, seconds_of_text,
 };
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};

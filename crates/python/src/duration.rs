@@ -26,7 +26,10 @@ pub(crate) fn seconds_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64>
     if let Ok(text) = object.cast::<PyString>() {
         let text = text.to_cow()?;
         return siltstone::seconds_of_text(&text).ok_or_else(|| {
-            let text = format!("{name} is no duration: '{text}'; give it as '2h', '90s' or '20ms'");
+            let text = format!(
+                "{name} is not a duration: '{text}'; give seconds, or text such as '2h', '20ms' or \
+                 '7days 30min'"
+            );
             error::invalid(object.py(), text)
         });
     }
@@ -55,6 +58,20 @@ pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Durati
 
 /// Converts a duration in any accepted form to seconds, for the Python modules.
 #[pyfunction]
-pub(crate) fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
+fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     duration(object, name).map(|duration| duration.as_secs_f64())
+}
+
+/// Converts a size as text (`512MiB`, `4096`) to bytes, for the command line.
+#[pyfunction]
+fn bytes_of_text(py: Python<'_>, text: &str, name: &str) -> PyResult<u64> {
+    siltstone::bytes_of_text(text).ok_or_else(|| {
+        let text = format!("{name} is not a size: '{text}'; give bytes, or text such as '512MiB'");
+        error::invalid(py, text)
+    })
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(bytes_of_text, module)?)?;
+    module.add_function(wrap_pyfunction!(seconds_of_duration, module)?)
 }

@@ -151,7 +151,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_compaction, module)?)?;
     module.add_function(wrap_pyfunction!(units::run_unit, module)?)?;
-    module.add_function(wrap_pyfunction!(duration::seconds_of_duration, module)?)?;
+    duration::register(module)?;
     module.add_function(wrap_pyfunction!(options::check_group, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;

@@ -13,6 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+import siltstone
+from siltstone import _native
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Progress = Callable[[int, int], None]
 
@@ -53,41 +56,17 @@ class Place(Protocol):
         """Name of the merge operator, or None."""
 
 
-_UNITS = {
-    "": 1,
-    "s": 1,
-    "sec": 1,
-    "min": 60,
-    "h": 3600,
-    "hours": 3600,
-    "days": 86400,
-    "d": 86400,
-    "years": 31_557_600,
-}
-
-
 class Span(click.ParamType[float]):
-    """A duration: seconds, or text such as `7days 30min 10s`."""
+    """A duration: seconds, or text such as `7days 30min 10s`, as everywhere in the package."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text to seconds."""
-        if isinstance(value, float):
-            return value
-        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
-        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
-        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
-        if not parts or not whole or None in units:
-            self.fail(
-                f"{value!r} is not a duration; write seconds, or text such as 7days 30min 10s",
-                param,
-                ctx,
-            )
-        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
-
-
-_SIZE_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
+        try:
+            return _native.seconds_of_duration(value, "the time")
+        except siltstone.Invalid as error:
+            self.fail(str(error), param, ctx)
 
 
 class Size(click.ParamType[int]):
@@ -101,13 +80,10 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Converts the text to bytes."""
-        parsed = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
-        shift = _SIZE_UNITS.get(parsed[2].upper()) if parsed else None
-        if parsed is None or shift is None:
-            self.fail(
-                f"{value!r} is not a size; write bytes, or text such as 512MiB or 2GiB", param, ctx
-            )
-        size = int(parsed[1]) << shift
+        try:
+            size = _native.bytes_of_text(value, "the size")
+        except siltstone.Invalid as error:
+            self.fail(str(error), param, ctx)
         if size < self.least:
             self.fail(f"{value} is too small: the minimum is {self.least >> 20}MiB", param, ctx)
         return size
@@ -122,6 +98,8 @@ def _pairs(
         name, equals, value = pair.partition("=")
         if not equals:
             raise click.BadParameter("a store option has the form NAME=VALUE")
+        if name in options:
+            raise click.BadParameter(f"{name} is given twice")
         options[name] = value
     return options
 

@@ -32,6 +32,8 @@ def _named_options(
         name, equals, text = pair.partition("=")
         if not equals:
             raise click.BadParameter("an option has the form NAME=VALUE")
+        if name in options:
+            raise click.BadParameter(f"{name} is given twice")
         try:
             options[name] = json.loads(text)
         except ValueError:

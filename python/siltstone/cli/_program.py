@@ -205,6 +205,10 @@ def main(
     context.obj = Session(url, store_options, merge_operator)
 
 
+_RECORDED = ("compression",)
+"""Options that the database records, so that later writers use them too."""
+
+
 @main.command(
     epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
 )
@@ -213,7 +217,7 @@ def main(
     is_flag=True,
     help="Allow ingest jobs behind the existing rows. Compaction then keeps all tombstones.",
 )
-@_options_as("Set an option of the database, such as compression=zstd.")
+@_options_as("Set an option that the database records: compression=zstd, lz4 or none.")
 @_as_json
 @click.pass_obj
 def create(
@@ -226,6 +230,13 @@ def create(
     Three settings are permanent: the codec of the tables (--option compression=zstd), the merge
     operator, and --allow-ingest-behind.
     """
+    lost = next((name for name in options if name not in _RECORDED), None)
+    if lost is not None:
+        raise click.BadParameter(
+            f"{lost} is not recorded in the database: set it where the database is opened, as"
+            f" open(…, options={{'{lost}': …}}), or in the command that runs the component",
+            param_hint="--option",
+        )
     there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
     with contextlib.suppress(siltstone.NotFound):
         siltstone.admin.manifest(session.url, store_options=session.store_options)
@@ -468,6 +479,8 @@ def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: 
     The database does not record its compaction options. Figures about pending compaction follow
     the options given here: give those of the writer or the compactor.
     """
+    if prometheus and as_json:
+        raise click.UsageError("--prometheus and --json are two formats: give one of them")
     with session.reader(**options) as reader:
         figures = reader.stats()
     if prometheus:

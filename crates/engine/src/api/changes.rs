@@ -211,8 +211,18 @@ impl Changes {
             if as_is && self.walk.is_idle() {
                 return Ok(false);
             }
-            let (place, until) = (self.place, self.until);
-            let check = move |state: &Manifest| check_state(state, &place, until.as_ref());
+            let (place, until, held) = (self.place, self.until, self.held.as_ref());
+            let held = held.map(|held| (held.consumer.name.clone(), held.generation, held.base.id));
+            let check = move |state: &Manifest| {
+                check_state(state, &place, until.as_ref())?;
+                match &held {
+                    // Older states do not have the hold yet.
+                    Some((name, generation, base)) if state.id > *base => {
+                        Ok(state.check_hold(name, *generation)?)
+                    }
+                    _ => Ok(()),
+                }
+            };
             let found = match self.walk.fill(&check).await {
                 // A restore may have undone the missing objects and ended their hold. Try once
                 // more: the walk now begins with the newest manifest.

@@ -3,7 +3,7 @@
 
 use parking_lot::RwLock;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{DatabaseId, Error, Result, SstDescriptor};
+use siltstone_base::{DatabaseId, Error, ErrorKind, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_sst::Table;
 use siltstone_store::Store;
@@ -25,11 +25,32 @@ struct KnownAncestors {
 }
 
 #[derive(Clone, Debug)]
-struct AncestorPlace {
-    database: DatabaseId,
+pub(crate) struct AncestorPlace {
+    pub(crate) database: DatabaseId,
     location: Arc<str>,
     /// Once it was asked for.
     store: Option<Arc<dyn Store>>,
+}
+
+/// The part of an error that names the place where a parent should be.
+const LOST_PARENT: &str = "parent";
+
+impl AncestorPlace {
+    /// The error when the parent is not at its place.
+    pub(crate) fn lost(&self) -> Error {
+        Error::new(
+            ErrorKind::NotFound,
+            "a parent of this clone is not at its place: it was moved, removed or replaced; put it \
+             back there",
+        )
+        .with(LOST_PARENT, &self.location)
+    }
+}
+
+/// Whether the error says that a parent is not at its place. No newer version of the clone helps.
+pub(crate) fn is_lost_parent(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+        && error.context().iter().any(|(name, _)| *name == LOST_PARENT)
 }
 
 impl Ancestors {
@@ -54,13 +75,18 @@ impl Ancestors {
         place.ok_or_else(|| unknown().with("ancestor", number))
     }
 
-    /// The place of the ancestor that holds the table; `None` for the database's own, and for a
-    /// table without an entry.
-    pub(crate) fn location_of(&self, table: &SstDescriptor) -> Option<Arc<str>> {
+    /// The ancestor that holds the table; `None` for the database's own, and for a table without
+    /// an entry.
+    pub(crate) fn parent_of(&self, table: &SstDescriptor) -> Option<AncestorPlace> {
         match table.location {
             SstLocation::Own => None,
-            SstLocation::Ancestor(number) => Some(self.place(number).ok()?.location),
+            SstLocation::Ancestor(number) => self.place(number).ok(),
         }
+    }
+
+    /// The place of the ancestor that holds the table; `None` as of [`Ancestors::parent_of`].
+    pub(crate) fn location_of(&self, table: &SstDescriptor) -> Option<Arc<str>> {
+        self.parent_of(table).map(|parent| parent.location)
     }
 
     /// The store that holds the table, `home` being that of the database itself.

@@ -10,7 +10,8 @@ use crate::options::Options;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
-    BlockAddr, Epoch, Error, ErrorKind, MergeOperator, Result, SstDescriptor, UnixMillis,
+    BlockAddr, DatabaseId, Epoch, Error, ErrorKind, MergeOperator, Result, SstDescriptor,
+    UnixMillis,
 };
 use siltstone_sst::{Block, Table};
 use siltstone_store::counting::Requests;
@@ -19,7 +20,7 @@ use siltstone_store::latency::Latency;
 use siltstone_store::ranges::coalesce;
 use siltstone_store::retry::{limit_of, with_retries};
 use siltstone_store::troubles::explained;
-use siltstone_store::{CacheUse, TableRead};
+use siltstone_store::{CacheUse, Store, TableRead};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -206,11 +207,24 @@ impl ReadContext {
         };
         match found {
             Some(bytes) => Ok(bytes),
-            None => {
-                let gone = self.gone().await.with("object", name);
-                Err(self.ancestors.placed(gone, descriptor))
-            }
+            None => Err(self.missing(&store, descriptor).await),
         }
+    }
+
+    /// Why a table is missing in `store`.
+    async fn missing(&self, store: &Arc<dyn Store>, descriptor: &SstDescriptor) -> Error {
+        let error = match self.ancestors.parent_of(descriptor) {
+            Some(parent) if !self.is_at(store, parent.database).await => parent.lost(),
+            _ => self.ancestors.placed(self.gone().await, descriptor),
+        };
+        error.with("object", descriptor.name())
+    }
+
+    /// Whether the database is in that store; also when the store does not say.
+    async fn is_at(&self, store: &Arc<dyn Store>, database: DatabaseId) -> bool {
+        let env = Env { store: Arc::clone(store), ..self.env.clone() };
+        let newest = look(&Objects { env, limit: self.deadline }, None).await;
+        newest.map_or(true, |found| found.is_some_and(|newest| newest.database == database))
     }
 
     /// Why a table is gone. In a reader, whose view may be old, NotFound. In the writer, whose

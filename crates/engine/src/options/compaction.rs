@@ -47,16 +47,26 @@ pub(crate) fn to_compaction(
     })
 }
 
+/// The kind of compaction's options that is written in the same units; `None` for words and paths.
+fn unit_kind(kind: OptionKind) -> Option<compaction::OptionKind> {
+    match kind {
+        OptionKind::Bytes => Some(compaction::OptionKind::Bytes),
+        OptionKind::Count => Some(compaction::OptionKind::Count),
+        OptionKind::Ratio | OptionKind::Rate => Some(compaction::OptionKind::Ratio),
+        OptionKind::Duration => Some(compaction::OptionKind::Duration),
+        OptionKind::Bool | OptionKind::Text | OptionKind::Path => None,
+    }
+}
+
+/// What a number of the kind may be given as, for messages; `None` if it has no units.
+pub(crate) fn forms(kind: OptionKind) -> Option<&'static str> {
+    unit_kind(kind).and_then(compaction::forms)
+}
+
 /// A number that was given as text, perhaps with its unit, as a number: the engine's own options
 /// take what those of compaction take. Everything else as it is.
 pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
-    let kind = match info.kind {
-        OptionKind::Bytes => compaction::OptionKind::Bytes,
-        OptionKind::Count => compaction::OptionKind::Count,
-        OptionKind::Ratio | OptionKind::Rate => compaction::OptionKind::Ratio,
-        OptionKind::Duration => compaction::OptionKind::Duration,
-        OptionKind::Bool | OptionKind::Text | OptionKind::Path => return value,
-    };
+    let Some(kind) = unit_kind(info.kind) else { return value };
     let OptionValue::Text(text) = &value else { return value };
     let whole = matches!(info.kind, OptionKind::Bytes | OptionKind::Count);
     match compaction::with_unit(kind, text) {
@@ -67,11 +77,19 @@ pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
     }
 }
 
-/// The seconds that a text says, as options take it: a number with `ms`, `s`, `min`, `h` or `d`, or
-/// one of seconds. `None` for another text.
+/// The seconds of a text, as options take it: numbers with `ms`, `s`, `min`, `h` or `days`, or one
+/// number of seconds. `None` for other text.
 #[must_use]
 pub fn seconds_of_text(text: &str) -> Option<f64> {
     compaction::with_unit(compaction::OptionKind::Duration, text)
+}
+
+/// The bytes of a text, as options take it: a number with `KiB`, `MiB`, `GiB` or `TiB`, or one of
+/// bytes. `None` for other text, and for what is no whole number below 2^53.
+#[must_use]
+pub fn bytes_of_text(text: &str) -> Option<u64> {
+    let bytes = compaction::with_unit(compaction::OptionKind::Bytes, text)?;
+    (bytes.fract() == 0.0 && bytes < 2f64.powi(53)).then_some(bytes as u64)
 }
 
 /// The way back.

@@ -11,14 +11,14 @@ mod readers;
 mod table;
 mod writes;
 
-pub use compaction::seconds_of_text;
+pub use compaction::{bytes_of_text, seconds_of_text};
 pub use compactors::Compactors;
 pub use disk_cache::DiskCacheOptions;
 pub use gc::Gc;
 pub use readers::Readers;
 pub use writes::Writes;
 
-use compaction::{from_compaction, in_units, of_compaction, to_compaction};
+use compaction::{forms, from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
@@ -276,9 +276,12 @@ impl Options {
                 .with("known options", known(name)));
         }
         let group = name.split_once('.').map_or("", |(group, _)| group);
-        Err(Error::invalid("unknown option")
-            .with("option", name)
-            .with("known options", known(group)))
+        let error = Error::invalid("unknown option").with("option", name);
+        let error = match nearest(name) {
+            Some(near) => error.with("nearest", near),
+            None => error,
+        };
+        Err(error.with("known options", known(group)))
     }
 
     /// Sets one option by name.
@@ -498,6 +501,15 @@ fn known(group: &str) -> String {
     names.join(", ")
 }
 
+/// The option whose name looks most like `name`; `None` if none looks like it.
+fn nearest(name: &str) -> Option<&'static str> {
+    let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
+    let likest = Options::all()
+        .map(|info| (likeness(info.name), info.name))
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (likest.0 >= 0.6).then_some(likest.1)
+}
+
 fn codec(value: &OptionValue) -> Result<Option<Codec>> {
     match value {
         OptionValue::Nothing => return Ok(None),
@@ -533,6 +545,10 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
             | OptionKind::Count,
             OptionValue::Int(n),
         ) => *n as f64,
+        (_, OptionValue::Text(_)) => match forms(info.kind) {
+            Some(forms) => return wrong(&format!("the option takes {forms}")),
+            None => return wrong("an option has a value of the wrong type"),
+        },
         _ => return wrong("an option has a value of the wrong type"),
     };
     // A NaN is outside every range.
@@ -626,6 +642,27 @@ mod tests {
         assert!(moved.contains("writes.wal_enabled"), "{moved}");
         let stores = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
         assert!(stores.to_string().contains("store option"), "{stores}");
+    }
+
+    #[test]
+    fn errors_name_the_units_and_the_nearest_name() {
+        let mut options = Options::default();
+        let mut refused = |name: &str, text: &str| {
+            options.set(name, OptionValue::Text(text.to_owned())).unwrap_err().to_string()
+        };
+        for name in ["block_cache_bytes", "target_sst_bytes"] {
+            let error = refused(name, "64MB");
+            assert!(error.contains("MiB") && error.contains("64MB"), "{error}");
+        }
+        for name in ["flush_interval", "windows.length"] {
+            let error = refused(name, "2 moments");
+            assert!(error.contains("seconds, or numbers with ms"), "{error}");
+        }
+        let error = refused("flush_intervall", "1s");
+        assert!(error.contains("nearest: flush_interval,"), "{error}");
+        assert!(!refused("x", "1").contains("nearest"));
+        options.set("gc.min_age", OptionValue::Text("1week 1 day".to_owned())).unwrap();
+        assert_eq!(options.gc.min_age, Duration::from_secs(8 * 86_400));
     }
 
     #[test]

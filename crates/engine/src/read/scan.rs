@@ -8,7 +8,7 @@ use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanTable};
 use super::tree::{Levels, TableRun};
 use super::{Pin, Rows};
-use crate::cache::ancestors::naming;
+use crate::cache::ancestors::{is_lost_parent, naming};
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
@@ -556,7 +556,7 @@ impl FirstTable<'_> {
 
 /// The error for a scan whose table was collected: no checkpoint or lease kept it.
 fn expired(error: Error) -> Error {
-    if error.kind() != ErrorKind::NotFound {
+    if error.kind() != ErrorKind::NotFound || is_lost_parent(&error) {
         return error;
     }
     let text = "no checkpoint or lease keeps what this scan reads any more, and a table of it was \

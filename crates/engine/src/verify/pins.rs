@@ -52,7 +52,10 @@ async fn pin_problem(
         Err(error) => return Err(error),
     };
     let Some(newest) = newest else {
-        return Ok(Some((named, "names a database that does not exist".to_owned())));
+        return Ok(Some((
+            named,
+            "names a parent that is not at its place: it was moved, removed or replaced".to_owned(),
+        )));
     };
     let Some(checkpoint) = newest.checkpoint(pin) else {
         let what = format!("names checkpoint {pin} as its pin, which is gone");

@@ -16,7 +16,7 @@ mod windows;
 
 pub use choice::SchedulerName;
 pub use table::{OptionKind, OptionLine, moved};
-pub use value::{OptionValue, with_unit};
+pub use value::{OptionValue, forms, with_unit};
 pub use windows::Windows;
 
 use super::work::TableSizing;

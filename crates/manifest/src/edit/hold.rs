@@ -140,6 +140,18 @@ impl Manifest {
         self.holds.iter().find(|one| one.name == name)
     }
 
+    /// Checks that the hold `name` is still the one of `generation`.
+    ///
+    /// # Errors
+    /// Gone if there is no such hold; Overtaken if a newer consumer took it.
+    pub fn check_hold(&self, name: &str, generation: u64) -> Result<(), Refusal> {
+        let hold = self.hold(name).ok_or(HoldConflict::Gone)?;
+        match hold.generation == generation {
+            true => Ok(()),
+            false => Err(HoldConflict::Overtaken.into()),
+        }
+    }
+
     /// The first position in the log after which everything is kept.
     #[must_use]
     pub fn oldest_certain(&self) -> LogPlace {

@@ -12,21 +12,23 @@ use super::records::{InsertOutcome, Record, RecordStore};
 use crate::env::Effects;
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow, install_default_drivers};
+use sqlx::postgres::PgConnectOptions;
 use sqlx::query::Query;
-use sqlx::{Any, AnyPool, AssertSqlSafe, Row};
+use sqlx::{Any, AnyConnection, AnyPool, AssertSqlSafe, Connection, Row};
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
 /// Connections of one process. Creates of one writer are few at a time.
 const CONNECTIONS: u32 = 8;
-/// How long an operation waits for a connection.
-const CONNECT: Duration = Duration::from_secs(10);
+/// How long an operation waits for a connection. Requests are repeated after it.
+const CONNECT: Duration = Duration::from_secs(5);
 /// Names in one statement that removes records.
 const REMOVED_AT_ONCE: usize = 100;
 
@@ -136,11 +138,61 @@ impl SqlShared {
         sqlx::query(AssertSqlSafe(text.to_owned()))
     }
 
-    fn explain(&self, error: &sqlx::Error) -> Error {
-        let mut text = error.to_string();
-        if let Some(password) = &self.password {
-            text = text.replace(password.as_str(), "<redacted>");
+    /// The text of the error, without the password.
+    fn cleaned(&self, error: &sqlx::Error) -> String {
+        let text = error.to_string();
+        match &self.password {
+            Some(password) => text.replace(password.as_str(), "<redacted>"),
+            None => text,
         }
+    }
+
+    /// The host and port of the server; the file of SQLite.
+    fn server(&self) -> String {
+        match self.dialect {
+            Dialect::Sqlite => self.url.clone(),
+            Dialect::Postgres => match self.url.parse::<PgConnectOptions>() {
+                Ok(options) => format!("{}:{}", options.get_host(), options.get_port()),
+                Err(_) => "unknown".to_owned(),
+            },
+        }
+    }
+
+    /// A first connection. Errors before any connection come from a wrong URL or a server that is
+    /// not there, so retries until the deadline would tell nothing more.
+    async fn reach(&self) -> Result<()> {
+        let connected = pin!(AnyConnection::connect(&self.url));
+        let answer = match select(connected, self.effects.clock.sleep(CONNECT)).await {
+            Either::Left((Ok(connection), _)) => {
+                drop(connection.close().await);
+                return Ok(());
+            }
+            Either::Left((Err(error), _)) if self.is_answered(&error) => {
+                return Err(self.explain(&error));
+            }
+            Either::Left((Err(error), _)) => self.cleaned(&error),
+            Either::Right(_) => format!("none within {} s", CONNECT.as_secs()),
+        };
+        Err(Error::invalid(
+            "no connection can be made to the transactional store: check its URL, the server and \
+             the network",
+        )
+        .with("transactional store", self.kind())
+        .with("server", self.server())
+        .with("answer", answer))
+    }
+
+    /// Whether a server has answered with the error. SQLite has no server; its code 14 is a file
+    /// that cannot be opened.
+    fn is_answered(&self, error: &sqlx::Error) -> bool {
+        let answered = error.as_database_error();
+        answered.is_some_and(|error| {
+            self.dialect != Dialect::Sqlite || error.code().is_none_or(|code| code != "14")
+        })
+    }
+
+    fn explain(&self, error: &sqlx::Error) -> Error {
+        let text = self.cleaned(error);
         let code = error.as_database_error().and_then(|error| error.code());
         let code = code.unwrap_or_default();
         let is_denied = code.starts_with("28") || code == "42501" || code == "1045";
@@ -155,7 +207,10 @@ impl SqlShared {
             }
             _ => "the transactional store does not answer as it should: check its URL and server",
         };
-        Error::new(kind, message).with("transactional store", self.kind()).with("answer", text)
+        Error::new(kind, message)
+            .with("transactional store", self.kind())
+            .with("server", self.server())
+            .with("answer", text)
     }
 
     fn kind(&self) -> &'static str {
@@ -171,6 +226,7 @@ impl SqlShared {
 
     async fn connect(&self) -> Result<AnyPool> {
         install_default_drivers();
+        self.reach().await?;
         let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT);
         let pool = options.connect(&self.url).await.map_err(|error| self.explain(&error))?;
         let look = "SELECT namespace FROM siltstone_records WHERE 1 = 0";

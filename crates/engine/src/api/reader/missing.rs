@@ -1,7 +1,7 @@
 //! Reads that find a table gone: whether that is damage, or a version that is not kept any more.
 
 use super::ReaderShared;
-use crate::cache::ancestors::naming;
+use crate::cache::ancestors::{is_lost_parent, naming};
 use crate::follower::at_checkpoint::ReadAt;
 use crate::follower::following::Follower;
 use crate::read::answer::Answer;
@@ -28,6 +28,7 @@ impl ReaderShared {
             let mut answer = pending.await;
             while let Err(missing) = &answer
                 && missing.kind() == ErrorKind::NotFound
+                && !is_lost_parent(missing)
             {
                 let began = shared.reposition(&levels, missing).await?;
                 levels = Arc::clone(shared.view.read().tree.below());
@@ -110,6 +111,9 @@ impl MissingTables for ReaderShared {
     fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
         Box::pin(async move {
             let Some(follower) = &self.follower else { return missing };
+            if is_lost_parent(&missing) {
+                return missing;
+            }
             let follower = follower.lock().await;
             match self.judge_missing(&follower, levels).await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
@@ -122,7 +126,7 @@ impl MissingTables for ReaderShared {
 }
 
 fn dangling(error: Error) -> Error {
-    if error.kind() != ErrorKind::NotFound {
+    if error.kind() != ErrorKind::NotFound || is_lost_parent(&error) {
         return error;
     }
     let dangling = Error::corruption("a table that the newest manifest names is gone");
