@@ -4,9 +4,11 @@
 
 use crate::chain::{self, Chain};
 use crate::search::Model;
-use siltstone_base::{AttemptId, DatabaseId, Epoch, ManifestId, ObjectName, PutOutcome, SstId};
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Epoch, ManifestId, ObjectName, PutOutcome, SstId,
+};
 use siltstone_base::{UnixMillis, WalId};
-use siltstone_manifest::edit::is_let_go;
+use siltstone_manifest::edit::{NewCheckpoint, is_let_go};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Erase, EraseAction, Listing, Look, LookAction, ManifestAnswer,
     ManifestRequest, NumbersLeft, OpenAction, OpenWriter, WalListing, WalSeen, WalWindow,
@@ -34,6 +36,9 @@ pub(crate) struct Remaking {
     pub(crate) rules: Rules,
     pub(crate) destroyers: usize,
     pub(crate) opener: bool,
+    /// Processes that commit an edit of the old database, such as compactors and collectors. With
+    /// any, the story begins where the database was just marked as destroyed, without a writer.
+    pub(crate) committers: usize,
     /// Requests that may land after their sender died.
     pub(crate) late: u8,
 }
@@ -50,6 +55,7 @@ enum Actor {
     Writer { window: WalWindow, sent: u64, under_way: Vec<WalId> },
     Opener(OpenWriter),
     Destroyer(Destroying),
+    Committer(Commit),
     Maker(Making),
     Gone,
 }
@@ -192,10 +198,12 @@ fn under_way(actor: &Actor) -> Option<Late> {
     };
     match actor {
         Actor::Opener(one) | Actor::Destroyer(Destroying::Open(one)) => open(one),
-        Actor::Destroyer(Destroying::Commit(commit)) => match commit.action() {
-            CommitAction::Request(request) => manifest(request),
-            _ => None,
-        },
+        Actor::Committer(commit) | Actor::Destroyer(Destroying::Commit(commit)) => {
+            match commit.action() {
+                CommitAction::Request(request) => manifest(request),
+                _ => None,
+            }
+        }
         Actor::Destroyer(Destroying::Erase(erase)) => match erase.action() {
             EraseAction::Delete(names) => names.first().copied().map(Late::Delete),
             _ => None,
@@ -226,6 +234,13 @@ impl Remaking {
                 }
             },
             Actor::Destroyer(destroying) => self.destroy(place, me, destroying),
+            Actor::Committer(mut commit) => match commit.action() {
+                CommitAction::Request(request) => {
+                    commit.on_answer(place.serve(request));
+                    Actor::Committer(commit)
+                }
+                CommitAction::Done(_) | CommitAction::Failed(_) => Actor::Gone,
+            },
             Actor::Maker(making) => Actor::Maker(self.make(place, making)),
             other => other,
         }
@@ -423,13 +438,32 @@ impl Model for Remaking {
         while !place.step_open(&mut open) {}
         let OpenAction::Done(recovered) = open.action() else { panic!("the writer opens") };
         let window = WalWindow::new(recovered.epoch, recovered.fence.next_id, WIDTH, self.rules);
-        let mut actors = vec![Actor::Writer { window, sent: 0, under_way: Vec::new() }];
-        for _ in 0..self.destroyers {
-            actors.push(Actor::Destroyer(Destroying::Look(self.look())));
+        let mut actors = match self.committers {
+            0 => vec![Actor::Writer { window, sent: 0, under_way: Vec::new() }],
+            _ => Vec::new(),
+        };
+        for me in 0..self.destroyers {
+            let mut destroyer = Actor::Destroyer(Destroying::Look(self.look()));
+            while self.committers > 0
+                && !matches!(destroyer, Actor::Destroyer(Destroying::Erase(_)))
+            {
+                destroyer = self.step(&mut place, me, destroyer);
+            }
+            actors.push(destroyer);
         }
         if self.opener {
             let options = Remaking::options(300);
-            actors.push(Actor::Opener(OpenWriter::new(options, recovered.manifest, self.rules)));
+            let opener = OpenWriter::new(options, Arc::clone(&recovered.manifest), self.rules);
+            actors.push(Actor::Opener(opener));
+        }
+        for id in 1..=self.committers as u128 {
+            let id = CheckpointId(id);
+            let expires_at = Some(UnixMillis(1));
+            let edit = Edit::AddCheckpoint(NewCheckpoint { id, expires_at, ..Default::default() });
+            // What they know is the newest state that was not destroyed.
+            let known = place.manifests.values().rfind(|one| one.destroyed_at.is_none());
+            let known = Arc::clone(known.expect("a state before the end"));
+            actors.push(Actor::Committer(Commit::new(edit, known, self.rules)));
         }
         actors.push(Actor::Maker(Making::Look(self.look())));
         place.actors = actors.into_iter().map(Arc::new).collect();
@@ -479,6 +513,9 @@ impl Model for Remaking {
         if let Some(broken) = state.broken {
             return Some(broken.to_owned());
         }
+        if returned(state) {
+            return Some("D3: the old database stands again behind its last boundary".to_owned());
+        }
         state.actors.iter().find_map(|actor| match &**actor {
             Actor::Maker(Making::Upload(first)) => lost(state, first, 0, false),
             Actor::Maker(Making::Write(first, written)) => lost(state, first, *written, true),
@@ -486,6 +523,17 @@ impl Model for Remaking {
             _ => None,
         })
     }
+}
+
+/// Whether a look would find a manifest of the old database behind the boundary that ended it.
+fn returned(place: &Place) -> bool {
+    let last = place.marked.iter().filter_map(|name| match name {
+        ObjectName::ManifestBoundary(id) => Some(*id),
+        _ => None,
+    });
+    let Some(last) = last.max() else { return false };
+    let lives = |one: &Manifest| one.database == OLD && one.destroyed_at.is_none();
+    place.manifests.values().any(|one| lives(one) && one.id > last)
 }
 
 /// The loss of the new database, if there is one.
@@ -516,6 +564,7 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Destroyer(Destroying::Open(_)) => "destroyer opens",
         Actor::Destroyer(Destroying::Commit(_)) => "destroyer commits",
         Actor::Destroyer(Destroying::Erase(_)) => "destroyer removes",
+        Actor::Committer(_) => "committer",
         Actor::Maker(_) => "maker",
         Actor::Gone => "an ended process",
     }
@@ -527,7 +576,11 @@ mod tests {
     use crate::search::search;
 
     fn model(rules: Rules, destroyers: usize, late: u8) -> Remaking {
-        Remaking { rules, destroyers, opener: false, late }
+        Remaking { rules, destroyers, opener: false, committers: 0, late }
+    }
+
+    fn committers(rules: Rules, committers: usize) -> Remaking {
+        Remaking { committers, ..model(rules, 1, 0) }
     }
 
     /// All rules in force: no late object of the old database affects the new one, regardless of
@@ -536,6 +589,8 @@ mod tests {
     fn a_place_is_used_again_without_harm() {
         let opener = Remaking { opener: true, ..model(Rules::ALL, 1, 0) };
         let models = [
+            ("one destroyer, two committers", committers(Rules::ALL, 2)),
+            ("one destroyer, three committers", committers(Rules::ALL, 3)),
             ("one destroyer", model(Rules::ALL, 1, 1)),
             ("one destroyer, an opener", opener),
             ("two destroyers", model(Rules::ALL, 2, 0)),
@@ -549,6 +604,14 @@ mod tests {
                 panic!("{name}: {}\n{}", violation.what, violation.trace.join("\n"));
             }
         }
+    }
+
+    /// M3: nothing is created on a manifest that was read and not proven.
+    #[test]
+    fn a_destroyed_database_returns_by_a_base_that_is_not_proven() {
+        let rules = Rules::ALL.without(Rule::VerifyBeforeBelieving);
+        let found = search(&committers(rules, 2), 100_000).violation.expect("it returns");
+        assert!(found.what.contains("stands again"), "{}", found.what);
     }
 
     #[test]

@@ -61,8 +61,11 @@ def test_a_load_by_one_column_that_is_no_pair_creates_a_table(spark, url) -> Non
 def test_nothing_is_created_for_a_frame_that_does_not_fit(spark, url) -> None:
     with pytest.raises(siltstone.Invalid, match="absent"):
         kv.bulk_load(pairs(spark), url, key="absent")
-    nested = spark.range(3).selectExpr("id", "array(id) AS many")
+    intervals = spark.range(3).selectExpr("id", "INTERVAL '1' DAY AS many")
     with pytest.raises(siltstone.Invalid, match="many"):
+        kv.bulk_load(intervals, url, key="id")
+    nested = spark.range(3).selectExpr("array(id) AS id", "1 AS n")
+    with pytest.raises(siltstone.Unsupported, match=r"key is not nested.*id list<int64>"):
         kv.bulk_load(nested, url, key="id")
     with pytest.raises(siltstone.NotFound):
         kv.delete(pairs(spark), url, key="key")

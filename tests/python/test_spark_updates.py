@@ -10,6 +10,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
+from spark_versions_for_tests import SOURCES
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -186,15 +187,42 @@ def test_a_count_in_sql_decodes_one_column_of_the_key(spark, url) -> None:
     assert spark.sql("SELECT count(*) AS n FROM counted").first().n == 5
 
 
-@pytest.mark.parametrize("nested", ["array(id)", "map('a', id)", "struct(id AS a, 'b' AS b)"])
-def test_nested_types_are_refused_with_the_way_to_json(spark, url, nested) -> None:
-    frame = spark.range(2).selectExpr("id", f"{nested} AS part")
-    with pytest.raises(siltstone.Invalid, match=r"'part'.*to_json\(part\).*from_json"):
-        kv.bulk_load(frame, url, key="id")
-    as_json = frame.selectExpr("id", "to_json(part) AS part")
-    kv.bulk_load(as_json, url, key="id")
-    with pytest.raises(siltstone.Invalid, match=r"'part'.*to_json\(part\)"):
-        kv.bulk_load(frame, url, key="id")
-    kind = dict(frame.dtypes)["part"]
-    back = kv.scan(spark, url).selectExpr("id", f"from_json(part, '{kind}') AS part")
+NESTED = {
+    "many": "array(id, CAST(NULL AS BIGINT))",
+    "texts": "transform(sequence(0, id), n -> IF(n = 1, NULL, concat('n', n)))",
+    "pairs": "map('a', id, 'b', NULL)",
+    "part": "IF(id = 2, NULL, named_struct('a', id, 'B c', array(named_struct('d', 1.5D))))",
+    "times": "array(timestamp'2026-01-02 03:04:05.678901', timestamp'2026-01-01 00:00:00')",
+}
+
+
+def test_nested_types_are_values_of_tables(spark, url) -> None:
+    frame = spark.range(4).selectExpr("id", *(f"{text} AS {name}" for name, text in NESTED.items()))
+    kv.bulk_load(frame, url, key="id")
+    back = kv.scan(spark, url)
+    assert dict(back.dtypes) == dict(frame.dtypes)
+    assert sorted(back.collect()) == sorted(frame.collect())
+    kv.view(spark, "nested", url)
+    found = spark.sql("SELECT part.`B c`[0].d AS d, pairs['a'] AS a FROM nested WHERE id = 3")
+    assert found.collect() == [(1.5, 3)]
+    found = kv.lookup(spark.sql("SELECT 1L AS id"), url, key="id", select=["texts"])
+    assert found.first().texts == ["n0", None]
+    changed = frame.where("id = 2").selectExpr("id", "named_struct('a', 7L, 'B c', NULL) AS part")
+    kv.update_columns(changed, url, key="id")
+    with siltstone.open_reader(url) as reader:
+        row = reader.table.get({"id": 2})
+        assert row["part"] == {"a": 7, "B c": None}
+        assert row["pairs"] == {"a": 2, "b": None}
+        assert row["many"] == [2, None]
+    with pytest.raises(siltstone.Invalid, match=r"'many' is of type array<string>.*array<bigint>"):
+        kv.bulk_load(frame.selectExpr("id", "array('x') AS many"), url, key="id")
+    rows = kv.changes(spark, url, since="oldest").where("kind = 'put'")
+    assert rows.where("id = 3").first().texts == ["n0", None, "n2", "n3"]
+
+
+@SOURCES
+def test_the_source_writes_and_reads_nested_types(spark, url) -> None:
+    frame = spark.range(4).selectExpr("id", *(f"{text} AS {name}" for name, text in NESTED.items()))
+    frame.write.format("siltstone").mode("append").option("keyColumn", "id").save(url)
+    back = spark.read.format("siltstone").load(url)
     assert sorted(back.collect()) == sorted(frame.collect())

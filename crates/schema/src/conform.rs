@@ -5,7 +5,7 @@
 //! It must never round, truncate or wrap: a value that the target type cannot hold is an error with
 //! the column and the row.
 
-use crate::types::ColumnType;
+use crate::types::{ColumnType, ITEM, NestedField, VALUE};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type,
@@ -13,9 +13,12 @@ use arrow_array::types::{
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, new_null_array};
-use arrow_buffer::NullBuffer;
-use arrow_schema::{DataType, TimeUnit};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, ListArray, MapArray, PrimitiveArray, StringArray, StructArray,
+    new_null_array,
+};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_schema::{ArrowError, DataType, TimeUnit};
 use siltstone_base::{Error, Result};
 use std::sync::Arc;
 
@@ -50,6 +53,9 @@ pub fn unpacked(array: &ArrayRef, null_type: &DataType) -> Result<ArrayRef> {
 /// that cannot become `wanted` without loss is returned as it is: the encoder refuses it by name.
 pub(crate) fn conformed(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Result<ArrayRef> {
     let array = unpacked(array, &wanted.arrow()).map_err(|error| error.with("column", name))?;
+    if wanted.is_nested() {
+        return nested(&array, wanted, name);
+    }
     let target = Target { wanted, name, nulls: array.nulls() };
     let changed = match (array.data_type(), wanted) {
         (given, _) if ColumnType::of(given).is_ok_and(|given| wanted.takes(&given)) => None,
@@ -86,6 +92,138 @@ pub(crate) fn conformed(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Re
         _ => None,
     };
     Ok(changed.unwrap_or(array))
+}
+
+/// A nested column with exactly the type `wanted`: the parts conform like columns, and fields of
+/// structs are matched by name. A column that is not nested is returned as it is.
+///
+/// # Errors
+/// As [`conformed`]; Invalid for a field that is missing or that `wanted` does not have.
+fn nested(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Result<ArrayRef> {
+    let refused = |error: ArrowError| {
+        let text = "a nested column has a null where its schema says not null, or its parts do not \
+                    fit each other";
+        Error::invalid(text).with("column", name).caused_by(error)
+    };
+    let (rows, nulls) = (array.len(), array.nulls().cloned());
+    match wanted {
+        ColumnType::List(items) => {
+            let Some((ends, values)) = items_of(array, name)? else { return Ok(Arc::clone(array)) };
+            let values = exact(&values, &items.column_type, &format!("{name}.{ITEM}"))?;
+            let list = ListArray::try_new(items.arrow(), ends, values, nulls);
+            Ok(Arc::new(list.map_err(refused)?))
+        }
+        ColumnType::Struct(fields) => {
+            let Some(given) = array.as_struct_opt() else { return Ok(Arc::clone(array)) };
+            let mut names = given.column_names().into_iter();
+            let is_known = |name: &str| fields.iter().any(|field| field.name == name);
+            if let Some(other) = names.find(|name| !is_known(name)) {
+                let error = Error::invalid("the struct of this column has no such field");
+                return Err(error.with("column", name).with("field", other));
+            }
+            let field = |field: &NestedField| match given.column_by_name(&field.name) {
+                Some(part) => exact(part, &field.column_type, &format!("{name}.{}", field.name)),
+                None if field.nullable => Ok(new_null_array(&field.column_type.arrow(), rows)),
+                None => {
+                    let error = Error::invalid("a field is missing, and may hold no nulls");
+                    Err(error.with("column", name).with("field", &field.name))
+                }
+            };
+            let parts = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
+            let fields = fields.iter().map(NestedField::arrow).collect();
+            Ok(Arc::new(StructArray::try_new(fields, parts, nulls).map_err(refused)?))
+        }
+        ColumnType::Map { key, value } => {
+            let DataType::Map(..) = array.data_type() else { return Ok(Arc::clone(array)) };
+            let given = array.as_map();
+            let keys = exact(given.keys(), key, &format!("{name}.key"))?;
+            let values = exact(given.values(), &value.column_type, &format!("{name}.{VALUE}"))?;
+            let DataType::Map(entries, _) = wanted.arrow() else { return Ok(Arc::clone(array)) };
+            let DataType::Struct(pair) = entries.data_type() else { return Ok(Arc::clone(array)) };
+            let pairs =
+                StructArray::try_new(pair.clone(), vec![keys, values], None).map_err(refused)?;
+            let ends = given.offsets().clone();
+            let map = MapArray::try_new(entries, ends, pairs, nulls, false).map_err(refused)?;
+            Ok(Arc::new(map))
+        }
+        _ => Ok(Arc::clone(array)),
+    }
+}
+
+/// A part of a nested column with exactly the type that decoding makes: Arrow's representation of
+/// text and bytes, and the zone of instants, do not differ either.
+fn exact(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Result<ArrayRef> {
+    let array = conformed(array, wanted, name)?;
+    let target = wanted.arrow();
+    if *array.data_type() == target {
+        return Ok(array);
+    }
+    macro_rules! in_zone {
+        ($of:ty) => {
+            Some(Arc::new(array.as_primitive::<$of>().clone().with_data_type(target)) as ArrayRef)
+        };
+    }
+    let changed: Option<ArrayRef> = match (array.data_type(), wanted) {
+        (DataType::Timestamp(given, Some(_)), ColumnType::Timestamp { unit, zone: Some(_) })
+            if given == unit =>
+        {
+            match unit {
+                TimeUnit::Second => in_zone!(TimestampSecondType),
+                TimeUnit::Millisecond => in_zone!(TimestampMillisecondType),
+                TimeUnit::Microsecond => in_zone!(TimestampMicrosecondType),
+                TimeUnit::Nanosecond => in_zone!(TimestampNanosecondType),
+            }
+        }
+        (DataType::LargeUtf8, ColumnType::String) => {
+            Some(Arc::new(StringArray::from_iter(array.as_string::<i64>())))
+        }
+        (DataType::Utf8View, ColumnType::String) => {
+            Some(Arc::new(StringArray::from_iter(array.as_string_view())))
+        }
+        (DataType::LargeBinary, ColumnType::Binary) => {
+            Some(Arc::new(BinaryArray::from_iter(array.as_binary::<i64>())))
+        }
+        (DataType::BinaryView, ColumnType::Binary) => {
+            Some(Arc::new(BinaryArray::from_iter(array.as_binary_view())))
+        }
+        _ => None,
+    };
+    changed.ok_or_else(|| {
+        let error =
+            Error::invalid("a part of a nested column has another type than the schema says");
+        let error = error.with("column", name).with("type", array.data_type());
+        error.with("schema", wanted)
+    })
+}
+
+/// Where the lists of a column end, and their items; `None` for a column of another type.
+fn items_of(array: &ArrayRef, name: &str) -> Result<Option<(OffsetBuffer<i32>, ArrayRef)>> {
+    let too_many = || {
+        let text = "a column of lists has over 2^31 items: write fewer rows at a time";
+        Error::invalid(text).with("column", name)
+    };
+    let small = |end: usize| i32::try_from(end).map_err(|_| too_many());
+    Ok(Some(match array.data_type() {
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            (list.offsets().clone(), Arc::clone(list.values()))
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let ends =
+                list.offsets().iter().map(|end| small(usize::try_from(*end).unwrap_or(usize::MAX)));
+            let ends = ends.collect::<Result<Vec<_>>>()?;
+            (OffsetBuffer::new(ends.into()), Arc::clone(list.values()))
+        }
+        DataType::FixedSizeList(..) => {
+            let list = array.as_fixed_size_list();
+            let size = usize::try_from(list.value_length()).unwrap_or_default();
+            let ends = (0..=list.len()).map(|row| small(row * size));
+            let ends = ends.collect::<Result<Vec<_>>>()?;
+            (OffsetBuffer::new(ends.into()), Arc::clone(list.values()))
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// What a column is to become, and the nulls that it keeps.

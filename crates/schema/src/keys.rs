@@ -120,7 +120,8 @@ impl KeySchema {
     /// A key of these columns.
     ///
     /// # Errors
-    /// Invalid for none, for two of one name, for a type that cannot be.
+    /// Invalid for none, for two of one name, for a type that cannot be. Unsupported for a nested
+    /// type.
     pub fn new(columns: Vec<KeyColumn>) -> Result<Self> {
         if columns.is_empty() {
             return Err(Error::invalid("a key has at least one column"));
@@ -130,6 +131,10 @@ impl KeySchema {
             if !names.insert(&column.name) {
                 let text = "two columns of a key have one name";
                 return Err(Error::invalid(text).with("column", &column.name));
+            }
+            if column.column_type.is_nested() {
+                let text = "a column of the key is not nested: make each field a column";
+                return Err(Error::unsupported(text).with("column", column));
             }
             if !column.column_type.is_valid() {
                 let text = "a column has a type beyond its bounds";

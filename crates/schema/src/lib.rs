@@ -15,6 +15,7 @@
 //! | [`rows`] | what encoding makes |
 //! | `conform` | columns as callers have them, as the types that a schema asks for |
 //! | `column` | Arrow's columns as their values lie |
+//! | `nested` | cells of lists, structs and maps as bytes |
 //! | `text` | the words of a schema's text |
 //! | `ordered` | numbers as bytes in their order |
 //! | `escaped` | strings with an end mark |
@@ -25,6 +26,7 @@ mod column;
 mod conform;
 mod escaped;
 pub mod keys;
+mod nested;
 mod ordered;
 pub mod rows;
 pub mod table;
@@ -37,5 +39,5 @@ pub use conform::unpacked;
 pub use keys::{KeyColumn, KeySchema};
 pub use rows::Rows;
 pub use table::TableSchema;
-pub use types::ColumnType;
+pub use types::{ColumnType, NestedField};
 pub use values::{ValueColumn, ValueSchema};

@@ -1,13 +1,16 @@
 //! The tokens of the text of a schema: names, numbers, types. A parser must format its result and
 //! compare it with the text, so that only the canonical form is accepted.
 
-use crate::types::ColumnType;
+use crate::types::{ColumnType, ITEM, NestedField, VALUE};
 use arrow_schema::TimeUnit;
 use siltstone_base::{Error, Result};
 use std::fmt;
 
 /// Most columns of a schema: more than any table has, and few enough for 16 bits.
 pub(crate) const MAX_COLUMNS: usize = 4096;
+
+/// Where a parser stops to recurse. [`ColumnType::of`] refuses less.
+const MAX_PARSED_DEPTH: usize = 32;
 
 /// A name as it stands in a text.
 pub(crate) struct QuotedName<'a>(pub(crate) &'a str);
@@ -28,11 +31,13 @@ impl fmt::Display for QuotedName<'_> {
 /// Reads words from the front of a text.
 pub(crate) struct TextScanner<'a> {
     rest: &'a str,
+    /// How many types contain what is read.
+    depth: usize,
 }
 
 impl<'a> TextScanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        TextScanner { rest: text }
+        TextScanner { rest: text, depth: 0 }
     }
 
     /// Passes over `word` if it is what comes next.
@@ -135,12 +140,51 @@ impl<'a> TextScanner<'a> {
                 ColumnType::Decimal { precision, scale }
             }
             "timestamp" => self.timestamp()?,
+            "list" | "struct" | "map" => self.nested(&name)?,
             _ => {
                 let text = "this schema has a type that this version does not know; update it";
                 return Err(Error::unsupported(text).with("type", name));
             }
         };
         if parsed.is_valid() { Ok(parsed) } else { Err(self.wrong("a type within its bounds")) }
+    }
+
+    /// The parts of a nested type, behind its name.
+    fn nested(&mut self, name: &str) -> Result<ColumnType> {
+        if self.depth >= MAX_PARSED_DEPTH {
+            return Err(self.wrong("types that are nested less deep"));
+        }
+        self.depth += 1;
+        self.expect("<")?;
+        let parsed = match name {
+            "list" => ColumnType::List(Box::new(self.part(ITEM)?)),
+            "map" => {
+                let key = Box::new(self.column_type()?);
+                self.expect(", ")?;
+                ColumnType::Map { key, value: Box::new(self.part(VALUE)?) }
+            }
+            _ => {
+                let mut fields = Vec::new();
+                loop {
+                    let name = self.name()?;
+                    self.expect(" ")?;
+                    fields.push(self.part(&name)?);
+                    if !self.passes(", ") {
+                        break;
+                    }
+                }
+                ColumnType::Struct(fields)
+            }
+        };
+        self.depth -= 1;
+        self.expect(">")?;
+        Ok(parsed)
+    }
+
+    fn part(&mut self, name: &str) -> Result<NestedField> {
+        let column_type = self.column_type()?;
+        let nullable = !self.passes(" not null");
+        Ok(NestedField { name: name.to_owned(), column_type, nullable })
     }
 
     fn timestamp(&mut self) -> Result<ColumnType> {

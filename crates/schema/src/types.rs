@@ -1,12 +1,20 @@
 //! The types of columns, and the corresponding Arrow types.
 
-use arrow_schema::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
+use crate::text::QuotedName;
+use arrow_schema::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use siltstone_base::{Error, Result};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 /// Longest `binary(n)`: that of a key.
 pub(crate) const MAX_FIXED_BYTES: usize = siltstone_base::limits::MAX_KEY_BYTES;
+/// How many types may contain one: parsing and reading recurse.
+const MAX_DEPTH: usize = 16;
+/// The name of the items of a list.
+pub(crate) const ITEM: &str = "item";
+/// The name of the values of a map.
+pub(crate) const VALUE: &str = "value";
 
 /// The type of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +55,47 @@ pub enum ColumnType {
     Binary,
     /// So many bytes.
     FixedBinary(i32),
+    /// A sequence of items of one type. Only of values, as the two below.
+    List(Box<NestedField>),
+    /// Fields by name.
+    Struct(Vec<NestedField>),
+    /// Values by keys, in the order given.
+    Map {
+        /// The type of the keys, which is not nested. A key is never null.
+        key: Box<ColumnType>,
+        /// The values; their name is "value".
+        value: Box<NestedField>,
+    },
+}
+
+/// A part of a nested type: the items of a list, a field of a struct, the values of a map.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NestedField {
+    /// The name; "item" for the items of a list.
+    pub name: String,
+    /// The type.
+    pub column_type: ColumnType,
+    /// Whether it may be null.
+    pub nullable: bool,
+}
+
+impl NestedField {
+    fn of(field: &Field, depth: usize) -> Result<NestedField> {
+        Ok(NestedField {
+            name: field.name().clone(),
+            column_type: ColumnType::nested(field.data_type(), depth)?,
+            nullable: field.is_nullable(),
+        })
+    }
+
+    /// The same under the name that schemas use, whatever the program that made the column uses.
+    fn named(self, name: &str) -> Box<NestedField> {
+        Box::new(NestedField { name: name.to_owned(), ..self })
+    }
+
+    pub(crate) fn arrow(&self) -> FieldRef {
+        Arc::new(Field::new(&self.name, self.column_type.arrow(), self.nullable))
+    }
 }
 
 impl ColumnType {
@@ -55,6 +104,17 @@ impl ColumnType {
     /// # Errors
     /// Unsupported for all others, with the way out.
     pub fn of(arrow: &DataType) -> Result<ColumnType> {
+        ColumnType::nested(arrow, 0)
+    }
+
+    /// As [`ColumnType::of`], for a type that `depth` others contain.
+    fn nested(arrow: &DataType, depth: usize) -> Result<ColumnType> {
+        if depth > MAX_DEPTH {
+            let text =
+                "types are nested at most 16 deep: store the value as JSON in a column of text";
+            return Err(Error::unsupported(text));
+        }
+        let part = |field: &Field| NestedField::of(field, depth + 1);
         let int = |bits, signed| ColumnType::Int { bits, signed };
         Ok(match arrow {
             DataType::Boolean => ColumnType::Boolean,
@@ -80,10 +140,37 @@ impl ColumnType {
             DataType::FixedSizeBinary(bytes) if fixed_bytes(*bytes) => {
                 ColumnType::FixedBinary(*bytes)
             }
+            DataType::List(items)
+            | DataType::LargeList(items)
+            | DataType::FixedSizeList(items, _) => ColumnType::List(part(items)?.named(ITEM)),
+            DataType::Struct(fields) if !fields.is_empty() => {
+                let fields: Vec<_> =
+                    fields.iter().map(|field| part(field)).collect::<Result<_>>()?;
+                let mut names = BTreeSet::new();
+                if let Some(twice) = fields.iter().find(|field| !names.insert(&field.name)) {
+                    let text = "two fields of a struct have one name";
+                    return Err(Error::invalid(text).with("field", &twice.name));
+                }
+                ColumnType::Struct(fields)
+            }
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(pair) => {
+                    let [key, value] = pair.as_ref() else {
+                        return Err(Error::invalid("a map has keys and values"));
+                    };
+                    let key = part(key)?.column_type;
+                    if key.is_nested() {
+                        let text = "the keys of a map are not nested: make it a list of structs";
+                        return Err(Error::unsupported(text).with("type", arrow));
+                    }
+                    ColumnType::Map { key: Box::new(key), value: part(value)?.named(VALUE) }
+                }
+                _ => return Err(Error::invalid("a map has keys and values")),
+            },
             other => {
                 let text = if other.is_nested() {
-                    "tables have no nested columns: store the value as JSON in a column of text, \
-                     or each field in a column of its own"
+                    "tables have no columns of unions, views of lists, runs, or structs without \
+                     fields: store the value as JSON in a column of text"
                 } else {
                     "no column of a table has this type: cast it, for example a dictionary to its \
                      values, a half float to float32, a time to an int"
@@ -114,7 +201,22 @@ impl ColumnType {
             ColumnType::String => DataType::Utf8,
             ColumnType::Binary => DataType::Binary,
             ColumnType::FixedBinary(bytes) => DataType::FixedSizeBinary(*bytes),
+            ColumnType::List(items) => DataType::List(items.arrow()),
+            ColumnType::Struct(fields) => {
+                DataType::Struct(fields.iter().map(NestedField::arrow).collect())
+            }
+            ColumnType::Map { key, value } => {
+                let key = Arc::new(Field::new("key", key.arrow(), false));
+                let pair = DataType::Struct([key, value.arrow()].into_iter().collect());
+                DataType::Map(Arc::new(Field::new("entries", pair, false)), false)
+            }
         }
+    }
+
+    /// Whether it has parts of other types.
+    #[must_use]
+    pub fn is_nested(&self) -> bool {
+        matches!(self, ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. })
     }
 
     /// Bytes of a value that has always as many, in a key and in a value; `None` for strings.
@@ -126,7 +228,11 @@ impl ColumnType {
             ColumnType::Decimal { precision: 10..=18, .. } | ColumnType::Timestamp { .. } => 8,
             ColumnType::Decimal { .. } => 16,
             ColumnType::FixedBinary(bytes) => usize::try_from(*bytes).unwrap_or_default(),
-            ColumnType::String | ColumnType::Binary => return None,
+            ColumnType::String
+            | ColumnType::Binary
+            | ColumnType::List(_)
+            | ColumnType::Struct(_)
+            | ColumnType::Map { .. } => return None,
         })
     }
 
@@ -141,6 +247,10 @@ impl ColumnType {
                     && *scale >= -(DECIMAL128_MAX_PRECISION as i8)
             }
             ColumnType::FixedBinary(bytes) => fixed_bytes(*bytes),
+            // A type that Arrow has no name for, or another name, is none of a column.
+            nested if nested.is_nested() => {
+                ColumnType::of(&nested.arrow()).is_ok_and(|found| found == *nested)
+            }
             _ => true,
         }
     }
@@ -207,23 +317,53 @@ impl fmt::Display for ColumnType {
             ColumnType::String => f.write_str("string"),
             ColumnType::Binary => f.write_str("binary"),
             ColumnType::FixedBinary(bytes) => write!(f, "binary({bytes})"),
+            ColumnType::List(items) => write!(f, "list<{}>", Part(items)),
+            ColumnType::Struct(fields) => {
+                f.write_str("struct<")?;
+                for (at, field) in fields.iter().enumerate() {
+                    let comma = if at > 0 { ", " } else { "" };
+                    write!(f, "{comma}{} {}", QuotedName(&field.name), Part(field))?;
+                }
+                f.write_str(">")
+            }
+            ColumnType::Map { key, value } => write!(f, "map<{key}, {}>", Part(value)),
         }
+    }
+}
+
+/// The type of a part, and whether it may be null.
+struct Part<'a>(&'a NestedField);
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let not_null = if self.0.nullable { "" } else { " not null" };
+        write!(f, "{}{not_null}", self.0.column_type)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_schema::Field;
-    use std::sync::Arc;
 
     #[test]
     fn a_refused_type_comes_with_the_way_out() {
-        let numbers = Arc::new(Field::new("item", DataType::Int32, true));
         let refused = |kind: &DataType| ColumnType::of(kind).unwrap_err().to_string();
-        let nested = refused(&DataType::List(numbers));
-        assert!(nested.contains("as JSON in a column of text"), "{nested}");
-        let half = refused(&DataType::Float16);
-        assert!(half.contains("a half float to float32"), "{half}");
+        let views = DataType::ListView(Arc::new(Field::new("item", DataType::Int32, true)));
+        assert!(refused(&views).contains("as JSON in a column of text"));
+        assert!(refused(&DataType::Float16).contains("a half float to float32"));
+        let deep = |times| {
+            (0..times).fold(DataType::Int8, |inner, _| {
+                DataType::List(Arc::new(Field::new("item", inner, true)))
+            })
+        };
+        assert!(ColumnType::of(&deep(MAX_DEPTH)).is_ok());
+        assert!(refused(&deep(MAX_DEPTH + 1)).contains("at most 16 deep"));
+        let pair = |key: DataType| {
+            let fields = [Field::new("k", key, false), Field::new("v", DataType::Int8, true)];
+            let entries = Field::new("e", DataType::Struct(fields.into_iter().collect()), false);
+            DataType::Map(Arc::new(entries), false)
+        };
+        assert!(ColumnType::of(&pair(DataType::Utf8)).is_ok());
+        assert!(refused(&pair(deep(1))).contains("keys of a map are not nested"));
     }
 }

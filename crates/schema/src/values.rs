@@ -16,6 +16,7 @@ mod layout;
 use crate::text::{MAX_COLUMNS, QuotedName, TextScanner, canonical};
 use crate::types::ColumnType;
 use layout::Layout;
+pub(crate) use layout::{end_bytes, end_code};
 use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;

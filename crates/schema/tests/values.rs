@@ -11,14 +11,21 @@
 
 mod support;
 
+use arrow_array::builder::{
+    Int32Builder, Int64Builder, LargeListBuilder, LargeStringBuilder, ListBuilder, MapBuilder,
+    StringBuilder, TimestampMicrosecondBuilder,
+};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Decimal128Type, Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int32Array, StringArray};
+use arrow_array::types::{Decimal128Type, Float64Type, Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, StructArray,
+};
+use arrow_schema::{DataType, Field};
 use proptest::prelude::*;
 use siltstone_base::ErrorKind;
 use siltstone_schema::{ColumnType, ValueColumn, ValueSchema};
 use std::sync::Arc;
-use support::{Cell, cell, column, types};
+use support::{Cell, cell, column, nested_types, types};
 
 const INT32: ColumnType = ColumnType::Int { bits: 32, signed: true };
 const INT64: ColumnType = ColumnType::Int { bits: 64, signed: true };
@@ -70,6 +77,93 @@ fn golden_bytes() {
     let nothing = ValueSchema::new(vec![]).unwrap();
     assert_eq!(encoded(&nothing, &[]), [[1, 1, 0]]);
     assert_eq!(decoded(&nothing, &[vec![1, 1, 0]], &[]).len(), 0);
+}
+
+#[test]
+fn golden_bytes_of_nested_columns() {
+    let line = "values 1 generation 1 (tags list<string>, at struct<x int32 not null, name \
+                string>, counts map<string, int64 not null>)";
+    let schema = ValueSchema::parse(line).unwrap();
+    assert_eq!(schema.to_string(), line);
+    let [tags, at, counts] = [0, 1, 2].map(|place| schema.columns()[place].column_type().clone());
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    lists.append_value([Some("ab"), None, Some("c")]);
+    lists.append_null();
+    let fields: [ArrayRef; 2] = [ints(&[Some(-2), Some(0)]), text(&[None, Some("n")])];
+    let DataType::Struct(names) = at.arrow() else { panic!("{at}") };
+    let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+    maps.keys().append_value("k");
+    maps.values().append_value(7);
+    maps.append(true).unwrap();
+    maps.append(true).unwrap();
+    let columns: [ArrayRef; 3] = [
+        Arc::new(lists.finish()),
+        Arc::new(StructArray::new(names, fields.to_vec(), None)),
+        Arc::new(maps.finish()),
+    ];
+    let rows = encoded(&schema, &columns);
+    // The count, the nulls, three ends, the bytes.
+    let first = "000302020203616263";
+    // The nulls, a number, an end.
+    let second = "0002feffffff00";
+    // One entry; its struct has the nulls, a number, an end, and the key.
+    let third = "0001000c0000070000000000000001".to_owned() + "6b";
+    let ends = format!("{:02x}{:02x}{:02x}", 9, 9 + 7, 9 + 7 + 16);
+    assert_eq!(hex(&rows[0]), format!("01010000{ends}{first}{second}{third}"));
+    assert_eq!(hex(&rows[1]), "0101000100080a000000000000016e0000");
+    let out = decoded(&schema, &rows, &[0, 1, 2]);
+    for (array, wanted) in out.iter().zip([&tags, &at, &counts]) {
+        assert_eq!(*array.data_type(), wanted.arrow());
+    }
+    assert_eq!(encoded(&schema, &out), rows);
+    assert_eq!(out[0].as_list::<i32>().value(0).len(), 3);
+}
+
+#[test]
+fn nested_columns_conform_and_are_refused_by_name() {
+    let text = "values 1 generation 1 (at struct<x int32 not null, tags list<int32 not null>>)";
+    let schema = ValueSchema::parse(text).unwrap();
+    let at = |fields: Vec<(&str, ArrayRef)>| -> ArrayRef {
+        let fields = fields.into_iter().map(|(name, array)| {
+            (Arc::new(Field::new(name, array.data_type().clone(), true)), array)
+        });
+        Arc::new(StructArray::from(fields.collect::<Vec<_>>()))
+    };
+    let mut large = LargeListBuilder::new(Int64Builder::new());
+    large.append_value([Some(1), Some(2)]);
+    large.append_null();
+    // In another order, with wider numbers and a large list.
+    let given =
+        at(vec![("tags", Arc::new(large.finish())), ("x", Arc::new(Int64Array::from(vec![5, 6])))]);
+    let rows = encoded(&schema, &[given]);
+    let [out] = &decoded(&schema, &rows, &[0])[..] else { panic!("one column") };
+    let out = out.as_struct();
+    assert_eq!(out.column(0).as_primitive::<Int32Type>().values(), &[5, 6]);
+    assert_eq!(out.column(1).as_list::<i32>().value_length(0), 2);
+    assert!(out.column(1).is_null(1));
+    let zoned = "values 1 generation 1 (seen list<timestamp(us,\"UTC\")>, names list<string>)";
+    let zoned = ValueSchema::parse(zoned).unwrap();
+    let mut seen = ListBuilder::new(TimestampMicrosecondBuilder::new().with_timezone("Etc/UTC"));
+    seen.append_value([Some(7)]);
+    let mut names = ListBuilder::new(LargeStringBuilder::new());
+    names.append_value([Some("large")]);
+    let rows = encoded(&zoned, &[Arc::new(seen.finish()), Arc::new(names.finish())]);
+    let out = decoded(&zoned, &rows, &[1]);
+    assert_eq!(out[0].as_list::<i32>().value(0).as_string::<i32>().value(0), "large");
+    let refused = |fields| schema.encode(&[at(fields)], 1).unwrap_err().to_string();
+    assert!(refused(vec![("x", ints(&[None]))]).contains("not null"));
+    assert!(refused(vec![("y", ints(&[Some(1)]))]).contains("no such field"));
+    let tags: ArrayRef = Arc::new(ListBuilder::new(Int32Builder::new()).finish());
+    let error = schema.encode(&[at(vec![("tags", tags)])], 0).unwrap_err().to_string();
+    assert!(error.contains("field: x"), "{error}");
+    let wide: ArrayRef = Arc::new(Int64Array::from(vec![1 << 40]));
+    assert!(refused(vec![("x", wide)]).contains("at.x"));
+    let mut holes = ListBuilder::new(Int32Builder::new());
+    holes.append_value([Some(1), None]);
+    let error = refused(vec![("x", ints(&[Some(1)])), ("tags", Arc::new(holes.finish()))]);
+    assert!(error.contains("at.tags") && error.contains("not null"), "{error}");
+    let flat = schema.encode(&[ints(&[Some(1)])], 1).unwrap_err();
+    assert_eq!(flat.kind(), ErrorKind::Invalid);
 }
 
 #[test]
@@ -197,17 +291,27 @@ fn other_texts_are_refused() {
         "values 1 generation 1 (n decimal(39,0))",
         "values 1 generation 1 (n binary(0))",
         "values 1 generation 1 (n int64) ",
+        "values 1 generation 1 (n list(int64))",
+        "values 1 generation 1 (n list<int64>>)",
+        "values 1 generation 1 (n struct<>)",
+        "values 1 generation 1 (n struct<a int64, a int64>)",
+        "values 1 generation 1 (n map<list<int64>, int64>)",
+        "values 1 generation 1 (n map<int64 not null, int64>)",
     ] {
         assert!(ValueSchema::parse(wrong).is_err(), "{wrong}");
     }
-    for later in ["values 2 generation 1 ()", "values 1 generation 1 (n list(int64))"] {
+    for later in ["values 2 generation 1 ()", "values 1 generation 1 (n union(int64))"] {
         assert_eq!(ValueSchema::parse(later).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }
 
 /// A schema and its columns.
 fn filled() -> impl Strategy<Value = (ValueSchema, Vec<ArrayRef>)> {
-    let columns = prop::collection::vec((prop::sample::select(types()), any::<bool>()), 1..11);
+    let types = prop_oneof![
+        3 => prop::sample::select(types()),
+        1 => prop::sample::select(nested_types()),
+    ];
+    let columns = prop::collection::vec((types, any::<bool>()), 1..11);
     (columns, 1..8usize).prop_flat_map(|(columns, rows)| {
         let cells = prop::collection::vec(prop::collection::vec(cell(), rows), columns.len());
         cells.prop_map(move |cells| {

@@ -25,7 +25,7 @@ from siltstone.table import TableSchema, _schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = [
     "COLUMNS",
@@ -41,7 +41,6 @@ __all__ = [
     "like_sparks",
     "match",
     "packed",
-    "remedy_for",
     "resolving_as",
     "schema_of",
     "schema_text",
@@ -178,33 +177,34 @@ def _arrow(text: str) -> pa.Schema:
 _fields = lru_cache(maxsize=64)(_arrow)
 
 
-def arrow_type(name: str, column: str) -> pa.DataType:
-    """The type of a table's column for a type name of Spark.
+def arrow_type(kind: DataType, column: str) -> pa.DataType:
+    """The type of a table's column for a type of Spark.
 
     :raises Invalid: no column of a table can have that type.
     """
+    # pyspark is an extra of the package.
+    from pyspark.sql import types  # noqa: PLC0415
+
+    name = kind.simpleString()
     if name in PLAIN:
         return PLAIN[name][0]
-    decimal = DECIMAL.fullmatch(name)
-    if decimal is None:
-        raise Invalid(
-            f"the column {column!r} is of type {name}, and no column of a table can be: "
-            f"{remedy_for(name, column)}"
-        )
-    return pa.decimal128(int(decimal[1]), int(decimal[2]))
-
-
-def remedy_for(name: str, column: str) -> str:
-    """How to make a column of a type that no table has into one that it has.
-
-    :param name: Spark's name of the type.
-    """
-    if "<" not in name:
-        return "cast it"
-    return (
-        f"tables have no nested types; store JSON, to_json({column}), and read it by from_json, or "
-        "make a column of each part"
-    )
+    match kind:
+        case types.DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case types.ArrayType():
+            item = arrow_type(kind.elementType, column)
+            return pa.list_(pa.field("item", item, kind.containsNull))
+        case types.StructType():
+            parts = [(one.name, arrow_type(one.dataType, column), one.nullable) for one in kind]
+            return pa.struct([pa.field(*part) for part in parts])
+        case types.MapType():
+            value = arrow_type(kind.valueType, column)
+            key = arrow_type(kind.keyType, column)
+            return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
+        case _:
+            raise Invalid(
+                f"the column {column!r} is of type {name}, and no column of a table can be: cast it"
+            )
 
 
 def spark_types(text: str) -> Mapping[str, str]:
@@ -224,7 +224,22 @@ def spark_type(text: str, name: str) -> str:
 
 
 def _shown(field: pa.Field) -> str:
-    kind = field.type
+    """Spark's `simpleString` of the column's type."""
+    return _simple(field.type, field.name)
+
+
+def _simple(kind: pa.DataType, column: str) -> str:
+    if pa.types.is_map(kind):
+        return f"map<{_simple(kind.key_type, column)},{_simple(kind.item_type, column)}>"
+    if pa.types.is_list(kind):
+        return f"array<{_simple(kind.value_type, column)}>"
+    if pa.types.is_struct(kind):
+        parts = [f"{one.name}:{_simple(one.type, column)}" for one in kind]
+        return f"struct<{','.join(parts)}>"
+    return _simple_flat(kind, column)
+
+
+def _simple_flat(kind: pa.DataType, column: str) -> str:
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_fixed_size_binary(kind):
@@ -234,10 +249,27 @@ def _shown(field: pa.Field) -> str:
     name = NAMES.get(kind) or LARGER.get(kind)
     if name is None:
         raise Unsupported(
-            f"the column {field.name!r} is of type {kind}, which Spark cannot hold without loss; "
+            f"the column {column!r} is of type {kind}, which Spark cannot hold without loss; "
             "columns= leaves it out, as_bytes=True reads keys and values as they are"
         )
     return name
+
+
+def _held(kind: pa.DataType, column: str) -> pa.DataType:
+    """The type in which Spark holds values of a table's type.
+
+    :raises Unsupported: Spark cannot hold them.
+    """
+    if pa.types.is_map(kind):
+        value = kind.item_field.with_type(_held(kind.item_type, column))
+        return pa.map_(_held(kind.key_type, column), value)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_held(kind.value_type, column)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_held(one.type, column)) for one in kind])
+    name = _simple(kind, column)
+    decimal = DECIMAL.fullmatch(name)
+    return PLAIN[name][0] if decimal is None else pa.decimal128(int(decimal[1]), int(decimal[2]))
 
 
 def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +331,7 @@ def _spark_field(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
     if name not in fields.names:
         raise Invalid(f"the table has no column {name!r}; there are {', '.join(fields.names)}")
     field = fields.field(name)
-    return pa.field(name, arrow_type(_shown(field), name), nullable or field.nullable)
+    return pa.field(name, _held(field.type, name), nullable or field.nullable)
 
 
 def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructType:
@@ -311,6 +343,15 @@ def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructTy
     from pyspark.sql import types  # noqa: PLC0415
 
     def made(kind: pa.DataType) -> Any:
+        if pa.types.is_map(kind):
+            parts = made(kind.key_type), made(kind.item_type)
+            return types.MapType(*parts, kind.item_field.nullable)
+        if pa.types.is_list(kind):
+            return types.ArrayType(made(kind.value_type), kind.value_field.nullable)
+        if pa.types.is_struct(kind):
+            return types.StructType(
+                [types.StructField(one.name, made(one.type), one.nullable) for one in kind]
+            )
         if pa.types.is_decimal128(kind):
             return types.DecimalType(kind.precision, kind.scale)
         return getattr(types, PLAIN[NAMES[kind]][1])()
@@ -343,7 +384,13 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """
     fields = arrow_fields(text)
     names = [name for name in batch.schema.names if name in fields.names]
-    arrays = [cast(batch.column(name), fields.field(name).type, name) for name in names]
+    # Parts of nested columns are matched by the encoder.
+    arrays = [
+        batch.column(name)
+        if pa.types.is_nested(fields.field(name).type)
+        else cast(batch.column(name), fields.field(name).type, name)
+        for name in names
+    ]
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
     keys, values = schema_of(text).encode(rows)
     return pa.array(keys), pa.array(values)

@@ -20,7 +20,6 @@ from siltstone.spark._columns import (
     arrow_type,
     explained_absence,
     match,
-    remedy_for,
     schema_of,
     schema_text,
     spark_types,
@@ -188,7 +187,7 @@ def derived(
 
     :raises Invalid: a column of a type that no table has; no key.
     """
-    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    kinds = {field.name: field.dataType for field in columns.fields}
     free = {field.name: field.nullable for field in columns.fields}
     key = spelled(key, kinds)
     without = [name if name is None else match(name, kinds) for name in without]
@@ -311,7 +310,7 @@ def _check_type(text: str, name: str, column: str, kind: str) -> None:
     wanted = spark_types(text)[name]
     if kind == wanted:
         return
-    way = f"cast it to {wanted}" if "<" not in kind else remedy_for(kind, column)
+    way = f"cast it to {wanted}"
     if "<" not in kind and name not in schema_of(text).key:
         way += ", or let the table have a wider one by db.table.widen_column, which is one commit"
     raise Invalid(

@@ -9,8 +9,14 @@
 //!             │  │                  │
 //!             └──┼──── Read ◄───────┘
 //!                │
+//!                ├─ read, and fits ─────────► Prove ──boundary < V──► Create(V+1); or Find
 //!                └─ in effect, or refused ──► Verify ──► Done, Failed; or Find
 //! ```
+//! A base that was read is proven by a listing before anything is created on it. *The run that
+//! breaks a database without it:* a database is destroyed, and V, its last manifest, is freed. A
+//! commit on V - 1 creates V in the freed slot; another one, which had listed V before that, reads
+//! it, and creates V + 1: behind the last boundary, so every process takes it for the database.
+//!
 //! If a listing shows that the base no longer exists, the commit ends: the database was deleted,
 //! and perhaps another one was created in its place (rule E1). An object that this commit created
 //! there is left alone: no process takes it for a manifest of its database, and a late delete could
@@ -54,6 +60,8 @@ enum CommitPhase {
     CheckSlot(Arc<Manifest>),
     Find,
     Read(ManifestId),
+    /// The base was read, and this may follow it. It must be verified that the base is real.
+    Prove(Arc<Manifest>),
     /// In the base the edit is in effect (`None`) or refused. It must be verified that the base is
     /// real, and for a refusal also the newest.
     Verify(Option<Refusal>),
@@ -81,7 +89,7 @@ impl Commit {
         let (edit, base) = (Some(Arc::new(edit)), Some(newest));
         let (first, phase) = (ManifestId::NONE, CommitPhase::Find);
         let mut commit = Commit { edit, base, first, rules, phase };
-        commit.plan();
+        commit.plan(true);
         commit
     }
 
@@ -102,7 +110,9 @@ impl Commit {
         CommitAction::Request(match &self.phase {
             CommitPhase::Create(planned) => ManifestRequest::Create(planned.clone()),
             CommitPhase::CheckSlot(created) => ManifestRequest::List { after: created.id },
-            CommitPhase::Find | CommitPhase::Verify(_) => ManifestRequest::List { after: base },
+            CommitPhase::Find | CommitPhase::Prove(_) | CommitPhase::Verify(_) => {
+                ManifestRequest::List { after: base }
+            }
             CommitPhase::Read(id) => ManifestRequest::Read(*id),
             CommitPhase::Done(state) => return CommitAction::Done(state.clone()),
             CommitPhase::Failed(refusal) => return CommitAction::Failed(*refusal),
@@ -135,8 +145,12 @@ impl Commit {
                 if known.is_some_and(|database| database != read.database) {
                     self.phase = CommitPhase::Failed(Conflict::OtherDatabase.into());
                 } else {
-                    self.plan();
+                    self.plan(!self.rules.has(Rule::VerifyBeforeBelieving));
                 }
+            }
+            (CommitPhase::Prove(planned), ManifestAnswer::Listed(listing)) => {
+                let planned = planned.clone();
+                self.on_proven(planned, listing);
             }
             (CommitPhase::Verify(refusal), ManifestAnswer::Listed(listing)) => {
                 let refusal = *refusal;
@@ -205,7 +219,8 @@ impl Commit {
         listing.stands || !self.rules.has(Rule::PredecessorStands)
     }
 
-    fn plan(&mut self) {
+    /// Plans on the base, which is proven or not yet.
+    fn plan(&mut self, is_proven: bool) {
         let Some(base) = &self.base else { return };
         let verdict = match &self.edit {
             // Any manifest means that the database exists.
@@ -214,7 +229,8 @@ impl Commit {
             Some(edit) => edit.apply_with(base, self.rules).map(Some),
         };
         self.phase = match verdict {
-            Ok(Some(next)) => CommitPhase::Create(Arc::new(next)),
+            Ok(Some(next)) if is_proven => CommitPhase::Create(Arc::new(next)),
+            Ok(Some(next)) => CommitPhase::Prove(Arc::new(next)),
             Ok(None) if self.rules.has(Rule::VerifyBeforeBelieving) => CommitPhase::Verify(None),
             Ok(None) => CommitPhase::Done(base.clone()),
             Err(refusal) if self.rules.has(Rule::VerifyBeforeBelieving) => {
@@ -224,10 +240,27 @@ impl Commit {
         };
     }
 
+    fn on_proven(&mut self, planned: Arc<Manifest>, listing: Listing) {
+        if !self.is_real(listing) {
+            self.find(listing);
+            return;
+        }
+        self.phase = match listing.newest {
+            None => CommitPhase::Create(planned),
+            // Its slot is taken.
+            Some(newest) => CommitPhase::Read(newest),
+        };
+    }
+
+    /// Whether the base, which was read before the listing, is real. It may also be an object that
+    /// landed late in a freed slot.
+    fn is_real(&self, listing: Listing) -> bool {
+        self.base.as_ref().is_some_and(|base| listing.boundary < base.id) && self.stands(listing)
+    }
+
     fn on_verified(&mut self, refusal: Option<Refusal>, listing: Listing) {
         let Some(base) = &self.base else { return };
-        if listing.boundary >= base.id || !self.stands(listing) {
-            // It may be an object that landed late in a freed slot.
+        if !self.is_real(listing) {
             self.find(listing);
             return;
         }

@@ -1,6 +1,8 @@
 //! Python values as columns of a type, and back: dicts are converted to Arrow data and then handled
 //! like it.
 
+mod nested;
+
 use super::{as_dict, type_of};
 use crate::bytes::BytesArg;
 use crate::error::{Raise, exception};
@@ -15,7 +17,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, RecordBatch,
     RecordBatchOptions, StringArray,
 };
-use arrow_schema::{Schema, TimeUnit};
+use arrow_schema::{Field, Schema, TimeUnit};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyString, PyTuple};
@@ -59,8 +61,10 @@ pub(super) fn batch_of_dicts(
             cells.push(found.filter(|value| !value.is_none()));
         }
         let column_type = type_of(schema, place).raise(py)?;
-        columns.push(column_of(&column_type, field.name(), &cells)?);
-        fields.push(Arc::clone(field));
+        let column = column_of(&column_type, field.name(), &cells)?;
+        // The encoder checks for nulls and has better error messages.
+        fields.push(Field::new(field.name(), column.data_type().clone(), true));
+        columns.push(column);
     }
     if needed == schema.fields().len() {
         for (at, known) in known.iter().enumerate() {
@@ -68,9 +72,6 @@ pub(super) fn batch_of_dicts(
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    // The encoder checks for nulls and has better error messages.
-    let fields: Vec<_> =
-        fields.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
         .map_err(|error| Error::internal("dicts are no record batch").caused_by(error))
         .raise(py)
@@ -164,6 +165,9 @@ pub(super) fn column_of(
             Arc::new(BinaryArray::from_iter(bytes))
         }
         ColumnType::FixedBinary(length) => place.fixed(*length, cells)?,
+        ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. } => {
+            nested::column_of(&place, cells)?
+        }
     })
 }
 
@@ -340,13 +344,21 @@ pub(super) fn dict_of_row<'py>(py: Python<'py>, row: &RecordBatch) -> PyResult<B
     let schema = row.schema_ref();
     for (place, (field, array)) in schema.fields().iter().zip(row.columns()).enumerate() {
         let column_type = type_of(schema, place).raise(py)?;
-        let value = match array.is_null(0) {
-            true => py.None().into_bound(py),
-            false => value_of(py, &column_type, array)?,
-        };
-        dict.set_item(field.name(), value)?;
+        dict.set_item(field.name(), cell_of(py, &column_type, array)?)?;
     }
     Ok(dict)
+}
+
+/// The first value of a column, or None.
+fn cell_of<'py>(
+    py: Python<'py>,
+    column_type: &ColumnType,
+    array: &ArrayRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    match array.is_null(0) {
+        true => Ok(py.None().into_bound(py)),
+        false => value_of(py, column_type, array),
+    }
 }
 
 /// The first value of a column; the value is not null.
@@ -400,6 +412,9 @@ fn value_of<'py>(
         ColumnType::Binary => PyBytes::new(py, array.as_binary::<i32>().value(0)).into_any(),
         ColumnType::FixedBinary(_) => {
             PyBytes::new(py, array.as_fixed_size_binary().value(0)).into_any()
+        }
+        ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. } => {
+            nested::value_of(py, column_type, array)?
         }
     })
 }

@@ -102,6 +102,9 @@ fn taken(column: &KeyColumn, rests: &mut [&[u8]], last: bool) -> Result<ArrayRef
         }
         ColumnType::FixedBinary(bytes) => fixed_binary(column, *bytes, rests),
         ColumnType::String | ColumnType::Binary => strings(column, rests, last),
+        ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. } => {
+            Err(Error::internal("a column of a key is nested"))
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 use super::layout::{FORM, HEAD_BYTES, Layout, Slot, Stored, end_bytes, end_code};
 use super::{ValueColumn, ValueSchema};
 use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};
+use crate::nested::{self, BadCells};
 use crate::types::ColumnType;
 use arrow_array::ArrayRef;
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type,
     Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -198,6 +200,13 @@ impl Reading<'_> {
             }
             ColumnType::FixedBinary(bytes) => self.fixed(*bytes, nulls),
             ColumnType::String | ColumnType::Binary => self.strings(nulls),
+            ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. } => {
+                let cells = self.strings(nulls)?;
+                nested::decode(cells.as_binary(), column_type).map_err(|bad| match bad {
+                    BadCells::Row(row) => no_value(row),
+                    BadCells::Error(error) => error,
+                })
+            }
         }
     }
 

@@ -4,11 +4,14 @@ use super::ValueSchema;
 use super::layout::{FORM, HEAD_BYTES, end_bytes, end_code};
 use crate::column::{EncodedCells, Place, PresentValues, with_strings};
 use crate::escaped::write;
+use crate::nested;
 use crate::rows::Rows;
+use crate::types::ColumnType;
 use arrow_array::ArrayRef;
 use arrow_buffer::NullBuffer;
 use siltstone_base::limits::MAX_VALUE_BYTES;
 use siltstone_base::{Error, Result};
+use std::sync::Arc;
 
 impl ValueSchema {
     /// The values of these columns, which are all of the schema's, in its order; `rows` of them,
@@ -22,10 +25,21 @@ impl ValueSchema {
             let wrong = Error::invalid("a value takes every column of its schema");
             return Err(wrong.with("given", columns.len()).with("columns", self.columns().len()));
         }
+        // Cells of nested columns are bytes from here on.
+        let columns = self.columns().iter().zip(columns).map(|(column, array)| {
+            match column.column_type().is_nested() {
+                true => nested::encode(array, column.column_type(), column.name()),
+                false => Ok(Arc::clone(array)),
+            }
+        });
+        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
         let mut given = Vec::with_capacity(columns.len());
-        for (column, array) in self.columns().iter().zip(columns) {
-            let (name, column_type, nullable) =
-                (column.name(), column.column_type(), column.nullable());
+        for (column, array) in self.columns().iter().zip(&columns) {
+            let (name, nullable) = (column.name(), column.nullable());
+            let column_type = match column.column_type() {
+                nested if nested.is_nested() => &ColumnType::Binary,
+                flat => flat,
+            };
             given.push(EncodedCells::of(array, &Place { name, column_type, nullable, rows })?);
         }
         let layout = &self.newest;

@@ -63,7 +63,7 @@ impl Layout {
 }
 
 /// The code of the bytes that an end takes, when all strings of a row have so many.
-pub(super) fn end_code(strings: usize) -> u8 {
+pub(crate) fn end_code(strings: usize) -> u8 {
     match strings {
         0..=0xff => 0,
         0x100..=0xffff => 1,
@@ -72,6 +72,6 @@ pub(super) fn end_code(strings: usize) -> u8 {
 }
 
 /// The bytes that an end takes.
-pub(super) fn end_bytes(code: u8) -> usize {
+pub(crate) fn end_bytes(code: u8) -> usize {
     1 << code
 }

@@ -6,10 +6,14 @@ use arrow_array::types::{
     Int64Type, TimestampMicrosecondType, TimestampNanosecondType, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
-use arrow_array::{ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, StringArray};
+use arrow_array::{
+    ArrayRef, BinaryArray, BooleanArray, ListArray, MapArray, PrimitiveArray, StringArray,
+    StructArray,
+};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, TimeUnit};
 use proptest::prelude::*;
-use siltstone_schema::ColumnType;
+use siltstone_schema::{ColumnType, NestedField};
 use std::sync::Arc;
 
 /// A value, by number; `None` is null.
@@ -41,6 +45,91 @@ pub(crate) fn types() -> Vec<ColumnType> {
         ColumnType::Binary,
         ColumnType::FixedBinary(3),
     ]
+}
+
+/// Nested types of those, and of each other.
+#[allow(dead_code, reason = "keys have no nested columns")]
+pub(crate) fn nested_types() -> Vec<ColumnType> {
+    let part = |name: &str, column_type, nullable| NestedField {
+        name: name.to_owned(),
+        column_type,
+        nullable,
+    };
+    let list =
+        |column_type, nullable| ColumnType::List(Box::new(part("item", column_type, nullable)));
+    let every = types().into_iter().enumerate();
+    let every = every.map(|(at, one)| part(&format!("field {at}"), one, at % 3 > 0)).collect();
+    let pair = ColumnType::Struct(vec![
+        part("a", list(ColumnType::String, true), true),
+        part("b", ColumnType::Date, false),
+    ]);
+    let map = |key, value| {
+        let value = Box::new(part("value", value, true));
+        ColumnType::Map { key: Box::new(key), value }
+    };
+    let lists = types().into_iter().enumerate().map(|(at, one)| list(one, at % 2 > 0));
+    let mut all: Vec<_> = lists.collect();
+    all.extend([
+        ColumnType::Struct(every),
+        list(pair.clone(), true),
+        list(list(ColumnType::Boolean, false), true),
+        map(ColumnType::String, pair.clone()),
+        map(ColumnType::Int { bits: 64, signed: true }, list(ColumnType::Binary, true)),
+        pair,
+    ]);
+    all
+}
+
+/// The cell of a part: another number, and sometimes null.
+fn part_of(number: u64, place: usize, nullable: bool) -> Cell {
+    let mixed = (number ^ place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    match mixed >> 61 {
+        0 if nullable => None,
+        1 | 2 => Some(mixed >> 7),
+        _ => Some((mixed >> 40) % 12),
+    }
+}
+
+/// The ends of lists whose lengths are in their numbers, and the cells of their items.
+fn lists(cells: &[Cell], nullable: bool) -> (OffsetBuffer<i32>, Vec<Cell>) {
+    let lengths = cells.iter().map(|cell| cell.map_or(0, |number| number % 11) as usize);
+    let ends = OffsetBuffer::from_lengths(lengths.clone());
+    let items = cells.iter().zip(lengths).flat_map(|(cell, length)| {
+        (0..length).map(move |at| part_of(cell.unwrap_or_default(), at, nullable))
+    });
+    (ends, items.collect())
+}
+
+fn nested_column(column_type: &ColumnType, cells: &[Cell]) -> ArrayRef {
+    let nulls = NullBuffer::from_iter(cells.iter().map(Option::is_some));
+    let nulls = (nulls.null_count() > 0).then_some(nulls);
+    match column_type {
+        ColumnType::List(items) => {
+            let (ends, parts) = lists(cells, items.nullable);
+            let values = column(&items.column_type, &parts);
+            let DataType::List(field) = column_type.arrow() else { unreachable!() };
+            Arc::new(ListArray::new(field, ends, values, nulls))
+        }
+        ColumnType::Map { key, value } => {
+            let (ends, parts) = lists(cells, false);
+            let values = parts.iter().map(|cell| part_of(cell.unwrap(), 1, true));
+            let values = column(&value.column_type, &values.collect::<Vec<_>>());
+            let DataType::Map(entries, _) = column_type.arrow() else { unreachable!() };
+            let DataType::Struct(pair) = entries.data_type() else { unreachable!() };
+            let pairs = StructArray::new(pair.clone(), vec![column(key, &parts), values], None);
+            Arc::new(MapArray::new(entries, ends, pairs, nulls, false))
+        }
+        ColumnType::Struct(fields) => {
+            let parts = fields.iter().enumerate().map(|(at, field)| {
+                let part =
+                    |cell: &Cell| cell.and_then(|number| part_of(number, at, field.nullable));
+                column(&field.column_type, &cells.iter().map(part).collect::<Vec<_>>())
+            });
+            let DataType::Struct(names) = column_type.arrow() else { unreachable!() };
+            Arc::new(StructArray::new(names, parts.collect(), nulls))
+        }
+        _ => unreachable!(),
+    }
 }
 
 pub(crate) fn cell() -> impl Strategy<Value = Cell> {
@@ -89,6 +178,7 @@ pub(crate) fn column(column_type: &ColumnType, cells: &[Cell]) -> ArrayRef {
         };
     }
     match column_type.arrow() {
+        nested if nested.is_nested() => nested_column(column_type, cells),
         DataType::Boolean => Arc::new(
             cells.iter().map(|cell| cell.map(|each| each % 2 == 1)).collect::<BooleanArray>(),
         ),

@@ -58,6 +58,34 @@ fn a_create_in_a_freed_slot_is_not_committed() {
     assert!(believed.newest().checkpoint(CheckpointId(1)).is_none());
 }
 
+/// M3: a destroyed database is gone but for its boundary; A creates its last number in the freed
+/// slot; B had listed that number before, and reads A's object.
+#[test]
+fn nothing_is_planned_on_what_was_read_in_a_freed_slot() {
+    for rules in [Rules::ALL, Rules::ALL.without(Rule::VerifyBeforeBelieving)] {
+        let mut store = TinyStore::new();
+        let before = store.newest();
+        store.commit(add_checkpoint(1)).unwrap();
+        let mut commit = Commit::new(add_checkpoint(2), Arc::clone(&before), rules);
+        commit.on_answer(created(PutOutcome::Lost(())));
+        let listed = Listing { newest: Some(ManifestId(2)), boundary: ManifestId(1), stands: true };
+        commit.on_answer(ManifestAnswer::Listed(listed));
+        let late = Commit::new(add_checkpoint(3), before, rules);
+        commit.on_answer(ManifestAnswer::Read(Some(planned(&late))));
+        let CommitAction::Request(ManifestRequest::List { .. }) = commit.action() else {
+            assert!(!rules.has(Rule::VerifyBeforeBelieving));
+            assert_eq!(planned(&commit).id, ManifestId(3));
+            continue;
+        };
+        let freed = Listing { newest: None, boundary: ManifestId(2), stands: true };
+        commit.on_answer(ManifestAnswer::Listed(freed));
+        assert!(matches!(commit.action(), CommitAction::Request(ManifestRequest::List { .. })));
+        let gone = Listing { newest: None, boundary: ManifestId(2), stands: false };
+        commit.on_answer(ManifestAnswer::Listed(gone));
+        assert_eq!(commit.action(), CommitAction::Failed(Conflict::OtherDatabase.into()));
+    }
+}
+
 /// M1: an unknown outcome is settled only by the same bytes in the same slot.
 #[test]
 fn an_unknown_create_is_sent_again_and_finds_itself() {
