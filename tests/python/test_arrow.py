@@ -232,6 +232,14 @@ def test_columns_that_do_not_fit_are_refused(db) -> None:
     assert list(db) == []
 
 
+def test_a_column_that_is_there_twice_is_refused(db) -> None:
+    twice = pa.Table.from_arrays([pa.array([b"a"])] * 3, names=["key", "value", "key"])
+    for take in (db.write, db.load):
+        with pytest.raises(siltstone.Invalid, match="two columns have the name key"):
+            take(twice)
+    assert list(db) == []
+
+
 def test_too_much_for_one_batch_points_to_load(memory_url: str) -> None:
     with siltstone.open(memory_url, options={"max_batch_bytes": 4096}) as db:
         table = pa.table({"key": [b"%d" % i for i in range(1000)], "value": [b"v" * 10] * 1000})

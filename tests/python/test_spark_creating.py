@@ -65,7 +65,7 @@ def test_nothing_is_created_for_a_frame_that_does_not_fit(spark, url) -> None:
     with pytest.raises(siltstone.Invalid, match="many"):
         kv.bulk_load(intervals, url, key="id")
     nested = spark.range(3).selectExpr("array(id) AS id", "1 AS n")
-    with pytest.raises(siltstone.Unsupported, match=r"key is not nested.*id list<int64>"):
+    with pytest.raises(siltstone.Unsupported, match=r"key is not nested.*id list<int64 not null>"):
         kv.bulk_load(nested, url, key="id")
     with pytest.raises(siltstone.NotFound):
         kv.delete(pairs(spark), url, key="key")

@@ -207,15 +207,17 @@ def test_nested_types_are_values_of_tables(spark, url) -> None:
     assert found.collect() == [(1.5, 3)]
     found = kv.lookup(spark.sql("SELECT 1L AS id"), url, key="id", select=["texts"])
     assert found.first().texts == ["n0", None]
-    changed = frame.where("id = 2").selectExpr("id", "named_struct('a', 7L, 'B c', NULL) AS part")
+    part = "named_struct('a', 7L, 'B c', array(named_struct('d', 2.5D))) AS part"
+    changed = frame.where("id = 2").selectExpr("id", part)
     kv.update_columns(changed, url, key="id")
     with siltstone.open_reader(url) as reader:
         row = reader.table.get({"id": 2})
-        assert row["part"] == {"a": 7, "B c": None}
+        assert row["part"] == {"a": 7, "B c": [{"d": 2.5}]}
         assert row["pairs"] == {"a": 2, "b": None}
         assert row["many"] == [2, None]
+    other = frame.drop("many").selectExpr("*", "array('x') AS many")
     with pytest.raises(siltstone.Invalid, match=r"'many' is of type array<string>.*array<bigint>"):
-        kv.bulk_load(frame.selectExpr("id", "array('x') AS many"), url, key="id")
+        kv.bulk_load(other, url, key="id")
     rows = kv.changes(spark, url, since="oldest").where("kind = 'put'")
     assert rows.where("id = 3").first().texts == ["n0", None, "n2", "n3"]
 

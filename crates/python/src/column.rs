@@ -90,15 +90,18 @@ pub(crate) fn each_row(
 }
 
 /// # Errors
-/// Invalid if the column `key` or `value` is missing; the message lists the columns that exist.
+/// Invalid if the column `key` or `value` is missing or there twice; the message lists the columns
+/// that exist.
 pub(crate) fn needs_columns(py: Python<'_>, schema: &Schema) -> PyResult<()> {
+    let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     for name in ["key", "value"] {
-        if schema.column_with_name(name).is_none() {
-            let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let known = known.join(", ");
-            let text = format!("the column {name} is missing; the columns are: {known}");
-            return Err(error::invalid(py, text));
-        }
+        let text = match known.iter().filter(|known| **known == name).count() {
+            0 => format!("the column {name} is missing"),
+            1 => continue,
+            _ => format!("two columns have the name {name}"),
+        };
+        let known = known.join(", ");
+        return Err(error::invalid(py, format!("{text}; the columns are: {known}")));
     }
     Ok(())
 }

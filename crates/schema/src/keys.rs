@@ -15,8 +15,8 @@
 mod decode;
 mod encode;
 
-use crate::text::{QuotedName, TextScanner, canonical};
-use crate::types::ColumnType;
+use crate::text::{TextScanner, canonical};
+use crate::types::{ColumnType, QuotedName};
 use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -12,22 +12,6 @@ pub(crate) const MAX_COLUMNS: usize = 4096;
 /// Where a parser stops to recurse. [`ColumnType::of`] refuses less.
 const MAX_PARSED_DEPTH: usize = 32;
 
-/// A name as it stands in a text.
-pub(crate) struct QuotedName<'a>(pub(crate) &'a str);
-
-impl fmt::Display for QuotedName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |(at, each): (usize, char)| {
-            each.is_ascii_lowercase() || each == '_' || (at > 0 && each.is_ascii_digit())
-        };
-        if !self.0.is_empty() && self.0.char_indices().all(plain) {
-            f.write_str(self.0)
-        } else {
-            write!(f, "\"{}\"", self.0.replace('"', "\"\""))
-        }
-    }
-}
-
 /// Reads words from the front of a text.
 pub(crate) struct TextScanner<'a> {
     rest: &'a str,

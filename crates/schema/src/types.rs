@@ -1,6 +1,5 @@
 //! The types of columns, and the corresponding Arrow types.
 
-use crate::text::QuotedName;
 use arrow_schema::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
@@ -88,7 +87,7 @@ impl NestedField {
         })
     }
 
-    /// The same under the name that schemas use, whatever the program that made the column uses.
+    /// The same under the name that schemas use, in place of the one of the program that made it.
     fn named(self, name: &str) -> Box<NestedField> {
         Box::new(NestedField { name: name.to_owned(), ..self })
     }
@@ -144,8 +143,7 @@ impl ColumnType {
             | DataType::LargeList(items)
             | DataType::FixedSizeList(items, _) => ColumnType::List(part(items)?.named(ITEM)),
             DataType::Struct(fields) if !fields.is_empty() => {
-                let fields: Vec<_> =
-                    fields.iter().map(|field| part(field)).collect::<Result<_>>()?;
+                let fields = fields.iter().map(|field| part(field)).collect::<Result<Vec<_>>>()?;
                 let mut names = BTreeSet::new();
                 if let Some(twice) = fields.iter().find(|field| !names.insert(&field.name)) {
                     let text = "two fields of a struct have one name";
@@ -153,20 +151,7 @@ impl ColumnType {
                 }
                 ColumnType::Struct(fields)
             }
-            DataType::Map(entries, _) => match entries.data_type() {
-                DataType::Struct(pair) => {
-                    let [key, value] = pair.as_ref() else {
-                        return Err(Error::invalid("a map has keys and values"));
-                    };
-                    let key = part(key)?.column_type;
-                    if key.is_nested() {
-                        let text = "the keys of a map are not nested: make it a list of structs";
-                        return Err(Error::unsupported(text).with("type", arrow));
-                    }
-                    ColumnType::Map { key: Box::new(key), value: part(value)?.named(VALUE) }
-                }
-                _ => return Err(Error::invalid("a map has keys and values")),
-            },
+            DataType::Map(entries, _) => ColumnType::map(entries.data_type(), depth + 1)?,
             other => {
                 let text = if other.is_nested() {
                     "tables have no columns of unions, views of lists, runs, or structs without \
@@ -178,6 +163,23 @@ impl ColumnType {
                 return Err(Error::unsupported(text).with("type", other));
             }
         })
+    }
+
+    /// The type of a map whose entries Arrow calls this, `depth` types deep.
+    fn map(entries: &DataType, depth: usize) -> Result<ColumnType> {
+        let DataType::Struct(pair) = entries else {
+            return Err(Error::invalid("a map has keys and values"));
+        };
+        let [key, value] = pair.as_ref() else {
+            return Err(Error::invalid("a map has keys and values"));
+        };
+        let key = NestedField::of(key, depth)?.column_type;
+        if key.is_nested() {
+            let text = "the keys of a map are not nested: make it a list of structs";
+            return Err(Error::unsupported(text).with("key", key));
+        }
+        let value = NestedField::of(value, depth)?.named(VALUE);
+        Ok(ColumnType::Map { key: Box::new(key), value })
     }
 
     /// What Arrow calls the columns that decoding makes.
@@ -317,24 +319,40 @@ impl fmt::Display for ColumnType {
             ColumnType::String => f.write_str("string"),
             ColumnType::Binary => f.write_str("binary"),
             ColumnType::FixedBinary(bytes) => write!(f, "binary({bytes})"),
-            ColumnType::List(items) => write!(f, "list<{}>", Part(items)),
+            ColumnType::List(items) => write!(f, "list<{}>", TypeOfPart(items)),
             ColumnType::Struct(fields) => {
                 f.write_str("struct<")?;
                 for (at, field) in fields.iter().enumerate() {
                     let comma = if at > 0 { ", " } else { "" };
-                    write!(f, "{comma}{} {}", QuotedName(&field.name), Part(field))?;
+                    write!(f, "{comma}{} {}", QuotedName(&field.name), TypeOfPart(field))?;
                 }
                 f.write_str(">")
             }
-            ColumnType::Map { key, value } => write!(f, "map<{key}, {}>", Part(value)),
+            ColumnType::Map { key, value } => write!(f, "map<{key}, {}>", TypeOfPart(value)),
+        }
+    }
+}
+
+/// A name as it stands in a text.
+pub(crate) struct QuotedName<'a>(pub(crate) &'a str);
+
+impl fmt::Display for QuotedName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |(at, each): (usize, char)| {
+            each.is_ascii_lowercase() || each == '_' || (at > 0 && each.is_ascii_digit())
+        };
+        if !self.0.is_empty() && self.0.char_indices().all(plain) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "\"{}\"", self.0.replace('"', "\"\""))
         }
     }
 }
 
 /// The type of a part, and whether it may be null.
-struct Part<'a>(&'a NestedField);
+struct TypeOfPart<'a>(&'a NestedField);
 
-impl fmt::Display for Part<'_> {
+impl fmt::Display for TypeOfPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not_null = if self.0.nullable { "" } else { " not null" };
         write!(f, "{}{not_null}", self.0.column_type)

@@ -13,10 +13,9 @@ mod decode;
 mod encode;
 mod layout;
 
-use crate::text::{MAX_COLUMNS, QuotedName, TextScanner, canonical};
-use crate::types::ColumnType;
+use crate::text::{MAX_COLUMNS, TextScanner, canonical};
+use crate::types::{ColumnType, QuotedName};
 use layout::Layout;
-pub(crate) use layout::{end_bytes, end_code};
 use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;

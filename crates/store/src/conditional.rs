@@ -40,6 +40,21 @@ pub struct Created {
 /// Creates `name` once and determines the outcome. `bytes` begin with an envelope that holds
 /// `attempt`. It never repeats the create; the caller may, with the same bytes.
 pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptId) -> Created {
+    if let Err(error) = env.store.ensure_conditions().await {
+        // Nothing was sent.
+        return Created { outcome: PutOutcome::NotApplied, error: Some(error) };
+    }
+    create_unproven(env, name, bytes, attempt).await
+}
+
+/// As [`create`], for a name that no other process uses: the store need not be proven to honour the
+/// condition.
+pub async fn create_unproven(
+    env: &Env,
+    name: ObjectName,
+    bytes: Bytes,
+    attempt: AttemptId,
+) -> Created {
     let kind = kind_of(name);
     if !matches!(Envelope::decode(&bytes, kind), Ok(head) if head.attempt == attempt) {
         let error = Error::internal("the object to create lacks its attempt id in its head");
@@ -47,10 +62,6 @@ pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptI
             outcome: PutOutcome::NotApplied,
             error: Some(error.with("object", name)),
         };
-    }
-    if let Err(error) = env.store.ensure_conditions().await {
-        // Nothing was sent.
-        return Created { outcome: PutOutcome::NotApplied, error: Some(error) };
     }
     let head_first = bytes.len() > HEAD_FIRST_BYTES;
     let (absent, error) = match env.store.put_if_absent(name, bytes).await {

@@ -170,7 +170,8 @@ impl CloneMaker<'_> {
         )?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };
-        let state = found(&self.here, initial).await?;
+        let mut requests = ManifestRequests::new(&self.here);
+        let state = found(&self.here, &mut requests, initial).await?;
         if state.database != database {
             self.release_pins(database, &pinned.entries).await;
         }

@@ -310,7 +310,8 @@ impl<'a> Exporter<'a> {
         // rule D4).
         let first: ManifestId = left.1.next();
         let database = new_database::identity(&self.target, left).await?;
-        found(&self.target, begun(first, database, &pinned.state, mirror)).await
+        let initial = begun(first, database, &pinned.state, mirror);
+        found(&self.target, &mut ManifestRequests::new(&self.target), initial).await
     }
 
     /// The objects that an earlier exporter has written to the folder, with their lengths.

@@ -3,10 +3,11 @@
 //! that a restore has undone.
 
 use super::lease::ReaderLease;
+use super::requests::FollowerRequests;
 use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
-use crate::manifests::client::{ManifestRequests, look};
+use crate::manifests::client::look;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS, LONGEST_WITHOUT_LISTING};
@@ -53,7 +54,7 @@ pub(crate) enum PollMode {
 /// The position of a reader that follows, and the data it has read.
 pub(crate) struct Follower {
     machine: Follow,
-    requests: ManifestRequests,
+    requests: FollowerRequests,
     objects: Objects,
     log: WalReadahead,
     /// WAL objects that the walk has read and the machine has not handed out.
@@ -135,7 +136,7 @@ impl Follower {
         let objects = Objects { env: context.env.clone(), limit: options.deadline };
         Follower {
             machine: Follow::new(LIST_EVERY, rules::in_force()),
-            requests: ManifestRequests::new(&objects),
+            requests: FollowerRequests::new(&objects),
             log: WalReadahead::new(&objects),
             objects,
             bodies: BTreeMap::new(),
@@ -341,7 +342,7 @@ impl Follower {
     async fn keep(&mut self, taken: bool) -> Result<()> {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         if let Some(lease) = &mut self.lease {
-            let state = match lease.keep(&self.objects, &newest, taken).await {
+            let state = match lease.keep(self.requests.manifests(), &newest, taken).await {
                 Err(error) if lease.may_not_begin(&error) => {
                     self.read_without_lease(&error);
                     return Ok(());
@@ -452,7 +453,8 @@ impl Follower {
                 FollowAction::Idle => return Ok(()),
                 FollowAction::Failed(failure) => return Err(failure.into()),
                 FollowAction::Request(request) => {
-                    let answer = self.requests.perform(request).await?;
+                    let is_new = self.machine.manifest().is_none();
+                    let answer = self.requests.perform(request, is_new, &mut self.log).await?;
                     self.machine.on_answer(answer)
                 }
                 FollowAction::ReadWal(_) if self.machine.is_walking() && self.is_full() => {

@@ -2,8 +2,7 @@
 //! commits that keep those versions alive for this reader and all others that read them. A reader
 //! must never end a lease, because other readers may share it.
 
-use crate::manifests::client::commit_alone;
-use crate::manifests::objects::Objects;
+use crate::manifests::client::ManifestRequests;
 use crate::manifests::rules;
 use crate::read::tree::Levels;
 use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
@@ -89,7 +88,7 @@ impl ReaderLease {
     /// Denied, Timeout, Unavailable, NotFound, Corruption.
     pub(crate) async fn keep(
         &mut self,
-        objects: &Objects,
+        requests: &mut ManifestRequests,
         newest: &Arc<Manifest>,
         taken: bool,
     ) -> Result<Arc<Manifest>> {
@@ -97,29 +96,29 @@ impl ReaderLease {
         // leases are held.
         let mut known = Arc::clone(newest);
         if let Some(planned) = self.pending.clone() {
-            known = self.commit(objects, planned, &known).await?;
+            known = self.commit(requests, planned, &known).await?;
         }
         let newest = taken && self.is_behind(&known);
-        if newest || self.is_due(&objects.env) {
-            let covering = self.leases.cover(newest, moment(&objects.env));
-            known = self.commit(objects, covering, &known).await?;
+        if newest || self.is_due(requests.env()) {
+            let covering = self.leases.cover(newest, moment(requests.env()));
+            known = self.commit(requests, covering, &known).await?;
         }
         Ok(known)
     }
 
     async fn commit(
         &mut self,
-        objects: &Objects,
+        requests: &mut ManifestRequests,
         covering: LeasedEdit,
         newest: &Arc<Manifest>,
     ) -> Result<Arc<Manifest>> {
         let mut state = Arc::clone(newest);
         if !covering.is_empty() {
             let edit = Edit::CoverVersions(self.pending.insert(covering.clone()).edit.clone());
-            state = commit_alone(objects, edit, state).await?;
+            state = requests.commit(edit, state).await?;
         }
         self.pending = None;
-        self.leases.committed(&covering, &state, moment(&objects.env));
+        self.leases.committed(&covering, &state, moment(requests.env()));
         Ok(state)
     }
 

@@ -5,4 +5,5 @@
 pub(crate) mod at_checkpoint;
 pub(crate) mod following;
 pub(crate) mod lease;
+mod requests;
 pub(crate) mod rows;

@@ -13,6 +13,7 @@
 //!   manifest.
 //! - The content of the first manifest, which never changes, if the listing shows that manifest.
 //!   If another database was created there in between, the run does not reach the known manifest.
+//!   An opener that created the first manifest does not read it.
 //!
 //! A failed read is sent again in its turn.
 
@@ -30,6 +31,8 @@ pub(crate) struct ReadAhead {
     needs_first: bool,
     /// The newest manifest, if it was read with the number that follows it.
     newest: Option<(ManifestId, Arc<Manifest>)>,
+    /// The first manifest, if this process created it just now.
+    created_first: Option<Arc<Manifest>>,
 }
 
 impl ReadAhead {
@@ -37,6 +40,13 @@ impl ReadAhead {
     pub(crate) fn take(&mut self, id: ManifestId) -> Option<Arc<Manifest>> {
         let (found, manifest) = self.newest.take()?;
         (found == id).then_some(manifest)
+    }
+
+    /// Notes that this process created `state`.
+    pub(crate) fn note_created(&mut self, state: &Arc<Manifest>) {
+        if state.id == ManifestId::FIRST {
+            self.created_first = Some(Arc::clone(state));
+        }
     }
 
     /// Notes how a run was found that ends at `end`.
@@ -64,7 +74,7 @@ impl EarlyReads {
 
 impl Objects {
     /// Whether a request takes so long that others are sent beside it.
-    fn is_distant(&self) -> bool {
+    pub(crate) fn is_distant(&self) -> bool {
         !self.env.store.profile().answers_at_once
     }
 
@@ -78,12 +88,21 @@ impl Objects {
         if after.is_none() || !self.is_distant() {
             return found;
         }
+        let is_first = after == ManifestId::FIRST;
         let first = async {
-            let first = ahead.needs_first && after != ManifestId::FIRST;
-            if first { self.manifest(ManifestId::FIRST).await.ok().flatten() } else { None }
+            match &ahead.created_first {
+                Some(created) => Some(Arc::clone(created)),
+                None if ahead.needs_first && !is_first => {
+                    self.manifest(ManifestId::FIRST).await.ok().flatten()
+                }
+                None => None,
+            }
         };
         // The number that follows the first manifest is in that manifest.
-        let next = (after != ManifestId::FIRST).then_some(after.next());
+        let next = match &ahead.created_first {
+            Some(created) if is_first => Some(created.next_id()),
+            _ => (!is_first).then_some(after.next()),
+        };
         let is_free = async {
             let Some(next) = next else { return false };
             matches!(self.env.store.get(ObjectName::Manifest(next), None).await, Ok(None))

@@ -7,13 +7,15 @@ use super::objects::Objects;
 use super::rules;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName,
+    PutOutcome, Result,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
+use siltstone_store::env::Env;
 use siltstone_store::retry::with_retries;
 use std::sync::Arc;
 
@@ -50,6 +52,46 @@ impl ManifestRequests {
         }
     }
 
+    /// As [`commit_alone`], for a process that commits again and again: what a listing of this
+    /// database takes is remembered.
+    ///
+    /// # Errors
+    /// As [`commit_alone`].
+    pub(crate) async fn commit(
+        &mut self,
+        edit: Edit,
+        newest: Arc<Manifest>,
+    ) -> Result<Arc<Manifest>> {
+        self.try_commit(edit, newest).await?.map_err(Error::from)
+    }
+
+    async fn try_commit(
+        &mut self,
+        edit: Edit,
+        newest: Arc<Manifest>,
+    ) -> Result<Result<Arc<Manifest>, Refusal>> {
+        self.restart();
+        let mut machine = Commit::new(edit, newest, rules::in_force());
+        loop {
+            match machine.action() {
+                CommitAction::Done(state) => return Ok(Ok(state)),
+                CommitAction::Failed(refusal) => return Ok(Err(refusal)),
+                CommitAction::Request(request) => machine.on_answer(self.perform(request).await?),
+            }
+        }
+    }
+
+    /// Begins the series of tries of a commit.
+    fn restart(&mut self) {
+        if let Some((_, creating, _)) = &mut self.creating {
+            creating.restart(&self.objects);
+        }
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.objects.env
+    }
+
     async fn create(&mut self, state: Arc<Manifest>) -> Result<ManifestAnswer> {
         let objects = &self.objects;
         let same = self.creating.as_ref().is_some_and(|(creating, ..)| *creating == state);
@@ -62,7 +104,14 @@ impl ManifestRequests {
             return Err(Error::internal("a manifest is created from nothing"));
         };
         let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
-        Ok(ManifestAnswer::Created(outcome, *attempt))
+        let answer = ManifestAnswer::Created(outcome, *attempt);
+        if outcome == PutOutcome::Committed {
+            self.ahead.note_created(state);
+        }
+        if matches!(outcome, PutOutcome::Committed | PutOutcome::Lost(())) {
+            self.creating = None;
+        }
+        Ok(answer)
     }
 }
 
@@ -130,14 +179,17 @@ async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Man
 
 /// Creates the first manifest of a database, or returns the one of another process that came first.
 /// A separate log gets its identity before a manifest names it.
-pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
+pub(crate) async fn found(
+    objects: &Objects,
+    requests: &mut ManifestRequests,
+    initial: Manifest,
+) -> Result<Arc<Manifest>> {
     let store = &objects.env.store;
     let features = initial.features.clone().committed_by(store.profile().records);
     let create = || store.log().create(initial.database);
     let wal_store = with_retries(&objects.env, objects.limit, "create the log", create).await?;
     let initial = Manifest { features, wal_store, ..initial };
     let mut machine = Commit::found(initial, rules::in_force());
-    let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
             CommitAction::Done(state) => {
@@ -160,7 +212,7 @@ pub(crate) async fn commit_alone(
     edit: Edit,
     newest: Arc<Manifest>,
 ) -> Result<Arc<Manifest>> {
-    try_commit_alone(objects, edit, newest).await?.map_err(Error::from)
+    ManifestRequests::new(objects).commit(edit, newest).await
 }
 
 /// As [`commit_alone`]; within: why the edit was refused.
@@ -172,15 +224,7 @@ pub(crate) async fn try_commit_alone(
     edit: Edit,
     newest: Arc<Manifest>,
 ) -> Result<Result<Arc<Manifest>, Refusal>> {
-    let mut machine = Commit::new(edit, newest, rules::in_force());
-    let mut requests = ManifestRequests::new(objects);
-    loop {
-        match machine.action() {
-            CommitAction::Done(state) => return Ok(Ok(state)),
-            CommitAction::Failed(refusal) => return Ok(Err(refusal)),
-            CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
-        }
-    }
+    ManifestRequests::new(objects).try_commit(edit, newest).await
 }
 
 /// Who is told what a client learns: the process that it commits for.
@@ -198,22 +242,25 @@ pub(crate) struct ManifestClient {
     objects: Objects,
     database: DatabaseId,
     known: RwLock<Arc<Manifest>>,
-    turn: tokio::sync::Mutex<()>,
+    /// Held by the commit whose turn it is.
+    turn: tokio::sync::Mutex<ManifestRequests>,
     observer: Arc<dyn Observer>,
 }
 
 impl ManifestClient {
-    /// Goes on from `newest`, of which the observer has been told.
+    /// Goes on from `newest`, of which the observer has been told. Its commits share what a listing
+    /// of this database takes, so that the next one sends these requests beside each other.
     pub(crate) fn new(
         objects: Objects,
         newest: Arc<Manifest>,
         observer: Arc<dyn Observer>,
     ) -> Self {
+        let requests = ManifestRequests::new(&objects);
         ManifestClient {
             objects,
             database: newest.database,
             known: RwLock::new(newest),
-            turn: tokio::sync::Mutex::new(()),
+            turn: tokio::sync::Mutex::new(requests),
             observer,
         }
     }
@@ -310,9 +357,9 @@ impl ManifestClient {
         edit: Edit,
         patience: RetryWindow,
     ) -> Result<Result<Arc<Manifest>, Refusal>> {
-        let _turn = self.turn.lock().await;
+        let mut requests = self.turn.lock().await;
+        requests.restart();
         let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
-        let mut requests = ManifestRequests::new(&self.objects);
         let clock = &self.objects.env.clock;
         let (began, mut pause) = (clock.monotonic(), FIRST_PAUSE);
         loop {

@@ -17,6 +17,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Creating {
     bytes: Bytes,
     attempt: AttemptId,
+    /// Whether no other process uses the name.
+    is_fresh: bool,
     since: Duration,
     pause: Duration,
     /// Why the last try settled nothing.
@@ -27,7 +29,19 @@ impl Creating {
     /// `bytes` start with an envelope that holds `attempt`.
     pub(crate) fn new(objects: &Objects, bytes: Bytes, attempt: AttemptId) -> Creating {
         let since = objects.env.clock.monotonic();
-        Creating { bytes, attempt, since, pause: Duration::ZERO, trouble: None }
+        let pause = Duration::ZERO;
+        Creating { bytes, attempt, is_fresh: false, since, pause, trouble: None }
+    }
+
+    /// As [`Creating::new`], for a name that no other process uses. The store need not be proven
+    /// before the object is created.
+    pub(crate) fn of_fresh_name(objects: &Objects, bytes: Bytes, attempt: AttemptId) -> Creating {
+        Creating { is_fresh: true, ..Creating::new(objects, bytes, attempt) }
+    }
+
+    /// Begins a new series of tries of the same bytes.
+    pub(crate) fn restart(&mut self, objects: &Objects) {
+        (self.since, self.pause) = (objects.env.clock.monotonic(), Duration::ZERO);
     }
 
     /// Why the last try settled nothing, where it did not.
@@ -49,7 +63,11 @@ impl Creating {
             env.clock.sleep(env.jittered(self.pause)).await;
         }
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        let created = conditional::create(env, name, self.bytes.clone(), self.attempt).await;
+        let bytes = self.bytes.clone();
+        let created = match self.is_fresh {
+            true => conditional::create_unproven(env, name, bytes, self.attempt).await,
+            false => conditional::create(env, name, bytes, self.attempt).await,
+        };
         let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
         self.trouble = created.error.clone().filter(|_| !settled);
         if let Some(error) = created.error.filter(|_| !settled) {

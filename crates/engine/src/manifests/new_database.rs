@@ -19,34 +19,44 @@
 //! manifest/V+2, …
 //! ```
 
-use super::client::{Left, found};
+use super::client::{Left, ManifestRequests, found};
 use super::objects::Objects;
 use super::rules;
-use super::store_time::store_time;
+use super::store_time::{dated, delete_scratch};
 use bytes::Bytes;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstDescriptor, UnixMillis};
+use siltstone_base::{
+    DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, UnixMillis,
+};
 use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Makes a database, of this schema, which ingest jobs may come `behind`, where there is none, and
-/// no more than `left`. Returns another process's database if that came first.
+/// no more than `left`. Returns another process's database if that came first. The caller's look
+/// goes on with `requests`.
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
 pub(crate) async fn create(
     objects: &Objects,
+    requests: &mut ManifestRequests,
     settings: Settings,
     (schema, behind): (Option<Bytes>, bool),
     left: Left,
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
-    let database = identity(objects, left).await?;
+    refuse_what_is_left(objects, left).await?;
+    // The proof of the store's conditions takes two requests, one after the other, and so does its
+    // time. If the proof fails, the create repeats it and reports the error.
+    let proof = objects.env.store.ensure_conditions();
+    let (identity, _) = futures::join!(dated_identity(objects, boundary), proof);
+    let (database, scratch) = identity?;
     let first = Manifest::new_database_behind(boundary, database, settings);
     let first = if behind { first.allowing_behind() } else { first };
-    found(objects, Manifest { schema, ..first }).await
+    let founded = found(objects, requests, Manifest { schema, ..first });
+    futures::join!(founded, delete_left(objects, scratch)).0
 }
 
 /// The identity of a database that is to be made where there is none, and no more than `left`: its
@@ -57,28 +67,49 @@ pub(crate) async fn create(
 pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId> {
     let boundary = left.1;
     refuse_what_is_left(objects, left).await?;
+    let (database, scratch) = dated_identity(objects, boundary).await?;
+    delete_left(objects, scratch).await;
+    Ok(database)
+}
+
+/// An object that told the store's time, and is to be deleted.
+type LeftScratch = Option<ObjectName>;
+
+/// The identity of a database behind `boundary`, and the object that told the store's time.
+async fn dated_identity(
+    objects: &Objects,
+    boundary: ManifestId,
+) -> Result<(DatabaseId, LeftScratch)> {
     let database = DatabaseId(objects.env.random_u128());
     if boundary.is_none() && !objects.env.store.profile().may_be_emptied {
-        return Ok(database);
+        return Ok((database, None));
     }
-    let mut first = first_number(objects, database).await?;
+    let (mut first, scratch) = first_number(objects, database).await?;
     if !boundary.is_none() {
         // On every store: no folder went, so handles of the old database still reach this place.
         first = objects.numbers_left().await?.first_number(first, rules::in_force());
     }
-    Ok(DatabaseId::counting_from(first, database.0 as u64))
+    Ok((DatabaseId::counting_from(first, database.0 as u64), scratch))
+}
+
+async fn delete_left(objects: &Objects, scratch: LeftScratch) {
+    if let Some(scratch) = scratch {
+        delete_scratch(objects, scratch).await;
+    }
 }
 
 /// Where a database that is made now counts from.
-async fn first_number(objects: &Objects, database: DatabaseId) -> Result<u64> {
+async fn first_number(objects: &Objects, database: DatabaseId) -> Result<(u64, LeftScratch)> {
     let own = objects.env.clock.now();
-    let millis = match store_time(objects, database).await {
-        Ok(stored) => within_its_second(stored, own, objects.env.random.next_u64()),
+    let (millis, scratch) = match dated(objects, database).await {
+        Ok((stored, scratch)) => {
+            (within_its_second(stored, own, objects.env.random.next_u64()), Some(scratch))
+        }
         // A listing that does not show what was stored just now: the own clock has to do.
-        Err(error) if error.kind() == ErrorKind::Unavailable => own.0,
+        Err(error) if error.kind() == ErrorKind::Unavailable => (own.0, None),
         Err(error) => return Err(error),
     };
-    Ok(millis.saturating_mul(NUMBERS_A_MILLI))
+    Ok((millis.saturating_mul(NUMBERS_A_MILLI), scratch))
 }
 
 /// Many stores date by whole seconds: within that one the own clock tells, when it agrees, or

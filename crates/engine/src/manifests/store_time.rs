@@ -25,12 +25,23 @@ const TRIES: u32 = 8;
 /// # Errors
 /// Denied where nothing may be written; Unavailable, Timeout. At once where there is no room.
 pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
+    let (time, scratch) = dated(objects, database).await?;
+    delete_scratch(objects, scratch).await;
+    Ok(time)
+}
+
+/// As [`store_time`], but leaves the object whose date it is, for the caller to delete beside its
+/// next request.
+pub(crate) async fn dated(
+    objects: &Objects,
+    database: DatabaseId,
+) -> Result<(UnixMillis, ObjectName)> {
     let env = &objects.env;
     let name = ObjectName::ProbeScratch(JobId(env.new_ulid()));
     let attempt = AttemptId(env.random_u128());
     let envelope = Envelope::new(ObjectKind::Probe, database, ObjectId(env.random_u128()), attempt);
     let bytes = Bytes::copy_from_slice(&envelope.encode());
-    let mut creating = Creating::new(objects, bytes, attempt);
+    let mut creating = Creating::of_fresh_name(objects, bytes, attempt);
     for _ in 0..TRIES {
         // The outcome does not matter: a listing that shows the object gives the time.
         let created = creating.once(objects, name).await?;
@@ -39,13 +50,16 @@ pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Resul
         }
         let listed = objects.list(prefix::PROBE).await?;
         if let Some(object) = listed.iter().find(|object| object.name == name) {
-            // If this delete fails, a later round of the collector deletes the object.
-            drop(env.store.delete(name).await);
-            return Ok(object.modified);
+            return Ok((object.modified, name));
         }
         if matches!(created, PutOutcome::Lost(())) {
             return Err(Error::internal("a fresh name is taken").with("object", name));
         }
     }
     Err(Error::unavailable("the store does not list what it has stored").with("object", name))
+}
+
+/// Deletes what [`dated`] has left. If that fails, a later round of the collector does it.
+pub(crate) async fn delete_scratch(objects: &Objects, scratch: ObjectName) {
+    drop(objects.env.store.delete(scratch).await);
 }

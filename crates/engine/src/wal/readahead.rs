@@ -117,6 +117,11 @@ impl WalReadahead {
         Ok(found)
     }
 
+    /// Adds the object `id`, which was read before the walk begins.
+    pub(crate) fn bring(&mut self, id: WalId, object: WalObject) {
+        self.asked.insert(id, (object.record_bytes() as u64, Some(Some(object))));
+    }
+
     /// Drops everything that was read ahead, because the walk has ended.
     pub(crate) fn stop(&mut self) {
         *self.under_way.get_mut() = FuturesUnordered::new();

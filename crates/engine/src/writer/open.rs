@@ -164,7 +164,7 @@ async fn opened(
         Err(left) if how.create => {
             let schema = how.schema.as_ref().map(|schema| schema.text.clone());
             let made = (schema, how.allow_ingest_behind);
-            new_database::create(&objects, settings.clone(), made, left).await?
+            new_database::create(&objects, &mut look, settings.clone(), made, left).await?
         }
         Err(_) => return Err(no_database_to_write(&env)),
     };

@@ -1,9 +1,8 @@
-//! Decodes cells of nested columns: each cell is taken apart, and its parts go to the builders of the
-//! column's arrays.
+//! Decodes cells of nested columns: each cell is split into its parts, which go to the builders of
+//! the column's arrays.
 
-use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};
+use crate::column::{StringBuilder, booleans, end_bytes, end_code, fixed, numbers, timestamps};
 use crate::types::ColumnType;
-use crate::values::{end_bytes, end_code};
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type,
     Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -31,8 +30,8 @@ impl From<Error> for BadCells {
 /// The column of these cells.
 ///
 /// # Errors
-/// The row of a cell that encoding does not make; Corruption for text that is no UTF-8; Invalid past
-/// 2 GiB of strings.
+/// The row of a cell that encoding does not make; Corruption for text that is not UTF-8; Invalid
+/// past 2 GiB of strings.
 pub(crate) fn decode(cells: &BinaryArray, column_type: &ColumnType) -> Result<ArrayRef, BadCells> {
     let mut column = PartBuilder::new(column_type, true);
     for row in 0..cells.len() {
@@ -49,10 +48,10 @@ struct PartBuilder<'a> {
     column_type: &'a ColumnType,
     nullable: bool,
     valid: BooleanBufferBuilder,
-    parts: Parts<'a>,
+    parts: BuilderParts<'a>,
 }
 
-enum Parts<'a> {
+enum BuilderParts<'a> {
     /// The bytes of values of fixed width.
     Fixed(usize, Vec<u8>),
     Bytes(StringBuilder),
@@ -71,7 +70,7 @@ struct CellHead<'a> {
 }
 
 impl<'a> CellHead<'a> {
-    /// The head of a struct of `fields`, or of a list; `None` for bytes that encoding does not make.
+    /// The head of a struct of `fields`, or of a list; `None` for bytes that no encoder makes.
     fn of(cell: &'a [u8], fields: Option<usize>) -> Option<CellHead<'a>> {
         let (head, mut rest) = cell.split_first()?;
         let (ends, counts) = (head & 3, head >> 2);
@@ -114,9 +113,9 @@ impl<'a> PartBuilder<'a> {
         let parts = match column_type {
             ColumnType::List(items) => {
                 let items = PartBuilder::new(&items.column_type, items.nullable);
-                Parts::List(vec![0], Box::new(items))
+                BuilderParts::List(vec![0], Box::new(items))
             }
-            ColumnType::Struct(fields) => Parts::Struct(
+            ColumnType::Struct(fields) => BuilderParts::Struct(
                 fields
                     .iter()
                     .map(|field| PartBuilder::new(&field.column_type, field.nullable))
@@ -124,11 +123,11 @@ impl<'a> PartBuilder<'a> {
             ),
             ColumnType::Map { key, value } => {
                 let value = PartBuilder::new(&value.column_type, value.nullable);
-                Parts::Map(vec![0], Box::new([PartBuilder::new(key, false), value]))
+                BuilderParts::Map(vec![0], Box::new([PartBuilder::new(key, false), value]))
             }
             flat => match flat.width() {
-                Some(width) => Parts::Fixed(width, Vec::new()),
-                None => Parts::Bytes(StringBuilder::new(0)),
+                Some(width) => BuilderParts::Fixed(width, Vec::new()),
+                None => BuilderParts::Bytes(StringBuilder::new(0)),
             },
         };
         PartBuilder { column_type, nullable, valid: BooleanBufferBuilder::new(0), parts }
@@ -138,10 +137,12 @@ impl<'a> PartBuilder<'a> {
     fn push_null(&mut self) -> Result<()> {
         self.valid.append(false);
         match &mut self.parts {
-            Parts::Fixed(width, bytes) => bytes.resize(bytes.len() + *width, 0),
-            Parts::Bytes(strings) => strings.end()?,
-            Parts::List(ends, _) | Parts::Map(ends, _) => push_end(ends, 0)?,
-            Parts::Struct(fields) => fields.iter_mut().try_for_each(PartBuilder::push_null)?,
+            BuilderParts::Fixed(width, bytes) => bytes.resize(bytes.len() + *width, 0),
+            BuilderParts::Bytes(strings) => strings.end()?,
+            BuilderParts::List(ends, _) | BuilderParts::Map(ends, _) => push_end(ends, 0)?,
+            BuilderParts::Struct(fields) => {
+                fields.iter_mut().try_for_each(PartBuilder::push_null)?
+            }
         }
         Ok(())
     }
@@ -150,18 +151,18 @@ impl<'a> PartBuilder<'a> {
     fn push(&mut self, cell: &[u8]) -> Result<Option<()>> {
         self.valid.append(true);
         match &mut self.parts {
-            Parts::Fixed(width, bytes) => {
+            BuilderParts::Fixed(width, bytes) => {
                 if cell.len() != *width || !is_value(self.column_type, cell) {
                     return Ok(None);
                 }
                 bytes.extend_from_slice(cell);
             }
-            Parts::Bytes(strings) => {
+            BuilderParts::Bytes(strings) => {
                 strings.bytes.extend_from_slice(cell);
                 strings.end()?;
             }
-            Parts::Struct(fields) => return push_fields(cell, fields),
-            Parts::List(ends, items) => {
+            BuilderParts::Struct(fields) => return push_fields(cell, fields),
+            BuilderParts::List(ends, items) => {
                 let Some(head) = CellHead::of(cell, None) else { return Ok(None) };
                 let width = items.column_type.width();
                 let parts = CellEnds::of_list(&head, items.column_type);
@@ -177,7 +178,7 @@ impl<'a> PartBuilder<'a> {
                 }
                 return push_end(ends, head.count).map(Some);
             }
-            Parts::Map(ends, pair) => {
+            BuilderParts::Map(ends, pair) => {
                 let Some(head) = CellHead::of(cell, None) else { return Ok(None) };
                 let parts = CellEnds::new(&head, 0, head.count);
                 let Some(mut parts) = parts else { return Ok(None) };
@@ -217,21 +218,21 @@ impl<'a> PartBuilder<'a> {
             Error::corruption("the bytes are no values of the column's type").caused_by(error)
         };
         match self.parts {
-            Parts::Fixed(_, bytes) => finish_fixed(column_type, bytes, nulls),
-            Parts::Bytes(strings) => strings.column(column_type, nulls),
-            Parts::List(ends, items) => {
+            BuilderParts::Fixed(_, bytes) => finish_fixed(column_type, bytes, nulls),
+            BuilderParts::Bytes(strings) => strings.column(column_type, nulls),
+            BuilderParts::List(ends, items) => {
                 let ColumnType::List(field) = column_type else { return Err(other_type()) };
                 let (ends, items) = (OffsetBuffer::new(ends.into()), items.finish()?);
                 let list = ListArray::try_new(field.arrow(), ends, items, nulls).map_err(broken)?;
                 Ok(Arc::new(list))
             }
-            Parts::Struct(fields) => {
+            BuilderParts::Struct(fields) => {
                 let DataType::Struct(names) = column_type.arrow() else { return Err(other_type()) };
                 let fields = fields.into_iter().map(PartBuilder::finish);
                 let fields = fields.collect::<Result<Vec<_>>>()?;
                 Ok(Arc::new(StructArray::try_new(names, fields, nulls).map_err(broken)?))
             }
-            Parts::Map(ends, pair) => {
+            BuilderParts::Map(ends, pair) => {
                 let DataType::Map(entries, _) = column_type.arrow() else {
                     return Err(other_type());
                 };

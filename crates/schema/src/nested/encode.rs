@@ -1,9 +1,8 @@
 //! Encodes nested columns: the arrays of a column are resolved once, then each cell is written.
 
-use crate::column::{EncodedCells, Place, PresentValues, Strings};
+use crate::column::{EncodedCells, Place, PresentValues, Strings, end_bytes, end_code};
 use crate::conform::conformed;
 use crate::types::{ColumnType, ITEM, VALUE};
-use crate::values::{end_bytes, end_code};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};

@@ -1,9 +1,9 @@
 //! Decodes values to columns: the heads of all rows are checked, then each requested column is read
 //! in place; consecutive rows of one generation share a loop.
 
-use super::layout::{FORM, HEAD_BYTES, Layout, Slot, Stored, end_bytes, end_code};
+use super::layout::{FORM, HEAD_BYTES, Layout, Slot, Stored};
 use super::{ValueColumn, ValueSchema};
-use crate::column::{StringBuilder, booleans, fixed, numbers, timestamps};
+use crate::column::{StringBuilder, booleans, end_bytes, end_code, fixed, numbers, timestamps};
 use crate::nested::{self, BadCells};
 use crate::types::ColumnType;
 use arrow_array::ArrayRef;

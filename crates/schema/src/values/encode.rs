@@ -1,8 +1,8 @@
 //! Encodes columns to values: all rows are measured, then each column is written to all of them.
 
 use super::ValueSchema;
-use super::layout::{FORM, HEAD_BYTES, end_bytes, end_code};
-use crate::column::{EncodedCells, Place, PresentValues, with_strings};
+use super::layout::{FORM, HEAD_BYTES};
+use crate::column::{EncodedCells, Place, PresentValues, end_bytes, end_code, with_strings};
 use crate::escaped::write;
 use crate::nested;
 use crate::rows::Rows;

@@ -61,17 +61,3 @@ impl Layout {
         self.slots.len().div_ceil(8)
     }
 }
-
-/// The code of the bytes that an end takes, when all strings of a row have so many.
-pub(crate) fn end_code(strings: usize) -> u8 {
-    match strings {
-        0..=0xff => 0,
-        0x100..=0xffff => 1,
-        _ => 2,
-    }
-}
-
-/// The bytes that an end takes.
-pub(crate) fn end_bytes(code: u8) -> usize {
-    1 << code
-}
