@@ -166,10 +166,10 @@ fn a_first_manifest_in_a_freed_slot_says_nothing_of_what_follows() {
         let place = Place::new(|plan| plan);
         let is_there =
             |place: &Place| place.bucket.objects().iter().any(|(name, _)| *name == FIRST);
-        // The rival has listed, written a probe, and deletes it: its next request is the create.
+        // The rival has listed, and has the store's time: its next request is the create.
         let (rival, env) = place.process();
         place.sim.spawn(rival, "rival", async move { drop(open(env).await) });
-        place.pause_at(rival, 5, || false);
+        place.pause_at(rival, 4, || false);
         let (sleeper, env) = place.process();
         let ended: Arc<Mutex<Option<Result<()>>>> = Arc::default();
         let slot = Arc::clone(&ended);
