@@ -95,5 +95,5 @@ fn a_pin_that_is_gone_is_told_by_the_clone() {
     pair.parent.clear();
     let told = World::holding(&pair).run(|_, clone| verified(clone)).unwrap();
     let first = &told.problems[0];
-    assert!(told.problems.iter().any(|one| one.what.contains("does not exist")), "{first}");
+    assert!(told.problems.iter().any(|one| one.what.contains("not at its place")), "{first}");
 }
