@@ -14,8 +14,8 @@ use arrow_array::types::{
     UInt32Type, UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, ListArray, MapArray, PrimitiveArray, StringArray, StructArray,
-    new_null_array,
+    Array, ArrayRef, BinaryArray, Int32Array, ListArray, MapArray, PrimitiveArray, StringArray,
+    StructArray, new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
@@ -109,6 +109,12 @@ fn nested(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Result<ArrayRef>
     match wanted {
         ColumnType::List(items) => {
             let Some((ends, values)) = items_of(array, name)? else { return Ok(Arc::clone(array)) };
+            let (ends, values) = match &nulls {
+                Some(nulls) if !items.nullable && values.null_count() > 0 => {
+                    shown(&ends, &values, nulls).map_err(refused)?
+                }
+                _ => (ends, values),
+            };
             let values = exact(&values, &items.column_type, &format!("{name}.{ITEM}"))?;
             let list = ListArray::try_new(items.arrow(), ends, values, nulls);
             Ok(Arc::new(list.map_err(refused)?))
@@ -194,6 +200,26 @@ fn exact(array: &ArrayRef, wanted: &ColumnType, name: &str) -> Result<ArrayRef> 
         let error = error.with("column", name).with("type", array.data_type());
         error.with("schema", wanted)
     })
+}
+
+/// The lists without the items that nulls hide: a list of fixed size has nulls there, which a
+/// schema without nulls refuses.
+fn shown(
+    ends: &OffsetBuffer<i32>,
+    items: &ArrayRef,
+    nulls: &NullBuffer,
+) -> std::result::Result<(OffsetBuffer<i32>, ArrayRef), ArrowError> {
+    let (mut lengths, mut places) = (Vec::with_capacity(nulls.len()), Vec::new());
+    for (row, list) in ends.windows(2).enumerate() {
+        let (start, end) = match list {
+            [start, end] if nulls.is_valid(row) => (*start, *end),
+            _ => (0, 0),
+        };
+        places.extend(start..end);
+        lengths.push(usize::try_from(end - start).unwrap_or_default());
+    }
+    let items = arrow_select::take::take(items, &Int32Array::from(places), None)?;
+    Ok((OffsetBuffer::from_lengths(lengths), items))
 }
 
 /// Where the lists of a column end, and their items; `None` for a column of another type.

@@ -12,8 +12,8 @@
 mod support;
 
 use arrow_array::builder::{
-    Int32Builder, Int64Builder, LargeListBuilder, LargeStringBuilder, ListBuilder, MapBuilder,
-    StringBuilder, TimestampMicrosecondBuilder,
+    FixedSizeListBuilder, Int32Builder, Int64Builder, LargeListBuilder, LargeStringBuilder,
+    ListBuilder, MapBuilder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float64Type, Int32Type, Int64Type};
@@ -164,6 +164,34 @@ fn nested_columns_conform_and_are_refused_by_name() {
     assert!(error.contains("at.tags") && error.contains("not null"), "{error}");
     let flat = schema.encode(&[ints(&[Some(1)])], 1).unwrap_err();
     assert_eq!(flat.kind(), ErrorKind::Invalid);
+}
+
+/// Below a null, a list of fixed size has items all the same, and they are nulls.
+#[test]
+fn nulls_hide_the_items_of_a_list() {
+    let schema = ValueSchema::parse("values 1 generation 1 (at list<int32 not null>)").unwrap();
+    let mut pairs = FixedSizeListBuilder::new(Int32Builder::new(), 2);
+    for pair in [Some([1, 2]), None, Some([3, 4])] {
+        match pair {
+            Some(pair) => pairs.values().append_slice(&pair),
+            None => pairs.values().append_nulls(2),
+        }
+        pairs.append(pair.is_some());
+    }
+    let pairs: ArrayRef = Arc::new(pairs.finish());
+    for first in 0..3 {
+        let rows = encoded(&schema, &[pairs.slice(first, 3 - first)]);
+        let [out] = &decoded(&schema, &rows, &[0])[..] else { panic!("one column") };
+        let out = out.as_list::<i32>();
+        assert_eq!(out.value(2 - first).as_primitive::<Int32Type>().values(), &[3, 4]);
+        assert_eq!(out.null_count(), usize::from(first < 2));
+    }
+    let mut holes = FixedSizeListBuilder::new(Int32Builder::new(), 1);
+    holes.values().append_nulls(2);
+    holes.append(false);
+    holes.append(true);
+    let error = schema.encode(&[Arc::new(holes.finish())], 2).unwrap_err().to_string();
+    assert!(error.contains("not null"), "{error}");
 }
 
 #[test]
