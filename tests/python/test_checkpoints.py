@@ -103,7 +103,7 @@ def test_mistakes_are_told_by_name(db, url: str) -> None:
         db.checkpoint(name=uuid.uuid4().hex)
     with pytest.raises(siltstone.Invalid, match="lifetime"):
         db.checkpoint(lifetime=-1)
-    with pytest.raises(siltstone.Invalid, match="lifetime is not a duration: .a week."):
+    with pytest.raises(siltstone.Invalid, match="lifetime is not a duration"):
         db.checkpoint(lifetime="a week")
     with pytest.raises(TypeError, match="lifetime is a timedelta"):
         db.checkpoint(lifetime=[7])
