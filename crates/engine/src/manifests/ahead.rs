@@ -99,9 +99,9 @@ impl Objects {
             }
         };
         // The number that follows the first manifest is in that manifest.
-        let next = match &ahead.created_first {
-            Some(created) if is_first => Some(created.next_id()),
-            _ => (!is_first).then_some(after.next()),
+        let next = match is_first {
+            true => ahead.created_first.as_ref().map(|created| created.next_id()),
+            false => Some(after.next()),
         };
         let is_free = async {
             let Some(next) = next else { return false };

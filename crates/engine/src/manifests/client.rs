@@ -248,8 +248,8 @@ pub(crate) struct ManifestClient {
 }
 
 impl ManifestClient {
-    /// Goes on from `newest`, of which the observer has been told. Its commits share what a listing
-    /// of this database takes, so that the next one sends these requests beside each other.
+    /// Goes on from `newest`, of which the observer has been told. The client remembers which
+    /// manifests a listing needs, and its next commit reads them beside the listing.
     pub(crate) fn new(
         objects: Objects,
         newest: Arc<Manifest>,

@@ -56,7 +56,7 @@ pub(crate) async fn create(
     let first = Manifest::new_database_behind(boundary, database, settings);
     let first = if behind { first.allowing_behind() } else { first };
     let founded = found(objects, requests, Manifest { schema, ..first });
-    futures::join!(founded, delete_left(objects, scratch)).0
+    futures::join!(founded, delete_scratch(objects, scratch)).0
 }
 
 /// The identity of a database that is to be made where there is none, and no more than `left`: its
@@ -68,7 +68,7 @@ pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId
     let boundary = left.1;
     refuse_what_is_left(objects, left).await?;
     let (database, scratch) = dated_identity(objects, boundary).await?;
-    delete_left(objects, scratch).await;
+    delete_scratch(objects, scratch).await;
     Ok(database)
 }
 
@@ -90,12 +90,6 @@ async fn dated_identity(
         first = objects.numbers_left().await?.first_number(first, rules::in_force());
     }
     Ok((DatabaseId::counting_from(first, database.0 as u64), scratch))
-}
-
-async fn delete_left(objects: &Objects, scratch: LeftScratch) {
-    if let Some(scratch) = scratch {
-        delete_scratch(objects, scratch).await;
-    }
 }
 
 /// Where a database that is made now counts from.

@@ -26,7 +26,7 @@ const TRIES: u32 = 8;
 /// Denied where nothing may be written; Unavailable, Timeout. At once where there is no room.
 pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
     let (time, scratch) = dated(objects, database).await?;
-    delete_scratch(objects, scratch).await;
+    delete_scratch(objects, Some(scratch)).await;
     Ok(time)
 }
 
@@ -59,7 +59,10 @@ pub(crate) async fn dated(
     Err(Error::unavailable("the store does not list what it has stored").with("object", name))
 }
 
-/// Deletes what [`dated`] has left. If that fails, a later round of the collector does it.
-pub(crate) async fn delete_scratch(objects: &Objects, scratch: ObjectName) {
-    drop(objects.env.store.delete(scratch).await);
+/// Deletes what [`dated`] has left, if anything. If that fails, a later round of the collector does
+/// it.
+pub(crate) async fn delete_scratch(objects: &Objects, scratch: Option<ObjectName>) {
+    if let Some(scratch) = scratch {
+        drop(objects.env.store.delete(scratch).await);
+    }
 }

@@ -91,7 +91,7 @@ impl WalReadahead {
     /// # Errors
     /// As [`Objects::wal`].
     pub(crate) async fn read(&mut self, id: WalId) -> Result<Option<WalObject>> {
-        if self.objects.env.store.profile().answers_at_once {
+        if !self.objects.is_distant() {
             return self.objects.wal(id).await;
         }
         if id < self.next {
