@@ -185,13 +185,10 @@ def test_what_was_there_is_replaced(spark, live) -> None:
 
 
 def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
-    loaded(spark, closed)
+    loaded_and_closed(spark, closed)
     done = kv.compact(spark, closed, unit_bytes=20_000)
     assert done.units > 3
-    # The writer that took a load in had begun a compaction and left it at its close. That
-    # compaction comes first.
-    *left, one = done.compactions
-    assert [each.error for each in left] == [None] * len(left)
+    (one,) = done.compactions
     assert (one.error, one.rows_out) == (None, 2001)
     assert siltstone.admin.manifest(closed)["l0"] == []
     assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
@@ -204,16 +201,23 @@ def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
         kv.compact(spark, "memory://units")
 
 
-def loaded(spark, url: str, db=None) -> None:
+def loaded(spark, url: str, db) -> None:
     for turn in range(3):
         rows = dict.fromkeys(ROWS, b"%d" % turn * 50)
         kv.bulk_load(frame_of(spark, rows), url, key="key", layout="runs", db=db)
 
 
+def loaded_and_closed(spark, url: str) -> None:
+    """Loads without a compactor. A writer that `submit` opens for a moment has one, which may begin
+    a compaction of one range and leave it at the close; a plan would continue it."""
+    with siltstone.open(url, options={"embedded_compactor": False}) as db:
+        loaded(spark, url, db)
+
+
 def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
     """Units recorded by the dead driver are not repeated, and other tables that its tasks uploaded
     are collected."""
-    loaded(spark, closed)
+    loaded_and_closed(spark, closed)
     plan = compaction.plan(closed, unit_bytes=20_000)
     first, *others = plan.units
     assert not plan.commit([first.run()])
@@ -234,7 +238,7 @@ def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
 
 
 def test_tasks_are_killed(spark, closed, tmp_path, monkeypatch) -> None:
-    loaded(spark, closed)
+    loaded_and_closed(spark, closed)
     marks = str(tmp_path)
     run = compaction.Unit.run
 
@@ -286,7 +290,7 @@ def merging_with(run, numbers, units):
 
 @CLASSIC
 def test_what_fails_ends_the_other_tasks(spark, closed, monkeypatch) -> None:
-    loaded(spark, closed)
+    loaded_and_closed(spark, closed)
     tracker = spark.sparkContext.statusTracker()
 
     def fails(*_):
