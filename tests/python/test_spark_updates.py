@@ -10,7 +10,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
-from spark_versions_for_tests import SOURCES
+from spark_versions_for_tests import SOURCES, STREAM_SINKS
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -157,6 +157,91 @@ def test_rows_of_tables_expire(spark, url) -> None:
     kv.bulk_load(rows, url + "-2", key="id", expire_at="ends")
     assert kv.scan(spark, url + "-2").columns == ["id", "note", "ends"]
     assert kv.count(url + "-2") == 3
+
+
+FIRST = datetime(2100, 1, 1, tzinfo=UTC)
+ENDING = f"SELECT string(id) AS key, 'v' AS value, IF(id = 1, {LATER}, NULL) AS ends FROM range(2)"
+
+
+def is_in_an_hour(moment: datetime | None) -> bool:
+    return moment is not None and timedelta(0) < moment - datetime.now(UTC) < timedelta(hours=1)
+
+
+def test_merged_rows_expire(spark, url) -> None:
+    rows = spark.sql(ENDING)
+    kv.merge(rows, url, key="key", expire_at="ends")
+    assert expiries(url) == {b"0": None, b"1": FIRST}
+    kv.merge(rows.select("key", "value"), url, key="key", ttl="1h")
+    assert all(is_in_an_hour(moment) for moment in expiries(url).values())
+    kv.merge(rows.select("key", "value"), url, key="key")
+    assert set(expiries(url).values()) == {None}
+    # A table that has no column of expiry times, whatever the name of that column is.
+    place = url + "-2"
+    typed = spark.sql(f"SELECT id, 'x' AS note, {LONG_AGO} AS op FROM range(3)")
+    kv.merge(typed.where("id < 2"), place, key="id")
+    kv.bulk_load(typed.drop("op"), place + "-3", key="id")
+    kv.merge(typed.where("id < 2"), place + "-3", key="id", expire_at="op")
+    assert kv.count(place) == 2
+    assert kv.scan(spark, place + "-3").columns == ["id", "note"]
+    assert [row.id for row in kv.scan(spark, place + "-3").collect()] == [2]
+    with pytest.raises(siltstone.Invalid, match="which are note"):
+        kv.merge(typed, place + "-3", key="id", expire_at="op", when_matched=["op"])
+
+
+@pytest.mark.parametrize("way", [pytest.param("format", marks=STREAM_SINKS), "foreachBatch"])
+def test_rows_of_streams_expire(spark, url, tmp_path, way) -> None:
+    siltstone.open(url).close()
+    spark.sql(ENDING).write.parquet(str(tmp_path / "source"))
+    source = spark.readStream.schema("key string, value string, ends timestamp")
+
+    def run(place: str, columns: list[str], options: dict[str, str], **named) -> None:
+        rows = source.parquet(str(tmp_path / "source")).select(*columns).writeStream
+        if way == "format":
+            writer = rows.format("siltstone").options(path=place, **options)
+        else:
+            writer = rows.foreachBatch(kv.upsert(place, key="key", **named))
+        checkpoint = str(tmp_path / f"of-{len(columns)}")
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run(url, ["key", "value", "ends"], {"expireAt": "ENDS"}, expire_at="ENDS")
+    assert expiries(url) == {b"0": None, b"1": FIRST}
+    run(url, ["key", "value"], {"ttl": "59min"}, ttl="59min")
+    assert all(is_in_an_hour(moment) for moment in expiries(url).values())
+    with pytest.raises(siltstone.Invalid, match="exclude"):
+        kv.upsert(url, key="key", ttl="1h", expire_at="ends")
+
+
+@SOURCES
+def test_rows_of_the_data_source_expire(spark, url) -> None:
+    def save(rows, place: str, **options: str) -> None:
+        rows.write.format("siltstone").mode("append").options(**options).save(place)
+
+    rows = spark.sql(ENDING)
+    siltstone.open(url).close()
+    save(rows, url, expireAt="Ends")
+    assert expiries(url) == {b"0": None, b"1": FIRST}
+    save(rows.drop("ends"), url, ttl="1h")
+    assert all(is_in_an_hour(moment) for moment in expiries(url).values())
+    refused = [
+        ({"expireAt": "ends", "ttl": "1h"}, "exclude"),
+        ({"expireAt": "value"}, "a timestamp"),
+        ({"expireAt": "absent"}, "absent"),
+        ({"ttl": "soon"}, "ttl"),
+    ]
+    for options, text in refused:
+        with pytest.raises(Exception, match=text):
+            save(rows, url, **options)
+    # Tables: the column is stored only if the table has it.
+    typed = spark.sql(f"SELECT id, 'x' AS note, 'c' AS what, {LONG_AGO} AS ends FROM range(3)")
+    place = url + "-2"
+    save(typed, place, keyColumn="id", expireAt="ends", opColumn="what")
+    assert kv.count(place) == 0
+    save(typed.drop("ends"), place, opColumn="what")
+    assert kv.scan(spark, place).columns == ["id", "note"]
+    assert kv.count(place) == 3
+    with pytest.raises(Exception, match="timestamp; cast it"):
+        save(typed, place, expireAt="note", opColumn="what")
 
 
 def test_times_that_are_none_are_refused(spark, url) -> None:

@@ -1,4 +1,5 @@
-"""Checks that a call got a session, a frame and a condition of the right kinds, in the right order.
+"""Checks that a call got a session, a frame, a condition and an expiry of the right kinds, in the
+right order.
 
 Without them a wrong argument is an AttributeError from inside of this package.
 """
@@ -6,11 +7,14 @@ Without them a wrong argument is an AttributeError from inside of this package.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from siltstone import _native
 from siltstone.exceptions import Invalid
+from siltstone.options import Seconds
 
-__all__ = ["check_frame", "check_session", "check_where"]
+__all__ = ["check_frame", "check_session", "check_where", "expiry"]
 
 
 def check_session(spark: Any) -> None:
@@ -47,3 +51,26 @@ def check_where(where: Mapping[str, Any] | None) -> None:
             f"where is {where!r}, and names the values of the first columns of the key, as in "
             'where={"country": "DE"}; for other conditions use filter(…) on the frame'
         )
+
+
+def expiry(
+    ttl: Seconds | None, expire_at: datetime | str | None
+) -> tuple[str | None, datetime | None]:
+    """The column of expiry times, and the time at which all rows expire.
+
+    :raises Invalid: both arguments are given; `ttl` is not positive.
+    :raises TypeError: the time has no time zone.
+    """
+    if ttl is not None:
+        if expire_at is not None:
+            raise Invalid("ttl and expire_at exclude each other")
+        seconds = _native.seconds_of_duration(ttl, "ttl")
+        if seconds <= 0:
+            raise Invalid(f"ttl is {ttl!r}: a duration above 0")
+        # Computed once, so that a repeated task writes the same.
+        return None, datetime.now(UTC) + timedelta(seconds=seconds)
+    if expire_at is None or isinstance(expire_at, str):
+        return expire_at, None
+    if expire_at.utcoffset() is None:
+        raise TypeError("expire_at must have a time zone, such as datetime.now(UTC)")
+    return None, expire_at

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import siltstone
-from siltstone import _native, ingest
+from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
-from siltstone.spark._arguments import check_frame
+from siltstone.spark._arguments import check_frame, expiry
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
 from siltstone.spark._commit import (
@@ -142,7 +142,7 @@ def bulk_load(
     known = _result_of_existing(plan(None, *more))
     if known is not None:
         return known
-    column, moment = _expiry(ttl, expire_at)
+    column, moment = expiry(ttl, expire_at)
     with resolving_as(df.sparkSession), removed_on_failure() as creations:
         columns = (key, value, op)
         rows = rows_for(
@@ -160,29 +160,6 @@ def bulk_load(
             return run(rows.arranged(layout, partitions), staging)
 
         return load(tasks, submission)
-
-
-def _expiry(
-    ttl: Seconds | None, expire_at: datetime | str | None
-) -> tuple[str | None, datetime | None]:
-    """The column of expiry times, and the time at which all rows expire.
-
-    :raises Invalid: both arguments are given; `ttl` is not positive.
-    :raises TypeError: the time has no time zone.
-    """
-    if ttl is not None:
-        if expire_at is not None:
-            raise Invalid("ttl and expire_at exclude each other")
-        seconds = _native.seconds_of_duration(ttl, "ttl")
-        if seconds <= 0:
-            raise Invalid(f"ttl is {ttl!r}: a duration above 0")
-        # Computed once, so that a repeated task writes the same.
-        return None, datetime.now(UTC) + timedelta(seconds=seconds)
-    if expire_at is None or isinstance(expire_at, str):
-        return expire_at, None
-    if expire_at.utcoffset() is None:
-        raise TypeError("expire_at must have a time zone, such as datetime.now(UTC)")
-    return None, expire_at
 
 
 def _result_of_existing(submission: Submission) -> LoadResult | None:

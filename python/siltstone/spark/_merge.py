@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
-from siltstone.spark._arguments import check_frame
+from siltstone.spark._arguments import check_frame, expiry
 from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
@@ -61,6 +62,8 @@ def merge(
     key: Key,
     when_matched: str | Sequence[str] | None = "update",
     when_not_matched: str | None = "insert",
+    ttl: Seconds | None = None,
+    expire_at: datetime | str | None = None,
     txn: Txn | None = None,
     partitions: int | None = None,
     as_bytes: bool = False,
@@ -79,14 +82,15 @@ def merge(
 
     Rows are matched with the state that is durable when the call begins. A write to one of these
     keys that is committed between that moment and the commit of the merge is overwritten by the
-    merged row. Run merges and other writes of the same keys one after another. An updated row has
-    no expiry.
+    merged row. Run merges and other writes of the same keys one after another. An updated row loses
+    the expiry that it had: give `ttl` or `expire_at`.
 
     :param key: as for `bulk_load`. Spark shuffles the frame by key ranges.
     :param when_matched: "update": all columns that the frame has, while the others keep their
         values; a list of columns: these only; "delete": delete the row; None: leave it.
     :param when_not_matched: "insert", which also creates the database if there is none, or None:
         drop the row.
+    :param ttl, expire_at: as for `bulk_load`, for the rows that are updated or inserted.
     :param txn, partitions, as_bytes, wait, timeout, db, take_over, store_options: as for
         `bulk_load`.
     :param options: of the readers in the workers, as for `scan`.
@@ -97,15 +101,17 @@ def merge(
     """
     check_frame(df)
     _check_actions(when_matched, when_not_matched)
+    column, moment = expiry(ttl, expire_at)
     more = (txn, wait, timeout, db, take_over, store_options)
     submission = Submission(url, "range", "append", None, *more)
     with resolving_as(df.sparkSession), removed_on_failure() as creations:
         if when_not_matched is None:
             table_at(url, None, as_bytes, store_options)
-        rows = rows_for(df, url, (key, None, None), "error", as_bytes, store_options, creations)
+        given = ("error", as_bytes, store_options, creations)
+        rows = rows_for(df, url, (key, None, None), *given, expire_at=column)
         updated = _updated(rows, when_matched)
         actions = updated, when_matched == "delete", when_not_matched == "insert"
-        return _merged_into(rows, submission, actions, options, partitions)
+        return _merged_into(rows, submission, actions, options, partitions, moment)
 
 
 def update_columns(
@@ -163,17 +169,19 @@ def _merged_into(
     actions: tuple[Sequence[str] | None, bool, bool],
     options: Options | Mapping[str, Any] | None,
     partitions: int | None,
+    expires: datetime | None = None,
 ) -> LoadResult:
     """Merges a frame with the state that is durable now.
 
     :param actions: the last three fields of `_Merging`.
+    :param expires: when the merged rows expire.
     """
 
     def tasks(job: ingest.Job) -> list[Staged]:
         given = (submission.url, None, options, submission.store_options)
         with reading(*given, newest=True) as (_, held):
             merging = _Merging(held.reader, rows.schema, *actions)
-        staging = staging_of(rows, "error", job=job)
+        staging = staging_of(rows, "error", job=job, expires=expires)
         named = replace(staging, names={**staging.names, "op": _free_name(rows)})
         arranged = rows.arranged("range", partitions)
         return run(arranged, named, partial(stage_merged, merging=merging), "merge")
@@ -206,7 +214,10 @@ def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> S
     if rows.schema is None:
         fields, keys = ["key", "value"], ["key"]
     else:
-        fields, keys = list(rows.kept), schema_of(rows.schema).key
+        stored = arrow_fields(rows.schema).names
+        # The frame may have a column of expiry times that the table does not have.
+        fields = [name for name in rows.kept if name in stored]
+        keys = schema_of(rows.schema).key
     values = [name for name in fields if name not in keys]
     if isinstance(when_matched, str):
         return values
@@ -220,9 +231,9 @@ def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> S
 
 
 def _free_name(rows: PreparedFrame) -> str:
-    """A name for the column of operations that the table does not use."""
+    """A name for the column of operations that neither the table nor the frame uses."""
     name = OP
-    taken = [] if rows.schema is None else arrow_fields(rows.schema).names
+    taken = [] if rows.schema is None else [*arrow_fields(rows.schema).names, *rows.kept]
     while name in taken:
         name += "_"
     return name
@@ -232,22 +243,25 @@ def stage_merged(
     batches: Iterator[pa.RecordBatch], merging: _Merging, staging: Staging
 ) -> Iterator[pa.RecordBatch]:
     """Stages the merged rows of a task: a function for `mapInArrow`."""
-    yield from stage(merged(batches, merging, staging.names["op"]), staging)
+    yield from stage(merged(batches, merging, staging.names), staging)
     # After an error in the rows some batches are left. A worker that leaves some is not reused.
     for _ in batches:
         pass
 
 
 def merged(
-    batches: Iterator[pa.RecordBatch], merging: _Merging, op: str
+    batches: Iterator[pa.RecordBatch], merging: _Merging, names: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows to write, with a column of operations of that name."""
+    """The rows to write, with a column of operations.
+
+    :param names: columns by their roles, as in `Staging.names`.
+    """
     for batch in batches:
         if batch.num_rows:
-            yield _merged(batch, merging, op)
+            yield _merged(batch, merging, names)
 
 
-def _merged(batch: pa.RecordBatch, merging: _Merging, op: str) -> pa.RecordBatch:
+def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) -> pa.RecordBatch:
     columns, there = _current(batch, merging)
     arrays = {}
     updated = merging.updated or ()
@@ -260,7 +274,10 @@ def _merged(batch: pa.RecordBatch, merging: _Merging, op: str) -> pa.RecordBatch
         else:
             arrays[name] = pc.if_else(there, ours, theirs)
     operation = "delete" if merging.deletes else "put"
-    arrays[op] = pc.if_else(there, operation, "put")
+    arrays[names["op"]] = pc.if_else(there, operation, "put")
+    if "expire_at" in names:
+        ends = "expire_at" if merging.table is None else names["expire_at"]
+        arrays.setdefault(ends, batch.column(ends))
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if merging.updated is None and not merging.deletes:
         rows, there = rows.filter(pc.invert(there)), there.filter(pc.invert(there))

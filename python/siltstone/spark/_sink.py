@@ -12,19 +12,27 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 
 from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
+from siltstone.spark._arguments import expiry
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
 from siltstone.spark._creation import Creation, removed_on_failure
-from siltstone.spark._matching import check_columns, is_key, table_at, table_or_create
+from siltstone.spark._matching import (
+    check_columns,
+    expiry_column,
+    is_key,
+    table_at,
+    table_or_create,
+)
 from siltstone.spark._options import CREATE_VIEW, flag, number, range_between, span, understood
 from siltstone.spark._staging import Staged, Staging, staged
 
@@ -42,6 +50,8 @@ OPTIONS = {
     "replaceStart": "the first key of a range whose other rows are deleted; for a table a value of "
     "the key's first column",
     "replaceEnd": "the exclusive end of that range; for a table likewise",
+    "ttl": "time to live of all rows, counted from the write; for a stream from its batch",
+    "expireAt": "the column of times at which rows expire; null: never",
     "targetSstBytes": "bytes of rows after which a task starts another table",
     "txnAppId": "the application that this write is a version of",
     "txnVersion": "the version: one that the database has adds nothing; a stream's is the batch id",
@@ -52,6 +62,8 @@ OPTIONS = {
     "storeOptions": "the function that gives store options, as module:function",
 }
 """The options by the names that users write. Spark converts them to lower case."""
+WANTED = {"op": ((StringType,), "a string"), "expire_at": ((TimestampType,), "a timestamp")}
+"""The types of columns of a database of bytes by role. Other roles are keys and values."""
 LOG = logging.getLogger("siltstone.spark")
 RESERVED_OPTIONS = ("checkpointLocation", "queryName")
 """Options of a stream that are Spark's own."""
@@ -88,6 +100,8 @@ class Sink:
     """The schema of the table whose columns are written; None: keys and values."""
     brought: Mapping[str, str]
     """The frame's columns by the names that `staged` uses: for a table its own."""
+    expires: datetime | None
+    """The time at which all rows expire."""
     skips: bool = False
     """Whether nothing is written, because there is a database and the save mode is "ignore"."""
     creations: Sequence[Creation] = ()
@@ -107,7 +121,8 @@ class Sink:
     def staging(self, job: ingest.Job) -> Staging:
         """The description of its tasks."""
         kept = "error" if self.duplicates == "error" else "last"
-        return Staging(job, kept, self.target_sst_bytes, {}, self.columns, self.table)
+        more = {"table_bytes": self.target_sst_bytes, "expires": self.expires}
+        return Staging(job, kept, names=self.columns, schema=self.table, **more)
 
     def undo_creation(self) -> None:
         """Removes the database that this write created, after its job was aborted."""
@@ -158,6 +173,7 @@ def sink_of(
         raise Invalid(
             "mode overwrite replaces all there is; with replaceStart and replaceEnd it is append"
         )
+    _, expires = expiry(given.get("ttl"), given.get("expireAt"))
     skips = _is_skipped(given, overwrite)
     with case_sensitivity(flag(given, "caseSensitive")):
         table, columns, brought = (None, {}, {}) if skips else _columns(given, schema, creations)
@@ -177,6 +193,7 @@ def sink_of(
         replaced,
         table,
         brought,
+        expires,
         skips,
         tuple(creations),
     )
@@ -221,7 +238,7 @@ def _columns(
     :raises Invalid: the columns do not match.
     """
     place, as_bytes = given["path"], flag(given, "asBytes")
-    provider, op = given.get("storeOptions"), given.get("opColumn")
+    provider, op, ends = (given.get(name) for name in ("storeOptions", "opColumn", "expireAt"))
     key = [name.strip() for name in given.get("keyColumn", "key").split(",")]
     try:
         table = table_at(place, None, as_bytes, provider)
@@ -231,7 +248,10 @@ def _columns(
             _bytes_columns(given, schema)
         spoken = key[0] if len(key) == 1 else key
         value = given.get("valueColumn")
-        table = table_or_create(schema, place, spoken, value, (op,), as_bytes, provider, creations)
+        without = (op, ends)
+        table = table_or_create(
+            schema, place, spoken, value, without, as_bytes, provider, creations
+        )
     if table is None:
         columns = _bytes_columns(given, schema)
         return None, columns, columns
@@ -241,17 +261,21 @@ def _columns(
             f"by their names, and its key is {', '.join(schema_of(table).key)}"
         )
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-    brought = check_columns(table, kinds, op)
+    if ends is not None:
+        ends = expiry_column(kinds, ends)
+    brought = check_columns(table, kinds, op, None, (ends,))
+    theirs = {} if op is None else {"op": str(match(op, kinds))}
+    if ends is not None:
+        theirs["expire_at"] = ends
     columns = {"key": ", ".join(schema_of(table).key)}
-    if op is not None:
-        theirs = str(match(op, kinds))
-        columns["op"] = next((ours for ours, name in brought.items() if name == theirs), theirs)
-        brought.setdefault(columns["op"], theirs)
+    for role, name in theirs.items():
+        columns[role] = next((ours for ours, own in brought.items() if own == name), name)
+        brought.setdefault(columns[role], name)
     return table, columns, brought
 
 
 def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The key, value and operation columns, as the frame spells them.
+    """The key, value, operation and expiry columns, as the frame spells them.
 
     :raises Invalid: one is missing or of another type; the frame has other columns.
     """
@@ -260,6 +284,7 @@ def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str,
         "key": given.get("keyColumn", "key"),
         "value": given.get("valueColumn", "value"),
         **({"op": given["opColumn"]} if "opColumn" in given else {}),
+        **({"expire_at": given["expireAt"]} if "expireAt" in given else {}),
     }
     columns: dict[str, str] = {}
     for role, spoken in named.items():
@@ -267,15 +292,15 @@ def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str,
         if name is None:
             raise Invalid(
                 f"there is no column {spoken!r} for {role}; there are {', '.join(kinds)}. "
-                "keyColumn, valueColumn and opColumn name others; if there is no database, "
-                "keyColumn also names the key of a table that is created"
+                "keyColumn, valueColumn, opColumn and expireAt name others; if there is no "
+                "database, keyColumn also names the key of a table that is created"
             )
         columns[role] = name
-        wanted = (StringType,) if role == "op" else (BinaryType, StringType)
+        wanted, kind = WANTED.get(role, ((BinaryType, StringType), "binary or a string"))
         if not isinstance(kinds[name], wanted):
             raise Invalid(
                 f"the column {name!r} is of type {kinds[name].simpleString()}, and {role} is "
-                f"{'a string' if role == 'op' else 'binary or a string'}; cast it"
+                f"{kind}; cast it"
             )
     others = sorted(set(kinds) - set(columns.values()))
     if others:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import siltstone
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
+from siltstone.spark._arguments import expiry
 from siltstone.spark._calls import application, numbered
 from siltstone.spark._columns import resolving_as
 from siltstone.spark._commit import (
@@ -41,6 +43,8 @@ def upsert(
     value: str | Sequence[str] | None = None,
     op: str | None = None,
     duplicates: Duplicates | None = None,
+    ttl: Seconds | None = None,
+    expire_at: datetime | str | None = None,
     txn_app: str | None = None,
     as_bytes: bool = False,
     timeout: Seconds = PATIENCE,
@@ -61,6 +65,8 @@ def upsert(
         there is no database.
     :param duplicates: as for `bulk_load`; None: "any", without a shuffle. The other rules shuffle
         each batch by key ranges.
+    :param ttl: time to live of all rows, counted from the call that writes their batch.
+    :param expire_at: as for `bulk_load`.
     :param txn_app: the name of the application, in place of the query's id. Use it for a query
         whose checkpoint folder is created again while its batch ids continue. Calls that run at the
         same time need different names. Outside of a stream a second call with the same application
@@ -68,15 +74,17 @@ def upsert(
     :param timeout, db, take_over, store_options: as for `bulk_load`.
     :raises Invalid: as `bulk_load`: here for the arguments, in the stream for its rows, and for two
         calls that write one batch at the same time.
+    :raises TypeError: `expire_at` has no time zone.
     """
     layout = "runs" if duplicates in (None, "any") else "range"
     chosen = duplicates_of(duplicates, layout)
+    expiry(ttl, expire_at)
     more = (None, True, timeout, db, take_over, store_options)
     submission = Submission(url, layout, "append", None, *more)
-    writer = _BatchWriter(submission, key, value, op, chosen, txn_app, as_bytes)
+    writer = _BatchWriter(submission, key, value, op, chosen, ttl, expire_at, txn_app, as_bytes)
 
     def batch(df: DataFrame, batch_id: int) -> None:
-        arguments = (key, value, op, duplicates, as_bytes)
+        arguments = (key, value, op, duplicates, ttl, expire_at, as_bytes)
         with numbered(df, batch_id, url, txn_app, arguments) as call:
             writer.write(df, batch_id, call)
 
@@ -92,6 +100,8 @@ class _BatchWriter:
     value: str | Sequence[str] | None
     op: str | None
     duplicates: Duplicates
+    ttl: Seconds | None
+    expire_at: datetime | str | None
     app: str | None
     as_bytes: bool
 
@@ -107,10 +117,12 @@ class _BatchWriter:
             return
         with resolving_as(df.sparkSession), removed_on_failure() as creations:
             columns = (self.key, self.value, self.op)
-            rows = rows_for(df, url, columns, self.duplicates, self.as_bytes, provider, creations)
+            column, moment = expiry(self.ttl, self.expire_at)
+            more = (self.duplicates, self.as_bytes, provider, creations)
+            rows = rows_for(df, url, columns, *more, expire_at=column)
             job = submission.new_job()
             with abandoned(job):
-                staging = staging_of(rows, self.duplicates, job=job)
+                staging = staging_of(rows, self.duplicates, job=job, expires=moment)
                 found = run(rows.arranged(submission.layout, None), staging, action="upsert")
                 if has_rows(found):
                     app = named or application(_query_of(found), call)
