@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from siltstone import _display, _native
 
-__all__ = ["Compaction", "Figure", "Size", "Stats"]
+__all__ = ["Compaction", "Figure", "Histogram", "Size", "Stats"]
 
 
 class Size(NamedTuple):
@@ -49,6 +49,22 @@ class Figure(NamedTuple):
         if self.unit == "bytes" and self.value >= _KIB:
             return f"{self.value:,} ({_display.binary(self.value)})"
         return f"{self.value:,}"
+
+
+class Histogram(NamedTuple):
+    """The durations of one kind of call or request since the handle was opened."""
+
+    name: str
+    """Name, such as `get_request_seconds`."""
+    meaning: str
+    """Meaning, in one sentence."""
+    below: tuple[tuple[float, int], ...]
+    """Bounds in seconds, each twice the one before, from 1 µs to 69 s; and the number of durations
+    below each."""
+    count: int
+    """Number of all durations."""
+    seconds: float
+    """Sum of the durations in seconds, to about a sixteenth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -314,6 +330,9 @@ class Stats:
     """Price of storing the tables for a month at the rates of S3 Standard, in US dollars."""
     compaction_log: tuple[Compaction, ...]
     """The last compactions in the process of this writer, oldest first: at most 64. No figure."""
+    latencies: tuple[Histogram, ...]
+    """Durations of durable writes, reads and requests. The figures that end in `_p50` and `_p99`
+    are quantiles of them. No figure."""
     compaction_error: str | None
     """Reason why the process of this writer does not compact: the error of its last compaction, or
     another compactor that has taken over. No figure."""
@@ -346,14 +365,16 @@ class Stats:
         )
 
     def to_prometheus(self, labels: Mapping[str, str] | None = None) -> str:
-        """Returns the figures in the text format of Prometheus. A name is `siltstone_` and the name
-        of the figure, with the suffix `_total` for a counter.
+        """Returns the figures and `latencies` in the text format of Prometheus. A name is
+        `siltstone_` and the name of the figure, with the suffix `_total` for a counter. A histogram
+        has its usual three series: `_bucket`, `_sum` and `_count`.
 
-        :param labels: labels of every figure, for example to tell databases apart.
+        :param labels: labels of every figure, for example to tell databases apart. A histogram adds
+            the label `le`.
         :raises ValueError: if a label has an invalid name.
         """
-        beside = ",".join(f'{_label(name)}="{_escaped(text)}"' for name, text in _pairs(labels))
-        beside = "{" + beside + "}" if beside else ""
+        pairs = [f'{_label(name)}="{_escaped(text)}"' for name, text in _pairs(labels)]
+        beside = _braced(pairs)
         lines = []
         for figure in self:
             name = f"siltstone_{figure.name}" + ("_total" if figure.grows else "")
@@ -362,6 +383,13 @@ class Stats:
                 f"# TYPE {name} {'counter' if figure.grows else 'gauge'}",
                 f"{name}{beside} {figure.value!r}",
             ]
+        for one in self.latencies:
+            name = f"siltstone_{one.name}"
+            lines += [f"# HELP {name} {one.meaning}", f"# TYPE {name} histogram"]
+            for bound, count in (*one.below, ("+Inf", one.count)):
+                bucket = _braced([*pairs, f'{_BOUND}="{bound}"'])
+                lines.append(f"{name}_bucket{bucket} {count}")
+            lines += [f"{name}_sum{beside} {one.seconds!r}", f"{name}_count{beside} {one.count}"]
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
@@ -395,6 +423,8 @@ class Stats:
 _TABLE = _native.stat_table()
 _WIDTH = max(len(name) for name, *_ in _TABLE)
 _KIB = 1024
+_BOUND = "le"
+"""The label of a bucket's bound, a name of Prometheus."""
 _FRACTIONS = {"ratio": 2, "price": 6}
 """Number of decimal places, by unit."""
 
@@ -403,7 +433,13 @@ def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
     return labels.items() if labels else ()
 
 
+def _braced(pairs: Sequence[str]) -> str:
+    return "{" + ",".join(pairs) + "}" if pairs else ""
+
+
 def _label(name: str) -> str:
+    if name == _BOUND:
+        raise ValueError(f"{name!r} is the label of the bounds of histograms: use another name")
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
         raise ValueError(
             f"{name!r} is not a valid label name: use letters, digits and _, and no digit first"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 import time
 
 import pytest
@@ -247,7 +248,6 @@ def test_prometheus_reads_every_figure(db) -> None:
     stats = db.stats()
     text = stats.to_prometheus({"database": 'a "quoted"\\\n', "role": "writer"})
     lines = text.splitlines()
-    assert len(lines) == 3 * len(TABLE)
     for at, (name, _, _, meaning, grows) in enumerate(TABLE):
         full = f"siltstone_{name}" + ("_total" if grows else "")
         assert lines[3 * at] == f"# HELP {full} {meaning}"
@@ -255,9 +255,45 @@ def test_prometheus_reads_every_figure(db) -> None:
         sample, value = lines[3 * at + 2].rsplit(" ", 1)
         assert sample == full + r'{database="a \"quoted\"\\\n",role="writer"}'
         assert float(value) == getattr(stats, name)
+    series = [line for line in lines[3 * len(TABLE) :] if not line.startswith("#")]
+    assert {re.split(r"\W", line)[0] for line in series} == {
+        f"siltstone_{one.name}_{part}"
+        for one in stats.latencies
+        for part in ("bucket", "sum", "count")
+    }
     assert "siltstone_epoch 1\n" in stats.to_prometheus()
     with pytest.raises(ValueError, match="not a valid label name"):
         db.stats().to_prometheus({"a b": "c"})
+    with pytest.raises(ValueError, match="bounds of histograms"):
+        db.stats().to_prometheus({"le": "c"})
+
+
+def test_latencies_are_whole_histograms(url: str) -> None:
+    with siltstone.open(url) as db:
+        for turn in range(3):
+            db.put(b"%d" % turn, b"v").wait()
+        stats = db.stats()
+        found = {one.name: one for one in stats.latencies}
+        writes = found["durable_write_seconds"]
+        assert writes.count == 3
+        assert writes.below[0][0] == 2**10 / 1e9
+        assert writes.below[-1][0] == 2**36 / 1e9
+        counts = [count for _, count in writes.below]
+        assert counts == sorted(counts)
+        assert counts[-1] == 3
+        assert 0 < writes.seconds < 60
+        # Half of the durations are at or below the median, which lies between two bounds.
+        median = stats.durable_write_seconds_p50
+        assert next(count for bound, count in writes.below if bound > median) >= 2
+        text = stats.to_prometheus()
+        name = "siltstone_durable_write_seconds"
+        assert f'{name}_bucket{{le="+Inf"}} 3' in text
+        assert f"{name}_count 3" in text
+        assert f"# TYPE {name} histogram" in text
+        for one in stats.latencies:
+            assert one.meaning.endswith(".")
+    with siltstone.open_reader(url) as reader:
+        assert {one.name for one in reader.stats().latencies} == set(found)
 
 
 def test_the_collector_of_the_writer_is_counted(url: str) -> None:

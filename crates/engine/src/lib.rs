@@ -50,7 +50,7 @@ pub use api::ingest;
 pub use api::load::{BulkLoad, LoadReport};
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::staging::{StagedJob, staged_jobs, withdraw};
-pub use api::stats::{StatInfo, Stats};
+pub use api::stats::{LatencyHistogram, StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;
 pub use compact::{
     CompactionPlan, CompactionUnit, CompactorEvent, CompactorOptions, CompactorProcess,

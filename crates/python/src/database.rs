@@ -319,7 +319,7 @@ impl Database {
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
         let (gc_error, ended) = (engine.gc_error(), engine.died());
         let beside = StatsExtras { entries, error, gc_error, refresh_error: None, ended };
-        stats::stats(py, &engine.stats(), &beside)
+        stats::stats(py, &engine.stats(), &engine.latencies(), &beside)
     }
 
     /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`

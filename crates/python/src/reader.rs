@@ -144,7 +144,7 @@ impl Reader {
         let engine = held.get(py)?;
         let (refresh_error, ended) = (engine.refresh_error(), engine.ended());
         let beside = StatsExtras { refresh_error, ended, ..StatsExtras::default() };
-        stats::stats(py, &engine.stats(), &beside)
+        stats::stats(py, &engine.stats(), &engine.latencies(), &beside)
     }
 
     /// Returns the figures of `stats` by name, as floats, for monitoring systems. `Stats`

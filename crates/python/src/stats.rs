@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
-use siltstone::{CompactionEntry, Stats};
+use siltstone::{CompactionEntry, LatencyHistogram, Stats};
 
 /// The fields of `Stats` that are not figures. A writer has its last compactions, the error that
 /// stops its compactor and the error that stops its collector. A reader has the error of its last
@@ -19,10 +19,12 @@ pub(crate) struct StatsExtras {
 
 static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static COMPACTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static HISTOGRAM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// Imports the classes in advance: late in the exit of the interpreter nothing can be imported.
 pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
     STATS.import(py, "siltstone.stats", "Stats")?;
+    HISTOGRAM.import(py, "siltstone.stats", "Histogram")?;
     COMPACTION.import(py, "siltstone.stats", "Compaction").map(drop)
 }
 
@@ -30,12 +32,15 @@ pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
 pub(crate) fn stats<'py>(
     py: Python<'py>,
     stats: &Stats,
+    latencies: &[LatencyHistogram],
     beside: &StatsExtras,
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = STATS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);
     let entries = beside.entries.iter().map(|entry| compaction(py, entry));
     named.set_item("compaction_log", PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?)?;
+    let latencies = latencies.iter().map(|one| histogram(py, one));
+    named.set_item("latencies", PyTuple::new(py, latencies.collect::<PyResult<Vec<_>>>()?)?)?;
     for (name, error) in [
         ("compaction_error", &beside.error),
         ("gc_error", &beside.gc_error),
@@ -52,6 +57,13 @@ pub(crate) fn stats<'py>(
         }
     }
     class.call((), Some(&named))
+}
+
+/// Makes a `siltstone.stats.Histogram`.
+fn histogram<'py>(py: Python<'py>, one: &LatencyHistogram) -> PyResult<Bound<'py, PyAny>> {
+    let class = HISTOGRAM.import(py, "siltstone.stats", "Histogram")?;
+    let below = PyTuple::new(py, &one.durations.below)?;
+    class.call1((one.name, one.doc, below, one.durations.count, one.durations.seconds))
 }
 
 /// Makes a `siltstone.stats.Compaction` from an entry of the compaction log.

@@ -14,6 +14,21 @@ const PARTS: usize = 1 << PART_BITS;
 const DOUBLINGS: usize = 43;
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 
+/// The bounds of a [`Histogram`] in nanoseconds, as powers of two: from 1 µs to 69 s.
+const BOUNDS: std::ops::RangeInclusive<u32> = 10..=36;
+
+/// The durations of one kind of operation at one moment, as monitoring systems take them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    /// Bounds in seconds, each twice the one before, and the number of durations below each.
+    pub below: Vec<(f64, u64)>,
+    /// Number of all durations.
+    pub count: u64,
+    /// Their sum in seconds. A duration counts as the middle of its bucket, which differs from it
+    /// by at most a sixteenth.
+    pub seconds: f64,
+}
+
 /// Durations of one kind of operation.
 pub struct Latency {
     buckets: [AtomicU64; BUCKETS],
@@ -44,7 +59,7 @@ impl Latency {
     /// The quantile of the durations in seconds, for a share from 0 to 1: the upper end of its
     /// bucket. 0 if there are no durations.
     pub fn quantile(&self, share: f64) -> f64 {
-        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let counts = self.counts();
         let all: u64 = counts.iter().sum();
         if all == 0 {
             return 0.0;
@@ -56,6 +71,26 @@ impl Latency {
             below >= rank
         });
         end_of(at.unwrap_or(BUCKETS - 1)) as f64 / 1e9
+    }
+
+    /// All durations, by few buckets.
+    pub fn histogram(&self) -> Histogram {
+        let counts = self.counts();
+        // A power of two is the start of a bucket, so the sums are exact.
+        let below = |power: u32| counts.iter().take(bucket_of(1 << power)).sum();
+        let nanos = counts.iter().enumerate().map(|(at, &count)| {
+            let start = if at == 0 { 0 } else { end_of(at - 1) + 1 };
+            count as f64 * (start + end_of(at)) as f64 / 2.0
+        });
+        Histogram {
+            below: BOUNDS.map(|power| ((1u64 << power) as f64 / 1e9, below(power))).collect(),
+            count: counts.iter().sum(),
+            seconds: nanos.sum::<f64>() / 1e9,
+        }
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect()
     }
 }
 
@@ -87,6 +122,20 @@ mod tests {
             prop_assert!(nanos <= end_of(bucket));
             prop_assert!(bucket == 0 || nanos > end_of(bucket - 1));
             prop_assert!(end_of(bucket) <= nanos + nanos / 8);
+        }
+
+        #[test]
+        fn a_histogram_has_all_durations(taken in proptest::collection::vec(0u64..1 << 40, 0..40)) {
+            let latency = Latency::default();
+            taken.iter().for_each(|&nanos| latency.note(Duration::from_nanos(nanos)));
+            let told = latency.histogram();
+            prop_assert_eq!(told.count, taken.len() as u64);
+            for &(bound, below) in &told.below {
+                let fewer = taken.iter().filter(|&&nanos| (nanos as f64) < bound * 1e9).count();
+                prop_assert_eq!(below, fewer as u64);
+            }
+            let seconds = taken.iter().sum::<u64>() as f64 / 1e9;
+            prop_assert!((told.seconds - seconds).abs() <= seconds / 16.0);
         }
     }
 

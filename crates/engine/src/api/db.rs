@@ -4,7 +4,7 @@
 //! writer through [`Database::writer`], which checks that.
 
 use super::checkpoints::{self, CheckpointOptions};
-use super::stats::Stats;
+use super::stats::{LatencyHistogram, Stats, latencies};
 use crate::compact::compaction_log::{CompactionEntry, Health};
 use crate::compact::{self, CompactionRequest};
 use crate::options::Options;
@@ -409,6 +409,12 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of_writer(&self.inner.writer)
+    }
+
+    /// The durations of calls and requests of the handle, one histogram for each kind.
+    #[must_use]
+    pub fn latencies(&self) -> Vec<LatencyHistogram> {
+        latencies(&self.inner.writer.context)
     }
 
     /// The last compactions of this process, at most 64, oldest first.

@@ -8,7 +8,7 @@ mod following;
 mod health;
 mod missing;
 
-use super::stats::Stats;
+use super::stats::{LatencyHistogram, Stats, latencies};
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
@@ -324,6 +324,12 @@ impl Reader {
     pub(super) fn place(&self) -> Result<(Env, Duration)> {
         let shared = self.shared()?;
         Ok((shared.context.env.clone(), shared.options.deadline))
+    }
+
+    /// The durations of calls and requests of the reader, one histogram for each kind.
+    #[must_use]
+    pub fn latencies(&self) -> Vec<LatencyHistogram> {
+        latencies(&self.inner.shared.context)
     }
 
     /// The statistics of the reader.

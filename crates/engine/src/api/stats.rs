@@ -13,6 +13,7 @@ use crate::writer::stalls::pressure::StallCause;
 use crate::writer::state::Writer;
 use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
+use siltstone_store::latency::{Histogram, Latency};
 use std::sync::atomic::Ordering;
 
 /// List prices: of 1,000 PUTs, LISTs or parts of uploads; of 1,000 GETs; of storing 2^30 bytes for
@@ -460,6 +461,48 @@ impl Stats {
             ..self
         }
     }
+}
+
+/// The durations of one kind of operation of a handle since it was opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatencyHistogram {
+    /// The name of the figure, such as "get_request_seconds".
+    pub name: &'static str,
+    /// The meaning.
+    pub doc: &'static str,
+    /// The durations.
+    pub durations: Histogram,
+}
+
+/// The histograms of a handle.
+pub(crate) fn latencies(context: &ReadContext) -> Vec<LatencyHistogram> {
+    let (asked, sent) = (&context.asked, &context.requests.latencies);
+    let histogram = |name, doc, latency: &Latency| {
+        let durations = latency.histogram();
+        LatencyHistogram { name, doc, durations }
+    };
+    vec![
+        histogram(
+            "durable_write_seconds",
+            "Time from the acceptance of the oldest write of a WAL object until the object was \
+             durable.",
+            &asked.durable_writes,
+        ),
+        histogram(
+            "cached_get_seconds",
+            "Time of a `get` from memory, of which one in 256 is measured.",
+            &asked.cached_gets,
+        ),
+        histogram(
+            "fetched_get_seconds",
+            "Time of a `get` that read from the store.",
+            &asked.fetched_gets,
+        ),
+        histogram("get_request_seconds", "Time of GETs.", &sent.get),
+        histogram("put_request_seconds", "Time of conditional creates.", &sent.put),
+        histogram("list_request_seconds", "Time of LISTs.", &sent.list),
+        histogram("delete_request_seconds", "Time of DELETEs.", &sent.delete),
+    ]
 }
 
 /// `part / whole`; 1 if `whole` is 0.
