@@ -22,6 +22,12 @@ NOT_AWAITED = {"mapping"}
 ITEM_OPERATORS = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__len__"}
 
 
+@pytest.mark.parametrize(("kind", "way"), [(aio.Database, "open"), (aio.Reader, "open_reader")])
+def test_a_handle_is_made_by_opening(kind: type, way: str) -> None:
+    with pytest.raises(TypeError, match=rf"await siltstone\.aio\.{way}\(url\)"):
+        kind("example.db")
+
+
 @pytest.mark.parametrize(
     "name", ["Database", "Reader", "Snapshot", "Transaction", "Commit", "WriteBatch", "Scan"]
 )

@@ -121,6 +121,7 @@ def pair(keys: list[bytes]) -> pa.Table:
         (7, {}, TypeError, "not int"),
         ([7], {}, TypeError, "not int"),
         ([(b"a", b"b")], {}, TypeError, "not tuple"),
+        ({b"a": b"b"}, {}, TypeError, "put_many"),
     ],
 )
 def test_what_is_refused(memory_url: str, data, named, kind, text: str) -> None:

@@ -87,7 +87,7 @@ def test_the_writer_ends_and_numbers_go_on(place: str) -> None:
     last = old.put(b"more", b"undone").seq
     old.flush()
     admin.restore(place, "before")
-    with pytest.raises(siltstone.Fenced):
+    with pytest.raises(siltstone.Fenced, match="restored the database"):
         old[b"late"] = b"row"
         old.flush()
     with siltstone.open(place) as db:

@@ -21,7 +21,6 @@ use arrow_schema::{ArrowError, DataType};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
-use siltstone::ingest::IngestJob;
 use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartOptions, RowBatch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,7 +250,8 @@ fn not_rows(data: &Bound<'_, PyAny>) -> PyErr {
     let name = data.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     PyTypeError::new_err(format!(
         "data: expected Arrow data with the columns key and value, or an iterable of such data or \
-         of pairs of Arrow arrays, not {name}"
+         of pairs of Arrow arrays, not {name}; put_many writes keys and values of Python, such as \
+         those of a dict"
     ))
 }
 
@@ -385,10 +385,10 @@ pub(crate) fn ingest_load<'py>(
     let mut loader = job.loader(&env, how, load);
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
-    let finish = IngestJob::finish_load(loader);
+    let finish = loader.finish();
     let (staged, phases) = wait_watched(py, process, finish, (&done, progress))?;
     tell_the_end(py, &done, progress);
-    let bytes = PyBytes::new(py, &error::Raise::raise(staged.to_bytes(&job), py)?);
+    let bytes = PyBytes::new(py, &error::Raise::raise(staged.to_bytes(), py)?);
     Ok((staged.rows(), staged.bytes(), staged.tables(), bytes, seconds(py, phases, None)?))
 }
 

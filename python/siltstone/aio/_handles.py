@@ -58,6 +58,10 @@ class Database(_Warms):
     _handle: _native.Database
 
     def __init__(self, handle: _native.Database) -> None:
+        if not isinstance(handle, _native.Database):
+            raise TypeError(
+                "a handle is made by opening the database: await siltstone.aio.open(url)"
+            )
         self._handle = handle
 
     @property
@@ -381,6 +385,10 @@ class Reader(_Warms):
     _handle: _native.Reader
 
     def __init__(self, handle: _native.Reader) -> None:
+        if not isinstance(handle, _native.Reader):
+            raise TypeError(
+                "a handle is made by opening the database: await siltstone.aio.open_reader(url)"
+            )
         self._handle = handle
 
     @property

@@ -294,10 +294,10 @@ impl Conflict {
 pub(crate) fn fenced(by: Option<Epoch>) -> Error {
     let error = Error::new(
         ErrorKind::Fenced,
-        "another process, or another handle of this one, opened this path for writing, or \
-         destroyed the database, and ended this handle: a database has one writer at a time, and \
-         open_reader reads beside it; what was not acknowledged may or may not have been \
-         recovered by the new writer",
+        "another process, or another handle of this one, opened this path for writing, restored \
+         the database to an earlier state, or destroyed it, and ended this handle: a database has \
+         one writer at a time, and open_reader reads beside it; what was not acknowledged may or \
+         may not have been recovered by the new writer",
     );
     match by {
         Some(epoch) => error.with("by epoch", epoch),
