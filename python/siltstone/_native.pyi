@@ -147,7 +147,7 @@ _ReadAt: TypeAlias = str | int | dict[str, Any] | None
 _PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
 _PlainUnit: TypeAlias = tuple[str, int, str | None]
 _PlainJob: TypeAlias = tuple[
-    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None
 ]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
@@ -1412,6 +1412,39 @@ class PartWriter:
         :param expire_at: an aware datetime, instead of `ttl`: the row expires at this time.
         :raises Invalid: if the key is empty, or either is too long. The writer is unchanged.
         :raises Denied, Unavailable: see `siltstone.exceptions`. The writer cannot be used any more.
+        """
+    def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
+        """Adds a merge operand: the ingest merges it into the value of `key`. Combine the operands
+        of each key first: a part takes one row for each key, and the parts of a job with operands
+        may not overlap.
+
+        :param ttl, expire_at: as for `add`. The operand expires together with the value that it was
+            merged into.
+        :raises Invalid: if the database had no merge operator when the job began, or the operator
+            does not accept the operand; if `duplicates` is "last" or the job is `behind`; as for
+            `add`. The writer is unchanged.
+        :raises Denied, Unavailable: as for `add`.
+        """
+    def merge_many(
+        self,
+        keys: Iterable[_Bytes] | _ArrowData,
+        operands: Iterable[_Bytes] | _ArrowData,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
+        """Adds each merge operand to the key at the same position. Keys and operands are iterables,
+        or two Arrow arrays of binary or text.
+
+        :raises Invalid: if the lengths differ or an array has nulls; as for `merge`. After an error
+            that was raised when some rows were added, the part can only be discarded.
         """
     def delete(self, key: _Bytes) -> None:
         """Adds a tombstone: the ingest deletes `key`."""

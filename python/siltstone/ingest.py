@@ -63,7 +63,9 @@ __all__ = [
 ]
 
 _PlainRange = tuple[bytes | None, bytes | None]
-_PlainJob = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int]
+_PlainJob = tuple[
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None
+]
 _WEEK = timedelta(days=7)
 _TABLE_BYTES = 64 << 20
 _LOOK_FOR = timedelta(minutes=10)

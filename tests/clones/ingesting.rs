@@ -27,7 +27,7 @@ async fn with_ingest(places: &Places) -> (Env, Database) {
     for n in 100..110 {
         let _ = writer.push(Kind::Put, &key(n), &value(7), None).unwrap();
     }
-    let part = IngestJob::finish(writer).await.unwrap();
+    let part = writer.finish().await.unwrap();
     let request = job.commit(&env, &[part], LIMIT).await.unwrap();
     db.ingest(&request).await.unwrap().wait(None).await.unwrap();
     db.flush().await.unwrap();

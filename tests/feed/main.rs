@@ -156,7 +156,7 @@ pub(crate) async fn job_with(
             writer.relieve().await?;
         }
     }
-    let part = IngestJob::finish(writer).await?;
+    let part = writer.finish().await?;
     job.commit(env, &[part], LIMIT).await
 }
 

@@ -24,7 +24,8 @@ mod passed;
 mod reading;
 mod standing;
 
-use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
+use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
+use siltstone::tables::StagedPart;
 use siltstone::tables::{Duplicates, PartOptions, PushResult};
 use siltstone::{
     Accept, CompactionOptions, Database, Env, FillOutcome, Kind, OpenOptions, Options, Result,
@@ -154,9 +155,9 @@ pub(crate) async fn stage(
             writer.relieve().await?;
         }
     }
-    let part = IngestJob::finish(writer).await?;
+    let part = writer.finish().await?;
     // It is sent as bytes.
-    StagedPart::from_bytes(&part.to_bytes(job)?)
+    StagedPart::from_bytes(&part.to_bytes()?)
 }
 
 pub(crate) fn rows(from: std::ops::Range<u32>, value: &[u8]) -> Vec<(u32, Option<Vec<u8>>)> {

@@ -1,9 +1,11 @@
-//! Random histories compared with a map: puts, deletes, range deletes, jobs, flushes, compactions,
-//! snapshots, writers that close and writers that die; every read must equal the map.
+//! Random histories compared with a map: puts, deletes, range deletes, merge operands, jobs,
+//! flushes, compactions, snapshots, writers that close and writers that die; every read must equal
+//! the map.
 
 use super::*;
-use siltstone::Snapshot;
+use siltstone::built_in_operator;
 use siltstone::tables::ReplacedRange;
+use siltstone::{ErrorKind, Snapshot};
 use siltstone_tests::sim::Rng;
 
 const KEYS: u64 = 40;
@@ -58,6 +60,61 @@ async fn ingest(
     db.ingest(&request).await.map(drop)
 }
 
+/// A job of puts, deletes and merge operands. Its parts are ranges of keys, in any order.
+async fn ingest_operands(
+    env: &Env,
+    db: &Database,
+    rng: &mut Rng,
+    model: &mut Map,
+    value: &[u8],
+) -> Result<()> {
+    let mut job = begin(env).await?;
+    let mut within = 0..KEYS as u32;
+    if rng.below(3) == 0 {
+        let (range, replaced) = replaced(rng)?;
+        model.retain(|n, _| !range.contains(n));
+        (within, job) = (range, job.replacing(replaced));
+    }
+    let mut parts = Vec::new();
+    let mut first = within.start;
+    while first < within.end && (parts.is_empty() || rng.below(3) > 0) {
+        let end = (first + 1 + rng.below(12) as u32).min(within.end);
+        let how = PartOptions { duplicates: Duplicates::Refuse, ..part_options() };
+        let mut writer = job.writer(env, how);
+        for n in first..end {
+            let pushed = match rng.below(5) {
+                0 => {
+                    model.remove(&n);
+                    writer.push(Kind::Delete, &key(n), &[], None)?
+                }
+                1 => {
+                    model.insert(n, value.to_vec());
+                    writer.push(Kind::Put, &key(n), value, None)?
+                }
+                _ => {
+                    model.entry(n).or_default().extend_from_slice(value);
+                    writer.push(Kind::Merge, &key(n), value, None)?
+                }
+            };
+            assert_eq!(pushed, PushResult::Room);
+        }
+        let part = writer.finish().await?;
+        let at = rng.below(parts.len() as u64 + 1) as usize;
+        parts.insert(at, StagedPart::from_bytes(&part.to_bytes()?)?);
+        first = end + rng.below(3) as u32;
+    }
+    let request = job.commit(env, &parts, LIMIT).await?;
+    db.ingest(&request).await.map(drop)
+}
+
+/// The writer has a merge operator, so jobs may bring operands.
+async fn open(env: &Env, options: Options) -> Result<Database> {
+    let merge_operator = built_in_operator("append");
+    let how =
+        OpenOptions { options, take_over: Some(true), merge_operator, ..OpenOptions::default() };
+    Database::open(env.clone(), how).await
+}
+
 /// A batch of about the size from which on it skips the memtable.
 async fn batch(db: &Database, rng: &mut Rng, model: &mut Map, value: &[u8]) -> Result<()> {
     let mut rows = Vec::new();
@@ -95,7 +152,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
         let told = format!("seed {seed}, step {step}");
         let value = format!("{step}").into_bytes();
         let n = rng.below(KEYS) as u32;
-        match rng.below(18) {
+        match rng.below(22) {
             0..=4 => {
                 put(&db, n, &value).await?;
                 model.insert(n, value);
@@ -111,6 +168,11 @@ async fn history(env: Env, seed: u64) -> Result<()> {
             }
             7..=9 => ingest(&env, &db, &mut rng, &mut model, &value).await?,
             16 | 17 => batch(&db, &mut rng, &mut model, &value).await?,
+            18 | 19 => ingest_operands(&env, &db, &mut rng, &mut model, &value).await?,
+            20 | 21 => {
+                accepted(|| db.merge(&key(n), &value, None)).await?;
+                model.entry(n).or_default().extend_from_slice(&value);
+            }
             10 => db.flush_memtable().await?,
             11 => drop(db.compact().await?),
             12 => held.push((db.snapshot()?, model.clone())),
@@ -142,6 +204,58 @@ async fn history(env: Env, seed: u64) -> Result<()> {
     check(&db, &model, &format!("seed {seed}, at the end")).await?;
     held.clear();
     db.close().await
+}
+
+#[test]
+fn operands_that_cannot_be_merged_are_refused() {
+    let place = Place::new();
+    place.run("writer", |env| async move {
+        let refused = |pushed: Result<PushResult>, text: &str| {
+            let error = pushed.expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        let single = || PartOptions { duplicates: Duplicates::Refuse, ..part_options() };
+        let number = 1i64.to_le_bytes();
+        let plain = super::open(&env, options()).await?;
+        let before = begin(&env).await?;
+        plain.close().await?;
+        let merge_operator = built_in_operator("sum_i64");
+        let how = OpenOptions { options: options(), merge_operator, ..OpenOptions::default() };
+        let db = Database::open(env.clone(), how).await?;
+
+        let mut writer = before.writer(&env, single());
+        refused(writer.push(Kind::Merge, b"a", &number, None), "had no merge operator");
+        // The writer goes on without that row.
+        writer.push(Kind::Put, b"a", &number, None)?;
+        let part = writer.finish().await?;
+        db.ingest(&before.commit(&env, &[part], LIMIT).await?).await?;
+
+        let job = begin(&env).await?;
+        let mut keeps_last = job.writer(&env, part_options());
+        refused(keeps_last.push(Kind::Merge, b"a", &number, None), "duplicates=\"error\"");
+        let mut writer = job.writer(&env, single());
+        refused(writer.push(Kind::Merge, b"a", b"one", None), "8 bytes");
+        let behind = IngestJob { behind: true, ..job.clone() };
+        let mut of_behind = behind.writer(&env, single());
+        refused(of_behind.push(Kind::Merge, b"a", &number, None), "older than the database");
+
+        // Two parts with a key in common.
+        let mut parts = Vec::new();
+        for keys in [[b"a", b"c"], [b"b", b"d"]] {
+            let mut writer = job.writer(&env, single());
+            for key in keys {
+                writer.push(Kind::Merge, key, &number, None)?;
+            }
+            parts.push(writer.finish().await?);
+        }
+        let error = job.commit(&env, &parts, LIMIT).await.expect_err("they overlap");
+        assert!(error.to_string().contains("ranges of keys"), "{error}");
+        db.ingest(&job.commit(&env, &parts[..1], LIMIT).await?).await?;
+        assert_eq!(db.get(b"a")?.wait().await?.as_deref(), Some(&2i64.to_le_bytes()[..]));
+        assert_eq!(db.get(b"c")?.wait().await?.as_deref(), Some(&number[..]));
+        db.close().await
+    });
 }
 
 #[test]

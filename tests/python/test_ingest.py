@@ -240,6 +240,72 @@ def test_columns_with_deletes_are_staged(memory_url) -> None:
                 writer.put_or_delete_many(pyarrow.array([1]), pyarrow.array([1]))
 
 
+def number(n: int) -> bytes:
+    return n.to_bytes(8, "little", signed=True)
+
+
+def test_operands_are_merged(memory_url) -> None:
+    import pyarrow as pa  # noqa: PLC0415
+
+    with siltstone.open(memory_url, merge_operator="sum_i64") as db:
+        db[b"a"] = number(5)
+        db[b"gone"] = number(5)
+        db.flush(memtable=True)
+        job = pickle.loads(pickle.dumps(ingest.Job(memory_url)))
+        with job.writer("counts") as writer:
+            writer.merge(b"a", number(1))
+            writer.merge(b"later", number(9), ttl="1h")
+            writer.merge_many([b"b", b"c"], [number(2), number(3)])
+            writer.merge_many(pa.array([b"d"]), pa.array([number(4)]), ttl="1h")
+            writer.delete(b"gone")
+            writer.add(b"put", number(7))
+        request = job.commit([writer.finish()])
+        feed = db.changes()
+        db.merge(b"a", number(10))
+        assert db.ingest(request).seq == db.ingest(request).seq
+        db.merge(b"a", number(100))
+        found = {key: int.from_bytes(value, "little") for key, value in db.scan()}
+        assert found == {b"a": 116, b"b": 2, b"c": 3, b"d": 4, b"later": 9, b"put": 7}
+        assert db.get_entry(b"d").expires is not None
+        assert db.get_entry(b"b").expires is None
+        db.flush(memtable=True)
+        db.flush()
+        seen = set()
+        while (batch := feed.read()) is not None:
+            rows = pa.record_batch(batch).to_pylist()
+            seen |= {(row["key"], row["kind"], row["value"]) for row in rows}
+        assert {(b"b", "merge", number(2)), (b"put", "put", number(7))} < seen
+        assert (b"gone", "delete", None) in seen
+        db.compact()
+        assert db[b"a"] == number(116)
+
+
+def test_operands_that_nobody_can_merge_are_refused(memory_url) -> None:
+    with siltstone.open(memory_url) as db:
+        writer = ingest.Job(memory_url).writer(0)
+        with pytest.raises(siltstone.Invalid, match="open it once with merge_operator"):
+            writer.merge(b"a", number(1))
+        with pytest.raises(siltstone.Invalid, match="open it once with merge_operator"):
+            writer.merge_many([b"a"], [number(1)])
+        # The writer is as it was.
+        writer.add(b"a", b"v")
+        assert writer.finish().rows == 1
+        assert list(db) == []
+    with siltstone.open(memory_url, merge_operator="sum_i64"):
+        job = ingest.Job(memory_url)
+        with pytest.raises(siltstone.Invalid, match="8 bytes"):
+            job.writer(0).merge(b"a", b"one")
+        with pytest.raises(siltstone.Invalid, match='duplicates="error"'):
+            job.writer(0, duplicates="last").merge(b"a", number(1))
+        parts = []
+        for part in range(2):
+            with job.writer(part) as writer:
+                writer.merge(b"a", number(1))
+            parts.append(writer.finish())
+        with pytest.raises(siltstone.Invalid, match="ranges of keys"):
+            job.commit(parts)
+
+
 def test_tables_of_keys_and_values_are_staged(memory_url) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     with siltstone.open(memory_url) as db:

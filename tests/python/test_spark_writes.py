@@ -53,6 +53,33 @@ def frame_of(session, rows, **columns):
     return frame_of_table(session, pa.table(table)).repartition(3)
 
 
+def test_counts_are_merged(spark, url) -> None:
+    """Rows are operands of the database's merge operator, and nothing is read."""
+    number = partial(int.to_bytes, length=8, byteorder="little")
+    counts = frame_of(spark, {key: number(at) for at, key in enumerate(ROWS)})
+    counts = counts.selectExpr("key", "value", "IF(key = binary('key/0005'), 'd', 'Merge') AS op")
+    siltstone.open(url).close()
+    with pytest.raises(siltstone.Invalid, match="open it once with merge_operator"):
+        kv.bulk_load(counts, url, key="key", op="op")
+    with siltstone.open(url, merge_operator="sum_i64") as db:
+        for key in (b"key/0003", b"key/0005", b"other"):
+            db[key] = number(1000)
+    for _ in range(2):
+        kv.bulk_load(counts, url, key="key", op="op", txn=("counts", 1))
+    kv.upsert(url, key="key", op="op", duplicates="error", txn_app="more", ttl="2h")(counts, 0)
+    with siltstone.open_reader(url, merge_operator="sum_i64") as reader:
+        found = {key: int.from_bytes(value, "little") for key, value in reader.scan()}
+    expected = {key: 2 * at for at, key in enumerate(ROWS)} | {b"other": 1000}
+    expected[b"key/0003"] += 1000
+    del expected[b"key/0005"]
+    assert found == expected
+    with pytest.raises(siltstone.Invalid, match='duplicates="error"'):
+        kv.bulk_load(counts, url, key="key", op="op", layout="runs")
+    typed = spark.sql("SELECT 1L AS id, 'x' AS note, 'merge' AS what")
+    with pytest.raises(siltstone.Invalid, match="a table has no merge operator"):
+        kv.bulk_load(typed, url + "-2", key="id", op="what")
+
+
 @pytest.mark.parametrize("layout", ["range", "runs", "presorted"])
 def test_a_load_is_there_as_a_whole(spark, live, layout) -> None:
     db, url = live

@@ -40,6 +40,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) enum Action {
     /// It replaces a range.
     Replace,
+    /// It brings merge operands.
+    Operands,
     /// Another process aborts it at the same time.
     Abort,
     /// It is requested again, by another process, perhaps much later.
@@ -76,8 +78,9 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    const ALL: [Action; 17] = [
+    const ALL: [Action; 18] = [
         Action::Replace,
+        Action::Operands,
         Action::Abort,
         Action::Repeat,
         Action::CloseTwice,
@@ -383,6 +386,9 @@ fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcom
     let replaces = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.replaces);
     let replaced = adopted.iter().filter(replaces).count() as u64;
     books.did.extend((replaced > 0).then_some((Action::Replace, replaced)));
+    let merges = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.has_operands);
+    let merged = adopted.iter().filter(merges).count() as u64;
+    books.did.extend((merged > 0).then_some((Action::Operands, merged)));
     violations.extend(wrong);
     if !violations.is_empty() {
         violations.push(sim.report());

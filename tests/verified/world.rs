@@ -92,7 +92,7 @@ pub(crate) async fn ingest(
     for n in rows {
         assert_eq!(writer.push(Kind::Put, &key(n), value, None)?, PushResult::Room);
     }
-    let part = IngestJob::finish(writer).await?;
+    let part = writer.finish().await?;
     let request = job.commit(env, &[part], LIMIT).await?;
     db.ingest(&request).await?.wait(None).await
 }

@@ -79,6 +79,8 @@ pub struct ClosedJob {
     pub layers: Vec<Vec<SstDescriptor>>,
     /// Whether it is installed behind all other data (rule P6); false for an aborted job.
     pub behind: bool,
+    /// Whether a table holds merge operands; false for an aborted job.
+    pub operands: bool,
 }
 
 impl ClosedJob {
@@ -133,7 +135,7 @@ impl ClosedJob {
             (false, true) => FORM_BEHIND,
             (false, false) => FORM_PARTS,
         };
-        let mut body = vec![form, self.app.is_some().into(), 0, 0];
+        let mut body = vec![form, self.app.is_some().into(), self.operands.into(), 0];
         body.extend_from_slice(&(self.layers.len() as u32).to_le_bytes());
         body.extend_from_slice(&self.timeline.unwrap_or_default().to_bytes());
         if let Some(JobApp { name, version, forgotten }) = &self.app {
@@ -166,11 +168,11 @@ impl ClosedJob {
         }
         let mut reader = Reader::new(body);
         let form = reader.u8()?;
-        let (has_app, zero) = (reader.u8()?, reader.array::<2>()?);
+        let [has_app, operands, zero] = reader.array::<3>()?;
         let count = reader.u32()?;
         let timeline = TimelineId(reader.u128_be()?);
         let is_known = matches!(form, FORM_PARTS | FORM_ABORTED | FORM_BEHIND) && has_app <= 1;
-        if !is_known || zero != [0; 2] {
+        if !is_known || operands > 1 || zero != 0 {
             return Err(Error::unsupported("a form of job that this version does not know")
                 .with("form", form));
         }
@@ -188,8 +190,10 @@ impl ClosedJob {
             app,
             layers,
             behind: form == FORM_BEHIND,
+            operands: operands == 1,
         };
-        let formed = closed.is_aborted() == (form == FORM_ABORTED);
+        let formed = closed.is_aborted() == (form == FORM_ABORTED)
+            && !(closed.operands && form != FORM_PARTS);
         if !formed || reader.remaining() > 0 || !closed.is_well_formed() {
             return Err(Error::corruption("impossible object of an ingest job"));
         }

@@ -25,6 +25,7 @@
 //! | `units` | a compaction split into units for other processes |
 //! | `feed` | the change feed: committed writes as Arrow data |
 //! | `ingest` | ingest jobs: begin, stage, close, request, abort |
+//! | `part_writer` | the writer of one part of an ingest job |
 //! | `load` | bulk load of Arrow data on all cores |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts of the engine, usable alone: `siltstone.lsm` |
@@ -70,6 +71,7 @@ mod memory;
 mod open;
 mod operator;
 mod options;
+mod part_writer;
 mod parts;
 mod probe;
 mod process;
@@ -106,7 +108,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;
     module.add_class::<database::Database>()?;
-    module.add_class::<ingest::JobPartWriter>()?;
+    module.add_class::<part_writer::JobPartWriter>()?;
     module.add_class::<lsm::bloom::BloomFilter>()?;
     module.add_class::<lsm::memtable::MemTable>()?;
     module.add_class::<lsm::memtable::MemTableSnapshot>()?;

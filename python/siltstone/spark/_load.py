@@ -112,7 +112,10 @@ def bulk_load(
     :param txn: the name of an application and a version. A version that the database already has
         adds nothing; a lower one raises Conflict. So a program that is run again loads once.
     :param op: the column that says what each row does: "put", "upsert", "insert" and "update" (c,
-        i, r, u) write the row, "delete" (d) deletes its key.
+        i, r, u) write the row, "delete" (d) deletes its key. "merge" merges the value as an operand
+        into the value of the key, for databases of bytes with a merge operator; combine the
+        operands of each key first (``groupBy``). It needs `duplicates="error"`, and a layout whose
+        tables do not overlap.
     :param ttl: time to live of all rows, counted from the call.
     :param expire_at: the time at which rows expire: an aware datetime for all rows, or the name of
         a column of type timestamp. A row with a null there never expires. That column becomes part

@@ -43,7 +43,7 @@ OPTIONS = {
     "keyColumn": "the key column; key. If there is no database, the columns of a new table's key: "
     "country, day desc",
     "valueColumn": "the value column; value",
-    "opColumn": "the column that says put or delete for each row; none",
+    "opColumn": "the column that says put, delete or merge for each row; none",
     "saveMode": "append; errorifexists or ignore: write only if there is no database",
     "layout": "runs; presorted: the partitions are key ranges, as after repartitionByRange",
     "duplicates": "error or any, for rows with the same key; any for layout runs",

@@ -31,6 +31,9 @@ PUTS = ("put", "upsert", "insert", "update", "c", "i", "r", "u")
 """Operations that write the row."""
 DELETES = ("delete", "d")
 """Operations that delete the key."""
+MERGE = "merge"
+"""The operation that merges an operand into the value. Change feeds of other databases use its
+first letter for messages."""
 QUERY_ID = "sql.streaming.queryId"
 """The local property with the id of a stream's query. It survives restarts."""
 
@@ -128,8 +131,12 @@ def _written(
         for batch in batches:
             if not batch.num_rows:
                 continue
-            keys, values = _columns(batch, staging)
-            _put(writer, keys, values, _expiries(batch, staging), staging)
+            keys, values, operands = _columns(batch, staging)
+            rows = _Rows(keys, values, _expiries(batch, staging))
+            if operands is not None:
+                _merge(writer, rows.where(operands))
+                rows = rows.where(pc.invert(operands))
+            _put(writer, rows, staging)
             ends = pc.min_max(keys.cast(pa.large_binary()))
             least.append(ends["min"].as_py())
             greatest.append(ends["max"].as_py())
@@ -146,35 +153,64 @@ def _expiries(batch: pa.RecordBatch, staging: Staging) -> pa.Array | None:
     return batch.column("expire_at" if staging.schema is None else name).cast(INSTANT)
 
 
-def _put(
-    writer: ingest.PartWriter,
-    keys: pa.Array,
-    values: pa.Array,
-    expiries: pa.Array | None,
-    staging: Staging,
-) -> None:
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a batch."""
+
+    keys: pa.Array
+    values: pa.Array
+    """The values; null for a key to delete."""
+    expiries: pa.Array | None
+    """When each row expires, null for never; None: no row expires."""
+
+    def where(self, mask: pa.Array) -> _Rows:
+        """The rows for which `mask` is true."""
+        ends = None if self.expiries is None else self.expiries.filter(mask)
+        return _Rows(self.keys.filter(mask), self.values.filter(mask), ends)
+
+    def ordered_by_expiry(self) -> _Rows:
+        """The rows in another order, in which few neighbours have different expiries."""
+        order = pc.sort_indices(self.expiries)
+        return _Rows(self.keys.take(order), self.values.take(order), self.expiries.take(order))
+
+    def runs(self) -> Iterator[tuple[pa.Array, pa.Array, datetime | None]]:
+        """Keys, values and the expiry of neighbours with the same expiry. The keys and values are
+        large binary arrays."""
+        keys, values = self.keys.cast(pa.large_binary()), self.values.cast(pa.large_binary())
+        runs = pc.run_end_encode(self.expiries.cast(pa.int64()))
+        start = 0
+        for end, micros in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            yield keys[start:end], values[start:end], None if micros is None else _moment(micros)
+            start = end
+
+
+def _put(writer: ingest.PartWriter, rows: _Rows, staging: Staging) -> None:
     """Adds rows, and tombstones for null values. A writer takes rows of one expiry at a time."""
-    if expiries is None:
-        writer.put_or_delete_many(keys, values)
+    if rows.expiries is None:
+        writer.put_or_delete_many(rows.keys, rows.values)
         return
-    expiries = pc.if_else(values.is_valid(), expiries, pa.scalar(None, INSTANT))
+    ends = pc.if_else(rows.values.is_valid(), rows.expiries, pa.scalar(None, INSTANT))
+    rows = _Rows(rows.keys, rows.values, ends)
     if staging.duplicates != "last":
         # The order of rows matters only if the last one of a key counts.
-        order = pc.sort_indices(expiries)
-        keys, values, expiries = keys.take(order), values.take(order), expiries.take(order)
-    keys, values = keys.cast(pa.large_binary()), values.cast(pa.large_binary())
-    runs = pc.run_end_encode(expiries.cast(pa.int64()))
-    start = 0
-    for end, micros in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-        rows = slice(start, end)
-        if micros is None:
-            writer.put_or_delete_many(keys[rows], values[rows])
-        elif end == start + 1:
+        rows = rows.ordered_by_expiry()
+    for keys, values, moment in rows.runs():
+        if moment is None:
+            writer.put_or_delete_many(keys, values)
+        elif len(keys) == 1:
             # Much cheaper than two arrays of one row.
-            writer.add(keys[start].as_py(), values[start].as_py(), expire_at=_moment(micros))
+            writer.add(keys[0].as_py(), values[0].as_py(), expire_at=moment)
         else:
-            writer.add_many(keys[rows], values[rows], expire_at=_moment(micros))
-        start = end
+            writer.add_many(keys, values, expire_at=moment)
+
+
+def _merge(writer: ingest.PartWriter, rows: _Rows) -> None:
+    """Adds merge operands."""
+    if rows.expiries is None:
+        writer.merge_many(rows.keys, rows.values)
+        return
+    for keys, operands, moment in rows.ordered_by_expiry().runs():
+        writer.merge_many(keys, operands, expire_at=moment)
 
 
 def _moment(micros: int) -> datetime:
@@ -187,11 +223,12 @@ def _moment(micros: int) -> datetime:
         ) from None
 
 
-def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array]:
-    """The keys, and the values: null for a key to delete."""
+def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    """The keys, the values, which are null for a key to delete, and which of them are merge
+    operands; None: none are."""
     names = staging.names
     if staging.schema is not None:
-        return _rows(batch, staging, staging.schema)
+        return (*_rows(batch, staging, staging.schema), None)
     keys = batch.column("key")
     if keys.null_count:
         raise Invalid(
@@ -199,24 +236,33 @@ def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Arra
             "out before"
         )
     if "value" not in batch.schema.names:
-        return keys, pa.nulls(batch.num_rows, pa.binary())
+        return keys, pa.nulls(batch.num_rows, pa.binary()), None
     values = batch.column("value")
-    goes = None
+    goes = operands = None
     if "op" in batch.schema.names:
-        goes = _deletes(batch.column("op"), names.get("op", "op"))
+        goes, operands = _operations(batch.column("op"), names.get("op", "op"))
         values = pc.if_else(goes, pa.scalar(None, values.type), values)
     if values.null_count > (0 if goes is None else pc.sum(goes).as_py()):
         raise Invalid(
             f"the column {names.get('value', 'value')!r} has nulls, and a null is no value: filter "
             "such rows out; siltstone.spark.delete deletes their keys"
         )
-    return keys, values
+    if operands is not None and not pc.any(operands).as_py():
+        operands = None
+    return keys, values, operands
 
 
 def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Array, pa.Array]:
-    """As `_columns`, for a table."""
+    """The keys and the values of rows of a table: null for a key to delete."""
     op = None if staging.deletes else staging.names.get("op")
-    goes = None if op is None else _deletes(batch.column(op), op)
+    goes = None
+    if op is not None:
+        goes, operands = _operations(batch.column(op), op)
+        if pc.any(operands).as_py():
+            raise Invalid(
+                f"column {op!r} has the value {MERGE!r}, and a table has no merge operator: "
+                "siltstone.spark.merge and update_columns change some columns of its rows"
+            )
     if goes is not None and not pc.any(goes).as_py():
         goes = None
     if goes is None and not staging.deletes:
@@ -229,18 +275,19 @@ def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Arra
     return keys, spread(encoded(schema, batch.filter(stays))[1], stays)
 
 
-def _deletes(operations: pa.Array, name: str) -> pa.Array:
-    """Which rows delete their key."""
+def _operations(operations: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
+    """Which rows delete their key, and which are merge operands."""
     said = pc.utf8_lower(operations.cast(pa.string()))
     goes = pc.is_in(said, pa.array(DELETES))
-    known = pc.or_(goes, pc.is_in(said, pa.array(PUTS)))
+    operands = pc.fill_null(pc.equal(said, MERGE), False)
+    known = pc.or_(pc.or_(goes, operands), pc.is_in(said, pa.array(PUTS)))
     if not pc.all(known, min_count=0).as_py():
         other = said.filter(pc.invert(known))[0].as_py()
         raise Invalid(
-            f"column {name!r} has the value {other!r}; allowed are {', '.join(PUTS)} (write) and "
-            f"{', '.join(DELETES)} (delete)"
+            f"column {name!r} has the value {other!r}; allowed are {', '.join(PUTS)} (write), "
+            f"{', '.join(DELETES)} (delete) and {MERGE}"
         )
-    return goes
+    return goes, operands
 
 
 def scratch() -> str:

@@ -2,7 +2,8 @@
 
 use super::{Action, LIFETIME, LIMIT, Loads};
 use crate::world::{World, start};
-use siltstone::ingest::{IngestJob, IngestRequest, StagedPart, forget_app};
+use siltstone::ingest::{IngestJob, IngestRequest, forget_app};
+use siltstone::tables::StagedPart;
 use siltstone::tables::{Duplicates, PartOptions, PushResult, ReplacedRange};
 use siltstone::{Batch, Env, Error, ErrorKind, JobStatus, Kind, Result};
 use siltstone_tests::sim::{ProcessId, Rng};
@@ -35,7 +36,7 @@ fn passes(world: &World, process: ProcessId, error: &Error) -> bool {
 
 async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     let mut of = |_| rng.split();
-    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows, mut version] =
+    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows, mut version, mut merge] =
         std::array::from_fn(&mut of);
     let is_late = loads.acts(Action::Late, &mut late, 250);
     let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
@@ -56,8 +57,13 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
         (within, ranged) = range(&mut replace, &mut content)?;
         job = job.replacing(ranged);
     }
-    let parts = stage(&job, env, within, &mut rows, &mut content).await?;
-    loads.books.lock().closes(&job, content.as_bytes().to_vec());
+    let operands = loads.acts(Action::Operands, &mut merge, 300) && job.operator.is_some();
+    let parts = if operands {
+        stage_operands(&job, env, within, &mut rows, &mut content).await?
+    } else {
+        stage(&job, env, within, &mut rows, &mut content).await?
+    };
+    loads.books.lock().closes(&job, content.as_bytes().to_vec(), operands);
     rivals(loads, (&job, &parts), (&mut abort, &mut twice));
     let request = job.commit(env, &parts, LIMIT).await?;
     if is_late {
@@ -194,14 +200,7 @@ async fn stage(
     let least = u64::from(job.replace.is_none());
     let mut parts = Vec::new();
     for part in 0..least + rng.below(3) {
-        let how = PartOptions {
-            options: siltstone::Options { block_bytes: 128, ..Default::default() },
-            duplicates: Duplicates::KeepLast,
-            sort_memory_bytes: 1 << 20,
-            scratch: std::env::temp_dir(),
-            table_bytes: 20 + rng.below(200),
-        };
-        let mut writer = job.writer(env, how);
+        let mut writer = job.writer(env, part_options(rng));
         for _ in 0..1 + rng.below(8) {
             let key = World::key(first + rng.below(end - first));
             let pushed = if rng.chance(200) {
@@ -216,9 +215,58 @@ async fn stage(
                 writer.relieve().await?;
             }
         }
-        parts.push(IngestJob::finish(writer).await?);
+        parts.push(writer.finish().await?);
     }
     Ok(parts)
+}
+
+/// Up to three parts, which share no keys. Each key has one row: most are merge operands.
+async fn stage_operands(
+    job: &IngestJob,
+    env: &Env,
+    (first, end): (u64, u64),
+    rng: &mut Rng,
+    content: &mut Batch,
+) -> Result<Vec<StagedPart>> {
+    let (mut parts, mut next) = (Vec::new(), first);
+    while next < end && parts.len() < 3 {
+        let to = (next + 1 + rng.below(8)).min(end);
+        let how = PartOptions { duplicates: Duplicates::Refuse, ..part_options(rng) };
+        let mut writer = job.writer(env, how);
+        for key in (next..to).map(World::key) {
+            let value = format!("{}/{}/{}", job.id, parts.len(), rng.below(1000));
+            let pushed = match rng.below(8) {
+                0 => {
+                    content.delete(&key)?;
+                    writer.push(Kind::Delete, &key, &[], None)?
+                }
+                1 => {
+                    content.put(&key, value.as_bytes(), None)?;
+                    writer.push(Kind::Put, &key, value.as_bytes(), None)?
+                }
+                _ => {
+                    content.merge(&key, value.as_bytes(), None)?;
+                    writer.push(Kind::Merge, &key, value.as_bytes(), None)?
+                }
+            };
+            if pushed == PushResult::Full {
+                writer.relieve().await?;
+            }
+        }
+        parts.push(writer.finish().await?);
+        next = to + rng.below(2);
+    }
+    Ok(parts)
+}
+
+fn part_options(rng: &mut Rng) -> PartOptions {
+    PartOptions {
+        options: siltstone::Options { block_bytes: 128, ..Default::default() },
+        duplicates: Duplicates::KeepLast,
+        sort_memory_bytes: 1 << 20,
+        scratch: std::env::temp_dir(),
+        table_bytes: 20 + rng.below(200),
+    }
 }
 
 /// Requests a job, and records the answer.

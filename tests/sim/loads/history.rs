@@ -42,6 +42,7 @@ pub(crate) struct Job {
     /// Its content, as operations in order.
     content: Vec<u8>,
     pub(super) replaces: bool,
+    pub(super) has_operands: bool,
     /// A process reported that it is installed since one of these numbers at the latest.
     adopted_before: Vec<Seq>,
     requested: bool,
@@ -100,10 +101,11 @@ impl Books {
     }
 
     /// A driver is about to close a job with this content.
-    pub(super) fn closes(&mut self, job: &IngestJob, content: Vec<u8>) {
+    pub(super) fn closes(&mut self, job: &IngestJob, content: Vec<u8>, has_operands: bool) {
         let known = self.jobs.entry(job.id).or_default();
         known.content = content;
         known.replaces = job.replace.is_some();
+        known.has_operands = has_operands;
     }
 
     /// It was requested, and the request was accepted.

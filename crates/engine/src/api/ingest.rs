@@ -9,7 +9,9 @@ use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::restack::restack;
-use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
+use crate::tables::{
+    LoadOptions, Loader, Operands, PartOptions, PartWriter, ReplacedRange, StagedPart,
+};
 use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
 use crate::writer::ingest::not_adopted;
@@ -61,11 +63,10 @@ pub struct IngestJob {
     /// Whether its rows are older than all rows in the database (rule P6): for equal keys the rows
     /// in the database win.
     pub behind: bool,
+    /// The name of the database's merge operator when the job began; `None`: the job takes no merge
+    /// operands.
+    pub operator: Option<String>,
 }
-
-/// A staged part of a job: its tables in key order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StagedPart(Vec<SstDescriptor>);
 
 /// A closed job, which can be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,42 +81,6 @@ pub struct IngestRequest {
     pub rows: u64,
     /// Size of its tables in bytes.
     pub bytes: u64,
-}
-
-impl StagedPart {
-    /// Number of rows in its tables.
-    #[must_use]
-    pub fn rows(&self) -> u64 {
-        self.0.iter().map(|table| table.entries).sum()
-    }
-
-    /// Size of its tables in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.iter().map(|table| table.object_bytes).sum()
-    }
-
-    /// Number of its tables.
-    #[must_use]
-    pub fn tables(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// Encodes the part, so that a task can send it to the process that closes the job.
-    ///
-    /// # Errors
-    /// Invalid if the part has too many tables.
-    pub fn to_bytes(&self, job: &IngestJob) -> Result<Bytes> {
-        job.closed(AttemptId::NONE, layered(self.0.clone())).encode()
-    }
-
-    /// Decodes a part.
-    ///
-    /// # Errors
-    /// Corruption, Unsupported.
-    pub fn from_bytes(bytes: &[u8]) -> Result<StagedPart> {
-        Ok(StagedPart(ClosedJob::decode(bytes)?.layers.into_iter().flatten().collect()))
-    }
 }
 
 impl IngestJob {
@@ -182,7 +147,8 @@ impl IngestJob {
             }
             let timeline = newest.timelines.last().map(|one| one.id);
             let (database, forgotten) = (newest.database, newest.forgotten_apps.count);
-            Ok(IngestJob { id, database, timeline, app, forgotten, replace: None, behind })
+            let (replace, operator) = (None, newest.settings.merge_operator.clone());
+            Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind, operator })
         };
         env.deadline(limit, "begin ingest job", work).await
     }
@@ -210,7 +176,8 @@ impl IngestJob {
     /// A writer that stages one part.
     #[must_use]
     pub fn writer(&self, env: &Env, how: PartOptions) -> PartWriter {
-        PartWriter::new(env.clone(), (self.id, self.database), how)
+        let operands = Operands::of(self.operator.as_deref(), self.behind, how.duplicates);
+        PartWriter::new(env.clone(), (self.id, self.database), how, operands)
     }
 
     /// A loader that stages a part of any number of rows, on all cores.
@@ -219,40 +186,20 @@ impl IngestJob {
         Loader::new(env.clone(), (self.id, self.database), (how, load))
     }
 
-    /// Finishes a [`Loader`] of the job. Returns the staged part and the time that each phase took.
-    ///
-    /// # Errors
-    /// Invalid for equal keys if the loader refuses them; errors of the store.
-    pub fn finish_load(loader: Loader) -> BoxFuture<'static, Result<(StagedPart, LoadPhases)>> {
-        async move {
-            let (tables, phases) = loader.finish().await?;
-            Ok((StagedPart(tables), phases))
-        }
-        .boxed()
-    }
-
-    /// Finishes a [`PartWriter`] of the job and returns the staged part.
-    ///
-    /// # Errors
-    /// As [`PartWriter::finish`].
-    pub fn finish(writer: PartWriter) -> BoxFuture<'static, Result<StagedPart>> {
-        async move { writer.finish().await.map(StagedPart) }.boxed()
-    }
-
     fn closed(&self, attempt: AttemptId, layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
         let (database, timeline) = (self.database, self.timeline);
         let behind = self.behind && !layers.is_empty();
-        let app = self.version();
-        ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind }
+        let (app, operands) = (self.version(), false);
+        ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind, operands }
     }
 
     /// Closes the job with exactly these parts. For equal keys the row of the last part wins. If
     /// the job is closed already, its first list of parts stays.
     ///
     /// # Errors
-    /// Invalid without rows, unless the job replaces a range; for rows outside that range; for a
-    /// part that occurs twice or belongs to another job. Conflict if the job was aborted; errors of
-    /// the store.
+    /// Invalid without rows, unless the job replaces a range; for rows outside that range; for
+    /// merge operands in parts whose key ranges overlap; for a part that occurs twice or belongs to
+    /// another job. Conflict if the job was aborted; errors of the store.
     pub fn commit<'a>(
         &'a self,
         env: &'a Env,
@@ -260,7 +207,9 @@ impl IngestJob {
         limit: Duration,
     ) -> BoxFuture<'a, Result<IngestRequest>> {
         async move {
-            let tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
+            let operands = parts.iter().any(|part| part.operands);
+            let tables: Vec<SstDescriptor> =
+                parts.iter().flat_map(|part| part.tables.clone()).collect();
             let mut names = HashSet::new();
             if self.behind && self.replace.is_some() {
                 return Err(Error::invalid(
@@ -280,14 +229,21 @@ impl IngestJob {
             self.check_inside(&tables)?;
             let of = (self.id, self.database);
             // The time depends on the size of the parts, so the limit is one of each request.
-            let mut layers = restack(env, of, layered(tables), limit).await?;
+            let layers = layered(tables);
+            if operands && layers.len() > 1 {
+                return Err(Error::invalid(
+                    "the key ranges of the parts overlap, and merge operands of one key in several \
+                     parts have no order: split the rows by ranges of keys",
+                ));
+            }
+            let mut layers = restack(env, of, layers, limit).await?;
             let work = async {
                 if let Some(range) = &self.replace {
                     // The range delete is the job's oldest layer and all staged rows lie in its
                     // range, so it deletes none of them.
                     layers.insert(0, vec![range.stage(env, of, limit).await?]);
                 }
-                let closed = self.close(env, layers, limit).await?;
+                let closed = self.close(env, layers, operands, limit).await?;
                 if closed.is_aborted() {
                     let text = "the job was aborted; begin another job";
                     return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
@@ -341,9 +297,11 @@ impl IngestJob {
         &self,
         env: &Env,
         layers: Vec<Vec<SstDescriptor>>,
+        operands: bool,
         limit: Duration,
     ) -> Result<ClosedJob> {
-        let closed = self.closed(AttemptId(env.random_u128()), layers);
+        let attempt = AttemptId(env.random_u128());
+        let closed = ClosedJob { operands, ..self.closed(attempt, layers) };
         let (name, bytes) = (ObjectName::IngestManifest(self.id), closed.encode()?);
         let objects = Objects { env: env.clone(), limit };
         let create = async || {
@@ -377,7 +335,7 @@ impl IngestJob {
         async move {
             let objects = Objects { env: env.clone(), limit };
             let work = async {
-                let closed = self.close(env, Vec::new(), limit).await?;
+                let closed = self.close(env, Vec::new(), false, limit).await?;
                 // A successful create does not prove that the job was open: the job may be
                 // ingested and its folder collected (rule N8).
                 let newest = newest(&objects).await?;

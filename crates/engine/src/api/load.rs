@@ -2,10 +2,10 @@
 //! visible before the load is finished.
 
 use crate::api::db::Database;
-use crate::api::ingest::{IngestJob, StagedPart};
+use crate::api::ingest::IngestJob;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
-use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions};
+use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, StagedPart};
 use crate::writer::commit::Commit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -120,7 +120,7 @@ impl BulkLoad {
 
     async fn complete(&mut self) -> Result<LoadReport> {
         let loader = self.loader.take().ok_or_else(ended)?;
-        let (part, phases) = IngestJob::finish_load(loader).await?;
+        let (part, phases) = loader.finish().await?;
         let (rows, bytes, tables) = (part.rows(), part.bytes(), part.tables());
         let began = self.env.clock.monotonic();
         let mut seq = None;

@@ -114,6 +114,7 @@ pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<J
             forgotten: newest.forgotten_apps.count,
             replace: None,
             behind: false,
+            operator: None,
         };
         job.abort(env, limit).await
     }

@@ -18,7 +18,8 @@ fn staged(id: u128, first: &[u8], last: &[u8]) -> SstDescriptor {
 fn closed(layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
     let (database, attempt) = (DatabaseId(77), AttemptId(5));
     let timeline = Some(TimelineId(3));
-    ClosedJob { job: JOB, database, attempt, timeline, app: None, layers, behind: false }
+    let (app, behind, operands) = (None, false, false);
+    ClosedJob { job: JOB, database, attempt, timeline, app, layers, behind, operands }
 }
 
 #[test]
@@ -33,7 +34,8 @@ fn an_object_comes_back_whole() {
     let app = JobApp { name: "täglich".to_owned(), version: u64::MAX, forgotten: 3 };
     let of_app = ClosedJob { app: Some(app), ..closed(parts.clone()) };
     let aborted = ClosedJob { layers: Vec::new(), ..of_app.clone() };
-    for job in [closed(parts), closed(Vec::new()), behind, of_app, aborted] {
+    let operands = ClosedJob { operands: true, ..closed(parts.clone()) };
+    for job in [closed(parts), closed(Vec::new()), behind, of_app, aborted, operands] {
         let bytes = job.encode().unwrap();
         assert_eq!(ClosedJob::decode(&bytes).unwrap(), job);
         assert_eq!(job.digest().as_ref(), &AttemptId(5).to_bytes());

@@ -171,25 +171,25 @@ pub(crate) fn push_row(
     }
 }
 
-/// Adds every key with the value at the same position. If this fails after some rows were added,
-/// the writer is given up.
+/// Adds every key with the value at the same position, as rows of `kind`. If this fails after some
+/// rows were added, the writer is given up.
 pub(crate) fn push_pairs(
     py: Python<'_>,
     process: &'static Process,
     writer: &mut impl RowSink,
-    pairs: &Pairs<'_>,
+    (kind, pairs): (Kind, &Pairs<'_>),
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
     let before = writer.rows();
     let added = match pairs {
         Pairs::Columns(keys, values) => {
-            push_columns(py, process, writer, (keys, values), expires_at)
+            push_columns(py, process, writer, (kind, keys, values), expires_at)
         }
         Pairs::Sequences(keys, values) => each_of_sequences(keys, values, |key, value| {
             if writer.rows().is_multiple_of(ROWS_BETWEEN_SIGNALS) {
                 py.check_signals()?;
             }
-            push_row(py, process, writer, (Kind::Put, key, value), expires_at)
+            push_row(py, process, writer, (kind, key, value), expires_at)
         }),
     };
     whole(writer, before, added)
@@ -238,7 +238,8 @@ fn push_batches(
     // The producer of the batches may need the interpreter lock on another thread.
     while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
-        push_pairs(py, process, writer, &Pairs::of_batch(py, &batch)?, None)?;
+        let pairs = Pairs::of_batch(py, &batch)?;
+        push_pairs(py, process, writer, (Kind::Put, &pairs), None)?;
     }
     Ok(())
 }
@@ -258,7 +259,7 @@ fn push_columns(
     py: Python<'_>,
     process: &'static Process,
     writer: &mut impl RowSink,
-    (keys, values): (&Column, &Column),
+    (kind, keys, values): (Kind, &Column, &Column),
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
     let mut pairs = keys.rows().zip(values.rows());
@@ -268,7 +269,7 @@ fn push_columns(
                 let Some((key, value)) = pairs.next() else { return Ok(Stretch::End) };
                 // Nulls were refused before, except for null values that stand for deletions.
                 let (kind, expires_at) =
-                    if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
+                    if value.is_some() { (kind, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
                 if writer.push(kind, key, value, expires_at)? == PushResult::Full {
                     return Ok(Stretch::Full);
@@ -368,7 +369,9 @@ impl SstWriter {
     ) -> PyResult<()> {
         let expires_at = expires_at(py, ttl, expire_at)?;
         let pairs = Pairs::of(keys, values)?;
-        self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
+        self.with_writer(py, |process, writer| {
+            push_pairs(py, process, writer, (Kind::Put, &pairs), expires_at)
+        })
     }
 
     /// Adds all rows of an Arrow table, record batch or stream with the columns `key` and

@@ -17,6 +17,7 @@ mod runs;
 
 use super::spare::SpareBuffers;
 use super::staged::PartOptions;
+use super::staged::StagedPart;
 use super::writer::Duplicates;
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -355,17 +356,22 @@ impl Loader {
         heaps.chain([std::mem::take(&mut self.heap)]).filter(|heap| !heap.is_empty())
     }
 
-    /// Returns the tables, whole and durable, in key order; none if there are no rows.
+    /// Returns the part, whose tables are whole and durable, and the time that each phase took.
+    /// There are no tables without rows.
     ///
     /// # Errors
     /// As [`Loader::push`]; Invalid for equal keys that are refused, with the key and both rows.
-    pub(crate) async fn finish(mut self) -> Result<(Vec<SstDescriptor>, LoadPhases)> {
-        self.check_whole()?;
-        let made = self.make_rest().await;
-        if made.is_err() {
-            self.give_up().await;
+    pub fn finish(mut self) -> BoxFuture<'static, Result<(StagedPart, LoadPhases)>> {
+        async move {
+            self.check_whole()?;
+            let made = self.make_rest().await;
+            if made.is_err() {
+                self.give_up().await;
+            }
+            let ((job, database), tables) = (self.maker.of, std::mem::take(&mut self.tables));
+            made.map(|()| (StagedPart { job, database, tables, operands: false }, self.phases))
         }
-        made.map(|()| (std::mem::take(&mut self.tables), self.phases))
+        .boxed()
     }
 
     /// Waits for the running work and discards its results. Its files are removed then.
