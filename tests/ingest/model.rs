@@ -227,7 +227,7 @@ fn operands_that_cannot_be_merged_are_refused() {
         let mut writer = before.writer(&env, single());
         refused(writer.push(Kind::Merge, b"a", &number, None), "had no merge operator");
         // The writer goes on without that row.
-        writer.push(Kind::Put, b"a", &number, None)?;
+        assert_eq!(writer.push(Kind::Put, b"a", &number, None)?, PushResult::Room);
         let part = writer.finish().await?;
         db.ingest(&before.commit(&env, &[part], LIMIT).await?).await?;
 
@@ -245,7 +245,7 @@ fn operands_that_cannot_be_merged_are_refused() {
         for keys in [[b"a", b"c"], [b"b", b"d"]] {
             let mut writer = job.writer(&env, single());
             for key in keys {
-                writer.push(Kind::Merge, key, &number, None)?;
+                assert_eq!(writer.push(Kind::Merge, key, &number, None)?, PushResult::Room);
             }
             parts.push(writer.finish().await?);
         }

@@ -175,7 +175,7 @@ def test_merged_rows_expire(spark, url) -> None:
     assert all(is_in_an_hour(moment) for moment in expiries(url).values())
     kv.merge(rows.select("key", "value"), url, key="key")
     assert set(expiries(url).values()) == {None}
-    # A table that has no column of expiry times, whatever the name of that column is.
+    # A table without the column of expiry times, which has the default name of the operations.
     place = url + "-2"
     typed = spark.sql(f"SELECT id, 'x' AS note, {LONG_AGO} AS op FROM range(3)")
     kv.merge(typed.where("id < 2"), place, key="id")

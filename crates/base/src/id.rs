@@ -1,6 +1,7 @@
 //! Ids. Counted ids start at 1; 0 means "none". Identities are 128 random bits.
 
 use std::fmt;
+use ulid::{ULID_LEN, Ulid};
 
 macro_rules! counted {
     ($(#[$meta:meta])* $name:ident) => {
@@ -150,13 +151,16 @@ macro_rules! ulid_identity {
             /// (one object, one name).
             #[must_use]
             pub fn parse(text: &str) -> Option<$name> {
-                ulid_parse(text).map($name)
+                let bits = Ulid::from_string(text).ok()?.0;
+                let id = $name(bits);
+                // The crate also reads lower case.
+                (id.to_string() == text).then_some(id)
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                ulid_format(self.0, f)
+                f.pad(Ulid(self.0).array_to_str(&mut [0; ULID_LEN]))
             }
         }
         impl fmt::Debug for $name {
@@ -275,33 +279,6 @@ impl JobId {
         const RANDOM_BITS: u32 = 78;
         self.0 >> RANDOM_BITS == 1
     }
-}
-
-/// Crockford's base 32, as in the ULID specification: no I, L, O, U.
-const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// 26 characters of 5 bits hold 130 bits; the first character is at most '7'.
-const ULID_LENGTH: usize = 26;
-
-fn ulid_format(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut text = String::with_capacity(ULID_LENGTH);
-    for position in (0..ULID_LENGTH).rev() {
-        let digit = ((value >> (5 * position)) & 31) as usize;
-        text.push(CROCKFORD.get(digit).copied().unwrap_or(b'0') as char);
-    }
-    f.pad(&text)
-}
-
-fn ulid_parse(text: &str) -> Option<u128> {
-    let bytes = text.as_bytes();
-    if bytes.len() != ULID_LENGTH || *bytes.first()? > b'7' {
-        return None;
-    }
-    let mut value = 0u128;
-    for byte in bytes {
-        let digit = CROCKFORD.iter().position(|c| c == byte)?;
-        value = (value << 5) | digit as u128;
-    }
-    Some(value)
 }
 
 /// Makes the 128 bits of a ULID: 48 bits of Unix milliseconds, then 80 random bits.

@@ -20,7 +20,7 @@ from siltstone._native import Pending
 from siltstone.aio._batch import WriteBatch
 from siltstone.aio._changes import Changes
 from siltstone.aio._pending_handle import Opening
-from siltstone.aio._reads import _Reads, _Warms
+from siltstone.aio._reads import _Reads, _Warms, opened
 from siltstone.aio._table import Table
 from siltstone.aio._worker_thread import in_thread
 from siltstone.changes import Since, _asked
@@ -58,11 +58,7 @@ class Database(_Warms):
     _handle: _native.Database
 
     def __init__(self, handle: _native.Database) -> None:
-        if not isinstance(handle, _native.Database):
-            raise TypeError(
-                "a handle is made by opening the database: await siltstone.aio.open(url)"
-            )
-        self._handle = handle
+        self._handle = opened(handle, _native.Database, "open")
 
     @property
     def table(self) -> Table:
@@ -385,11 +381,7 @@ class Reader(_Warms):
     _handle: _native.Reader
 
     def __init__(self, handle: _native.Reader) -> None:
-        if not isinstance(handle, _native.Reader):
-            raise TypeError(
-                "a handle is made by opening the database: await siltstone.aio.open_reader(url)"
-            )
-        self._handle = handle
+        self._handle = opened(handle, _native.Reader, "open_reader")
 
     @property
     def table(self) -> Table:

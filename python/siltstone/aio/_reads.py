@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+def opened(handle: _T, kind: type[_T], way: str) -> _T:
+    """Checks that a handle is one that the function `way` has opened.
+
+    :raises TypeError: otherwise, such as for the URL of a database.
+    """
+    if not isinstance(handle, kind):
+        raise TypeError(f"a handle is made by opening the database: await siltstone.aio.{way}(url)")
+    return handle
+
+
 class _Reads:
     """The methods that Database, Reader, Snapshot and Transaction share. They can be called from
     any event loop."""

@@ -36,8 +36,9 @@ fn passes(world: &World, process: ProcessId, error: &Error) -> bool {
 
 async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     let mut of = |_| rng.split();
-    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows, mut version, mut merge] =
+    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows, mut version] =
         std::array::from_fn(&mut of);
+    let mut merge = of(0);
     let is_late = loads.acts(Action::Late, &mut late, 250);
     let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
     let app = loads

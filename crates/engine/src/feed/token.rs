@@ -78,7 +78,7 @@ impl fmt::Display for ChangeToken {
         let sum = crc32c(&bytes);
         bytes.extend_from_slice(&sum.to_be_bytes());
         f.write_str(PREFIX)?;
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(bytes))
     }
 }
 
@@ -95,12 +95,8 @@ impl FromStr for ChangeToken {
 }
 
 fn parse(text: &str) -> Option<ChangeToken> {
-    let digits = text.strip_prefix(PREFIX)?.as_bytes();
-    if digits.len() != BYTES * 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+    let mut bytes = [0; BYTES];
+    hex::decode_to_slice(text.strip_prefix(PREFIX)?, &mut bytes).ok()?;
     let (covered, sum) = bytes.split_at_checked(BYTES - 4)?;
     if crc32c(covered).to_be_bytes() != sum {
         return None;

@@ -16,7 +16,6 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hkdf;
 use bytes::{Bytes, BytesMut};
 use siltstone_base::{Error, ObjectName, Result};
-use std::fmt::Write as _;
 
 /// Begins every object that is encrypted as a whole.
 pub(super) const MAGIC: &[u8; 8] = siltstone_base::envelope::ENCRYPTED;
@@ -133,14 +132,6 @@ pub(super) fn seal_table(key: &ObjectKey, random: &dyn Random, plain: &[u8]) -> 
         key.seal(random, index, piece, &mut sealed)?;
     }
     Ok(sealed.freeze())
-}
-
-/// Hexadecimal digits, for ids of keys.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

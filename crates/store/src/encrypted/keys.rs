@@ -9,7 +9,7 @@
 //! another wrapping key in first place gets a new data key under it: objects that are written from
 //! then on, by compaction too, are encrypted by it.
 
-use super::cipher::{failed, hex};
+use super::cipher::failed;
 use crate::options::StoreOptions;
 use crate::{PutAnswer, Store};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -156,14 +156,8 @@ impl WrappingKey {
 }
 
 fn from_hex(text: &str) -> Option<[u8; KEY]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * KEY || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
     let mut key = [0; KEY];
-    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
+    hex::decode_to_slice(text, &mut key).ok()?;
     Some(key)
 }
 
@@ -289,7 +283,7 @@ fn wrong_key(name: ObjectName, id: &[u8]) -> Error {
     )
     .with("store option", OPTION)
     .with("object", name)
-    .with("id of the missing key", hex(id))
+    .with("id of the missing key", hex::encode(id))
 }
 
 #[cfg(test)]

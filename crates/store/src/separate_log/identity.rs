@@ -38,17 +38,12 @@ impl LogIdentity {
             let (database, text) = text.strip_prefix("database ")?.split_once('\n')?;
             // A path may contain any character.
             let place = text.strip_prefix("place ")?.to_owned();
-            let (log, database) = (StoreId(hex(log)?), DatabaseId(hex(database)?));
+            let (log, database) = (StoreId::parse(log)?, DatabaseId::parse(database)?);
             Some(LogIdentity { log, database, place })
         };
         let wrong = || Error::corruption("not the identity of a log").with("object", NAME);
         decode().ok_or_else(wrong)
     }
-}
-
-fn hex(digits: &str) -> Option<u128> {
-    let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_hex.then(|| u128::from_str_radix(digits, 16).ok())?
 }
 
 /// Creates the identity of the log of a new database, and returns its number. If an earlier attempt
