@@ -121,8 +121,14 @@ class Sink:
     def staging(self, job: ingest.Job) -> Staging:
         """The description of its tasks."""
         kept = "error" if self.duplicates == "error" else "last"
-        more = {"table_bytes": self.target_sst_bytes, "expires": self.expires}
-        return Staging(job, kept, names=self.columns, schema=self.table, **more)
+        return Staging(
+            job,
+            kept,
+            self.target_sst_bytes,
+            names=self.columns,
+            schema=self.table,
+            expires=self.expires,
+        )
 
     def undo_creation(self) -> None:
         """Removes the database that this write created, after its job was aborted."""

@@ -160,8 +160,8 @@ class _Rows:
     keys: pa.Array
     values: pa.Array
     """The values; null for a key to delete."""
-    expiries: pa.Array | None
-    """When each row expires, null for never; None: no row expires."""
+    expiries: Any
+    """The array of times at which each row expires, null for never; None: no row expires."""
 
     def where(self, mask: pa.Array) -> _Rows:
         """The rows for which `mask` is true."""
