@@ -51,7 +51,8 @@ class Figure(NamedTuple):
         return f"{self.value:,}"
 
 
-class Histogram(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Histogram:
     """The durations of one kind of call or request since the handle was opened."""
 
     name: str
