@@ -159,7 +159,14 @@ def test_stats_are_documented_alike_in_rust_and_python() -> None:
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
     assert list(said) == [field.name for field in dataclasses.fields(siltstone.Stats)]
-    beside = {"compaction_log", "compaction_error", "gc_error", "refresh_error", "ended"}
+    beside = {
+        "latencies",
+        "compaction_log",
+        "compaction_error",
+        "gc_error",
+        "refresh_error",
+        "ended",
+    }
     assert all(said.pop(name).endswith("No figure.") for name in beside)
     assert {name: " ".join(text.split()) for name, text in said.items()} == {
         name: meaning for name, _, _, meaning, _ in _native.stat_table()
