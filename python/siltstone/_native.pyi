@@ -305,6 +305,14 @@ class _Reads(_Lookups):
 class _Warms(_Reads):
     """The methods that Database, Reader and Snapshot share."""
 
+    def get_entry(self, key: _Bytes) -> Entry | None:
+        """Returns the value of `key` with its expiry and the sequence number of its write, if that
+        is still known. Returns None if the key is absent.
+
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+            `siltstone.exceptions`.
+        """
     def warm(
         self,
         start: _Bytes | None = None,
@@ -321,6 +329,7 @@ class _Warms(_Reads):
         :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as for `get`.
         """
     # Called by siltstone.aio.
+    def _begin_get_entry(self, key: _Bytes) -> Entry | Pending[Entry | None] | None: ...
     def _begin_warm(
         self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
     ) -> Pending[int]: ...
@@ -394,14 +403,6 @@ class Database(_Warms):
 
         :param if_value: delete only if the key has this value; None means that it must be absent.
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
-        """
-    def get_entry(self, key: _Bytes) -> Entry | None:
-        """Returns the value of `key` with its expiry and the sequence number of its write, if that
-        is still known. Returns None if the key is absent.
-
-        :raises Invalid: if the key is empty or too long.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
-            `siltstone.exceptions`.
         """
     def pop(self, key: _Bytes, default: _T = ...) -> bytes | _T:
         """Deletes `key` and returns its value. If several callers pop the key concurrently, one of
@@ -664,7 +665,6 @@ class Database(_Warms):
     def _begin_delete(
         self, key: _Bytes, if_value: _Bytes | EllipsisType | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
-    def _begin_get_entry(self, key: _Bytes) -> Entry | Pending[Entry | None] | None: ...
     def _begin_pop(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
     def _begin_merge(
         self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None, expire_at: datetime | None

@@ -88,6 +88,41 @@ def test_transactions_take_it(url: str) -> None:
         assert entry.expires == AHEAD
 
 
+def test_every_handle_that_reads_a_state_tells_it(url: str) -> None:
+    """A snapshot, a reader and a reader at a checkpoint have `get_entry` as the writer does."""
+    with siltstone.open(url) as db:
+        seq = db.put(b"a", b"1", expire_at=AHEAD).seq
+        db[b"b"] = b"2"
+        db.flush(memtable=True)
+        with db.snapshot() as snapshot:
+            db.put(b"a", b"later")
+            entry = siltstone.Entry(b"a", b"1", AHEAD, seq)
+            assert snapshot.get_entry(b"a") == entry
+            assert db.get_entry(b"a").expires is None
+            assert snapshot.get_entry(b"c") is None
+        db.flush()
+        checkpoint = db.checkpoint()
+    for reader in (
+        siltstone.open_reader(url),
+        siltstone.open_reader(url, checkpoint=checkpoint),
+        siltstone.open_reader(url, options={"readers.max_staleness": "1ms"}),
+    ):
+        with reader:
+            assert reader.get_entry(b"a").value == b"later"
+            assert reader.get_entry(b"b").expires is None
+            assert reader.get_entry(b"c") is None
+            with pytest.raises(siltstone.Invalid):
+                reader.get_entry(b"")
+    with pytest.raises(siltstone.Closed):
+        reader.get_entry(b"a")
+
+    async def awaited() -> None:
+        async with siltstone.aio.open_reader(url, checkpoint=checkpoint) as reader:
+            assert (await reader.get_entry(b"a")).value == b"later"
+
+    asyncio.run(awaited())
+
+
 def test_parts_take_it(tmp_path: Path) -> None:
     table = siltstone.lsm.MemTable()
     table.put(b"a", b"1", expire_at=PASSED)

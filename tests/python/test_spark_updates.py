@@ -167,14 +167,29 @@ def is_in_an_hour(moment: datetime | None) -> bool:
     return moment is not None and timedelta(0) < moment - datetime.now(UTC) < timedelta(hours=1)
 
 
+def test_an_update_keeps_the_expiry_of_a_row(spark, places) -> None:
+    ends = spark.sql(f"SELECT 'DE' AS land, 3L AS id, 'x' AS note, 1L AS n, {LATER} AS ends")
+    kv.bulk_load(ends, places, key=["land", "id"], expire_at="ends")
+    new = spark.sql("SELECT 'DE' AS land, id, 7L AS n FROM range(2, 4)")
+    kv.update_columns(new, places, key=["land", "id"])
+    assert rows_of(places)[3] == ("x", 7)
+    with siltstone.open(places) as db:
+        times = [db.get_entry(key).expires for key in db]
+    assert times == [None] * 3 + [FIRST] + [None] * 2
+
+
 def test_merged_rows_expire(spark, url) -> None:
     rows = spark.sql(ENDING)
     kv.merge(rows, url, key="key", expire_at="ends")
     assert expiries(url) == {b"0": None, b"1": FIRST}
     kv.merge(rows.select("key", "value"), url, key="key", ttl="1h")
     assert all(is_in_an_hour(moment) for moment in expiries(url).values())
-    kv.merge(rows.select("key", "value"), url, key="key")
-    assert set(expiries(url).values()) == {None}
+    kept = expiries(url)
+    new = rows.selectExpr("key", "'new' AS value").unionAll(spark.sql("SELECT '2', 'new'"))
+    kv.merge(new, url, key="key")
+    assert expiries(url) == {**kept, b"2": None}
+    kv.merge(rows.select("key", "value"), url, key="key", expire_at=FIRST)
+    assert expiries(url) == {b"0": FIRST, b"1": FIRST, b"2": None}
     # A table without the column of expiry times, which has the default name of the operations.
     place = url + "-2"
     typed = spark.sql(f"SELECT id, 'x' AS note, {LONG_AGO} AS op FROM range(3)")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final, overload
 
 from siltstone import _native
 from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for
-from siltstone._entry import Entry
 from siltstone._load_result import LoadResult
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Pending
@@ -128,19 +127,6 @@ class Database(_Warms):
         :raises Conflict: if the condition does not hold; `context["key"]` names the key.
         """
         answer = self._handle._begin_delete(key, if_value)
-        if isinstance(answer, Pending):
-            answer = await answer
-        return answer
-
-    async def get_entry(self, key: _Bytes) -> Entry | None:
-        """Returns the value of `key` with its expiry and the sequence number of its write, if that
-        is still known. Returns None if the key is absent.
-
-        :raises Invalid: if the key is empty or too long.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
-            `siltstone.exceptions`.
-        """
-        answer = self._handle._begin_get_entry(key)
         if isinstance(answer, Pending):
             answer = await answer
         return answer

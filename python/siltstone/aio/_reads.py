@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
+from siltstone._entry import Entry
 from siltstone._native import Pending
 from siltstone.aio._scan import Scan
 from siltstone.stats import Size
@@ -200,6 +201,19 @@ class _Warms(_Reads):
     """Handles of one state, or of the newest one: Database, Reader and Snapshot."""
 
     __slots__ = ()
+
+    async def get_entry(self, key: _Bytes) -> Entry | None:
+        """Returns the value of `key` with its expiry and the sequence number of its write, if that
+        is still known. Returns None if the key is absent.
+
+        :raises Invalid: if the key is empty or too long.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see
+            `siltstone.exceptions`.
+        """
+        answer: Entry | Pending[Entry | None] | None = self._handle._begin_get_entry(key)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
 
     async def warm(
         self,

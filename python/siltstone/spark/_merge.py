@@ -21,7 +21,15 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
 from siltstone.spark._arguments import check_frame, expiry
-from siltstone.spark._columns import arrow_fields, cast, match, packed, resolving_as, schema_of
+from siltstone.spark._columns import (
+    INSTANT,
+    arrow_fields,
+    cast,
+    match,
+    packed,
+    resolving_as,
+    schema_of,
+)
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._load import rows_for, staging_of
@@ -34,9 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["merge", "update_columns"]
-
-OP = "op"
-"""The column of operations of a database of bytes; a table's gets a free name."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class _Merging:
     """Whether rows that match are deleted."""
     inserts: bool
     """Whether rows without a match are inserted."""
+    keeps_expiry: bool = False
+    """Whether a row that is updated keeps the expiry that it had."""
 
 
 def merge(
@@ -82,8 +89,8 @@ def merge(
 
     Rows are matched with the state that is durable when the call begins. A write to one of these
     keys that is committed between that moment and the commit of the merge is overwritten by the
-    merged row. Run merges and other writes of the same keys one after another. An updated row loses
-    the expiry that it had: give `ttl` or `expire_at`.
+    merged row. Run merges and other writes of the same keys one after another. An updated row keeps
+    the expiry that it had, unless `ttl` or `expire_at` is given.
 
     :param key: as for `bulk_load`. Spark shuffles the frame by key ranges.
     :param when_matched: "update": all columns that the frame has, while the others keep their
@@ -135,7 +142,7 @@ def update_columns(
 
     The engine stores whole rows, so the tasks read each row that they update, at one state. As for
     `merge`, a write to one of these rows that is committed between that state and the commit of
-    this call is overwritten, in all columns. An updated row has no expiry.
+    this call is overwritten, in all columns. An updated row keeps its expiry.
 
     With `txn` an update is applied exactly once. A call that finds no row changes nothing and
     records no version.
@@ -177,12 +184,16 @@ def _merged_into(
     :param expires: when the merged rows expire.
     """
 
+    keeps = actions[0] is not None and expires is None and "expire_at" not in rows.names
+    names = {**rows.names, "op": _free_name(rows, "op")}
+    if keeps:
+        names["expire_at"] = _free_name(rows, "expire_at")
+
     def tasks(job: ingest.Job) -> list[Staged]:
         given = (submission.url, None, options, submission.store_options)
         with reading(*given, newest=True) as (_, held):
-            merging = _Merging(held.reader, rows.schema, *actions)
-        staging = staging_of(rows, "error", job=job, expires=expires)
-        named = replace(staging, names={**staging.names, "op": _free_name(rows)})
+            merging = _Merging(held.reader, rows.schema, *actions, keeps)
+        named = replace(staging_of(rows, "error", job=job, expires=expires), names=names)
         arranged = rows.arranged("range", partitions)
         return run(arranged, named, partial(stage_merged, merging=merging), "merge")
 
@@ -230,9 +241,9 @@ def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> S
     return [str(name) for name in found]
 
 
-def _free_name(rows: PreparedFrame) -> str:
-    """A name for the column of operations that neither the table nor the frame uses."""
-    name = OP
+def _free_name(rows: PreparedFrame, role: str) -> str:
+    """A name for a further column that neither the table nor the frame uses."""
+    name = role
     taken = [] if rows.schema is None else [*arrow_fields(rows.schema).names, *rows.kept]
     while name in taken:
         name += "_"
@@ -262,7 +273,7 @@ def merged(
 
 
 def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) -> pa.RecordBatch:
-    columns, there = _current(batch, merging)
+    columns, there, expiries = _current(batch, merging)
     arrays = {}
     updated = merging.updated or ()
     for name, (ours, theirs) in columns.items():
@@ -277,7 +288,7 @@ def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) 
     arrays[names["op"]] = pc.if_else(there, operation, "put")
     if "expire_at" in names:
         ends = "expire_at" if merging.table is None else names["expire_at"]
-        arrays.setdefault(ends, batch.column(ends))
+        arrays.setdefault(ends, batch.column(ends) if expiries is None else expiries)
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if merging.updated is None and not merging.deletes:
         rows, there = rows.filter(pc.invert(there)), there.filter(pc.invert(there))
@@ -286,8 +297,9 @@ def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) 
 
 def _current(
     batch: pa.RecordBatch, merging: _Merging
-) -> tuple[dict[str, tuple[pa.Array, pa.Array | None]], pa.Array]:
-    """For each column the current values and those of the frame, and which rows exist."""
+) -> tuple[dict[str, tuple[pa.Array, pa.Array | None]], pa.Array, pa.Array | None]:
+    """For each column the current values and those of the frame, which rows exist, and when these
+    expire, if that is kept."""
     reader = reader_of(merging.reader)
     if merging.table is None:
         keys = batch.column("key")
@@ -295,7 +307,8 @@ def _current(
             raise Invalid("the key column has nulls, and a null is no key: filter them out before")
         keys, values = as_binary(keys), as_binary(batch.column("value"))
         found = as_binary(pa.array(reader.get_many(keys)))
-        return {"key": (keys, keys), "value": (found, values)}, found.is_valid()
+        bytes_pairs = {"key": (keys, keys), "value": (found, values)}
+        return bytes_pairs, found.is_valid(), _expiries(reader, keys, found, merging)
     schema, fields = schema_of(merging.table), arrow_fields(merging.table)
     keys = packed(merging.table, [batch.column(name) for name in schema.key])
     found = pa.array(reader.get_many(keys))
@@ -306,4 +319,16 @@ def _current(
         if field.name in batch.schema.names:
             theirs = cast(batch.column(field.name), field.type, field.name)
         pairs[field.name] = (cast(current.column(field.name), field.type, field.name), theirs)
-    return pairs, found.is_valid()
+    return pairs, found.is_valid(), _expiries(reader, keys, found, merging)
+
+
+def _expiries(reader: Any, keys: pa.Array, found: pa.Array, merging: _Merging) -> pa.Array | None:
+    """When the current rows expire, null for never; None if their expiry is not kept."""
+    if not merging.keeps_expiry:
+        return None
+    there = found.is_valid().to_pylist()
+    entries = (
+        reader.get_entry(key) if row else None
+        for key, row in zip(keys.to_pylist(), there, strict=True)
+    )
+    return pa.array([None if entry is None else entry.expires for entry in entries], INSTANT)

@@ -132,7 +132,10 @@ def _written(
             if not batch.num_rows:
                 continue
             keys, values, operands = _columns(batch, staging)
-            rows = _Rows(keys, values, _expiries(batch, staging))
+            expiries = _expiries(batch, staging)
+            if expiries is not None and expiries.null_count == len(expiries):
+                expiries = None
+            rows = _Rows(keys, values, expiries)
             if operands is not None:
                 _merge(writer, rows.where(operands))
                 rows = rows.where(pc.invert(operands))

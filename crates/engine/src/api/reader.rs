@@ -19,7 +19,7 @@ use crate::follower::following::{Follower, PollMode, ReaderView, restored};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::scan::MissingTables;
-use crate::read::value::Value;
+use crate::read::value::{KeyEntry, Value};
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -202,6 +202,24 @@ impl Reader {
             Answer::Pending(pending) => pending,
         };
         Ok(shared.repeated(levels, pending, key.to_vec(), ReaderShared::get))
+    }
+
+    /// The value of `key`, its expiry time, and the sequence number of its write if known.
+    ///
+    /// # Errors
+    /// As [`Reader::get`].
+    pub fn get_entry(&self, key: &[u8]) -> Result<Answer<Option<KeyEntry>>> {
+        let shared = self.shared()?;
+        if shared.is_stale() {
+            return Ok(shared.after_a_look(key.to_vec(), ReaderShared::get_entry));
+        }
+        let pin = shared.pin();
+        let levels = Arc::clone(pin.tree.below());
+        let pending = match read::get_entry(&shared.context, pin, key)? {
+            Answer::Ready(entry) => return Ok(Answer::Ready(entry)),
+            Answer::Pending(pending) => pending,
+        };
+        Ok(shared.repeated(levels, pending, key.to_vec(), ReaderShared::get_entry))
     }
 
     /// The values of `keys`, in the order of `keys`, all at one sequence number.
@@ -499,6 +517,10 @@ impl ReaderShared {
 
     fn get(&self, key: Vec<u8>) -> Result<Answer<Option<Value>>> {
         read::get(&self.context, self.pin(), &key)
+    }
+
+    fn get_entry(&self, key: Vec<u8>) -> Result<Answer<Option<KeyEntry>>> {
+        read::get_entry(&self.context, self.pin(), &key)
     }
 
     fn get_many(&self, keys: Arc<Keys>) -> Result<Answer<Vec<Option<Value>>>> {

@@ -2,8 +2,8 @@
 
 use super::state::Writer;
 use crate::read::answer::Answer;
-use crate::read::value::Value;
-use crate::read::{Keys, Pin, Scan, ScanRange, Size, approximate_size, get, get_many};
+use crate::read::value::{KeyEntry, Value};
+use crate::read::{Keys, Pin, Scan, ScanRange, Size, approximate_size, get, get_entry, get_many};
 use siltstone_base::{Result, Seq};
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +54,14 @@ impl Snapshot {
     /// Those of the awaited part.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         get(&self.0.writer.context, self.0.pin.clone(), key)
+    }
+
+    /// The value of `key`, its expiry time, and the sequence number of its write if known.
+    ///
+    /// # Errors
+    /// Those of the awaited part.
+    pub fn get_entry(&self, key: &[u8]) -> Result<Answer<Option<KeyEntry>>> {
+        get_entry(&self.0.writer.context, self.0.pin.clone(), key)
     }
 
     /// The values of `keys`, in their order.
