@@ -187,6 +187,8 @@ class Stats:
     """Rows in tables, including older versions and tombstones."""
     table_tombstones: int
     """Tombstones in tables."""
+    expiring_tables: int
+    """Tables that have a row with an expiry."""
     table_bytes: int
     """Size of all tables in the store."""
     read_amplification: int

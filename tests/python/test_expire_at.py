@@ -101,6 +101,7 @@ def test_every_handle_that_reads_a_state_tells_it(url: str) -> None:
             assert db.get_entry(b"a").expires is None
             assert snapshot.get_entry(b"c") is None
         db.flush()
+        assert (db.stats().tables, db.stats().expiring_tables) == (1, 1)
         checkpoint = db.checkpoint()
     for reader in (
         siltstone.open_reader(url),

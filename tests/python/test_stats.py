@@ -60,6 +60,7 @@ def test_writes_show_in_memory_and_then_in_tables(url: str) -> None:
         closed = reader.stats()
         assert closed.epoch == 0
         assert (closed.table_rows, closed.table_tombstones) == (102, 1)
+        assert closed.expiring_tables == 0
         assert closed.visible_seq == closed.durable_seq == closed.flushed_seq == 102
 
 

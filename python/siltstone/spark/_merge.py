@@ -180,19 +180,22 @@ def _merged_into(
 ) -> LoadResult:
     """Merges a frame with the state that is durable now.
 
-    :param actions: the last three fields of `_Merging`.
+    :param actions: the fields `updated`, `deletes` and `inserts` of `_Merging`.
     :param expires: when the merged rows expire.
     """
-
-    keeps = actions[0] is not None and expires is None and "expire_at" not in rows.names
-    names = {**rows.names, "op": _free_name(rows, "op")}
-    if keeps:
-        names["expire_at"] = _free_name(rows, "expire_at")
+    has_expiry = expires is not None or "expire_at" in rows.names
 
     def tasks(job: ingest.Job) -> list[Staged]:
         given = (submission.url, None, options, submission.store_options)
-        with reading(*given, newest=True) as (_, held):
+        with reading(*given, newest=True) as (reader, held):
+            stats = reader.stats()
+            # Rows that are in no table yet may expire, too.
+            may_expire = stats.expiring_tables or stats.memtable_entries
+            keeps = bool(actions[0] is not None and not has_expiry and may_expire)
             merging = _Merging(held.reader, rows.schema, *actions, keeps)
+        names = {**rows.names, "op": _free_name(rows, "op")}
+        if keeps:
+            names["expire_at"] = _free_name(rows, "expire_at")
         named = replace(staging_of(rows, "error", job=job, expires=expires), names=names)
         arranged = rows.arranged("range", partitions)
         return run(arranged, named, partial(stage_merged, merging=merging), "merge")

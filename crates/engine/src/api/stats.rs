@@ -148,6 +148,7 @@ stats! {
         gauge tables: u64, "tables", "Tables of all levels.";
         gauge table_rows: u64, "rows", "Rows in tables, including older versions and tombstones.";
         gauge table_tombstones: u64, "rows", "Tombstones in tables.";
+        gauge expiring_tables: u64, "tables", "Tables that have a row with an expiry.";
         gauge table_bytes: u64, "bytes", "Size of all tables in the store.";
         gauge read_amplification: u64, "layers",
             "Layers that a look-up of an absent key checks: layers of L0 and sorted runs.";
@@ -411,6 +412,7 @@ impl Stats {
                 self.tables += 1;
                 self.table_rows += table.entries;
                 self.table_tombstones += table.tombstones;
+                self.expiring_tables += u64::from(table.min_expiry.is_some());
                 self.table_bytes += table.object_bytes;
                 oldest += table.object_bytes;
                 if at < levels.l0 {
