@@ -58,7 +58,7 @@ class Layers:
         with self.open({}) as db:
             while db.stats().sorted_runs < RUNS:
                 self.put(db)
-                db.flush()
+                db.flush(memtable=True)
                 while db.stats().l0_tables >= LAYERS:
                     time.sleep(0.001)
         with self.open(ALONE) as db:

@@ -103,6 +103,8 @@ def measure(given: argparse.Namespace, folder: Path) -> Live:
         caller.start()
         try:
             time.sleep(given.calm)
+            while not caller.calls:
+                time.sleep(0.001)
             began = time.perf_counter_ns()
             for job in jobs:
                 db.ingest(job).wait()

@@ -306,8 +306,8 @@ class _Warms(_Reads):
     """The methods that Database, Reader and Snapshot share."""
 
     def get_entry(self, key: _Bytes) -> Entry | None:
-        """Returns the value of `key` with its expiry and the sequence number of its write, if that
-        is still known. Returns None if the key is absent.
+        """Returns the value of `key` with its expiry and the sequence number of its write, if
+        that is still known. Returns None if the key is absent.
 
         :raises Invalid: if the key is empty or too long.
         :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: see

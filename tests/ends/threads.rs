@@ -48,8 +48,14 @@ fn env_of(runtime: &Runtime, store: Arc<dyn Store>) -> Env {
     task::tokio_env(runtime.handle().clone(), store)
 }
 
+/// A writer that writes its log only when it is asked to, or closed.
 fn opened(runtime: &Runtime, store: Arc<dyn Store>) -> Database {
-    let options = Options { embedded_compactor: false, embedded_gc: false, ..Options::default() };
+    let options = Options {
+        flush_interval: Duration::from_secs(3600),
+        embedded_compactor: false,
+        embedded_gc: false,
+        ..Options::default()
+    };
     let how = OpenOptions { options, ..OpenOptions::default() };
     runtime.block_on(Database::open(env_of(runtime, store), how)).unwrap()
 }

@@ -90,7 +90,7 @@ fn stopped_at_any_request_of_a_later_export() {
 /// is nothing to do. Once the imported database was written to, it is not changed.
 #[test]
 fn stopped_at_any_request_of_an_import() {
-    run("import", async |places| {
+    run("import stopped", async |places| {
         let source = places.parent("source").await;
         for lands in [false, true] {
             for at in 1.. {

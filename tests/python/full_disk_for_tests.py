@@ -135,28 +135,28 @@ def compactors_say_why_and_end(folder: Path) -> None:
         # Four tables.
         keys, error = put(db, range(1000))
         assert error is None
-    small = ("--option", "deadline=1", "--option", "l0_compaction_threshold_ssts=1")
+    small, soon = ("--option", "l0_compaction_threshold_ssts=1"), ("--option", "deadline=1")
     command = [sys.executable, "-m", "siltstone.cli", "--path", str(path)]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         # The timeout only ends a test that would never end.
         return subprocess.run(
-            [*command, *arguments, *small], check=False, capture_output=True, text=True, timeout=60
+            [*command, *arguments], check=False, capture_output=True, text=True, timeout=60
         )
 
     for spare in (0, 64 << 10):
         # First not even a claim of the compactor's epoch fits; then it fits, but no table does.
         ballast = fill(folder, spare)
-        ended = run("compact")
+        ended = run("compact", *small, *soon)
         assert ended.returncode == 1, ended
         assert WORDS in ended.stderr, ended
         ballast.unlink()
     ballast = fill(folder)
-    ended = run("run-compactor")
+    ended = run("run-compactor", *small, *soon)
     assert ended.returncode == 1, ended
     assert WORDS in ended.stderr, ended
     ballast.unlink()
-    ended = run("compact")
+    ended = run("compact", *small)
     assert ended.returncode == 0, ended
     assert len(admin.manifest(path)["runs"]) == 1
     check(path, keys)

@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from pace_for_tests import PATIENCE, until
 
 
 def programs() -> Path | None:
@@ -59,13 +60,17 @@ def postgres() -> Iterator[str]:
                 [*serve, "-h", "127.0.0.1"], user=user, stdout=log, stderr=log, cwd=data
             )
         try:
-            for _ in range(200):
+
+            def answers() -> bool:
+                assert server.poll() is None, (data / "log").read_text()
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                time.sleep(0.05)
+                    return True
+                return False
+
+            until(answers)
             yield f"postgres://siltstone:canary-5432@127.0.0.1:{port}/postgres"
         finally:
             server.send_signal(signal.SIGINT)
-            server.wait(timeout=30)
+            server.wait(timeout=PATIENCE)
     finally:
         shutil.rmtree(data, ignore_errors=True)

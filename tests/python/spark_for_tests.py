@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pace_for_tests import PATIENCE
 from spark_versions_for_tests import CONNECT
 
 SETTINGS = {
@@ -83,4 +84,15 @@ def ended() -> None:
         SparkContext._gateway = SparkContext._jvm = None
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(30)
+        gateway.proc.wait(PATIENCE)
+
+
+def finished(query: Any) -> None:
+    """Waits for the end of a stream over all available data. A query that hangs is stopped, so that
+    it does not disturb the tests behind it."""
+    try:
+        # By Connect the result is None.
+        assert query.awaitTermination(5 * PATIENCE) in (True, None)
+    finally:
+        if query.isActive:
+            query.stop()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 
 import pyarrow as pa
 import pytest
 
 import siltstone
 from aio_for_tests import LOOPS, SLOW, at_once, counting, rows, run
+from pace_for_tests import PATIENCE
 from siltstone import aio
 
 # --- Calls that need not wait ---------------------------------------------------------------------
@@ -343,12 +345,10 @@ def test_a_cancelled_checkpoint_is_made_all_the_same(url: str) -> None:
                 waiting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await waiting
-            for _ in range(400):
-                if {*"abc"} <= {one.name for one in siltstone.admin.list_checkpoints(url)}:
-                    break
+            end = time.monotonic() + PATIENCE
+            while not {*"abc"} <= {one.name for one in siltstone.admin.list_checkpoints(url)}:
+                assert time.monotonic() < end, "a checkpoint was given up with the wait for it"
                 await asyncio.sleep(0.05)
-            else:
-                raise AssertionError("a checkpoint was given up with the wait for it")
 
     run(work())
 

@@ -425,7 +425,7 @@ def test_what_goes_on_until_stopped_ends_with_zero(name: str, how: int, tmp_path
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
             assert child.stdout.readline()
             child.send_signal(how)
-            _, err = child.communicate(timeout=30)
+            _, err = child.communicate(timeout=PATIENCE)
         assert (child.returncode, err) == (0, b"")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,8 @@ def fill(db: siltstone.Database, rows: int = 3000) -> None:
 
 def files(folder: Path) -> Iterator[bytes]:
     for path in folder.rglob("*"):
-        if path.is_file():
+        # A file in .staging is renamed beside a writer.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             yield path.read_bytes()
 
 

@@ -81,7 +81,8 @@ def test_a_database_that_was_forgotten_is_closed(url: str) -> None:
 def test_a_close_that_fails_at_exit_is_told(python, url) -> None:
     program = """
 import sys, siltstone
-old = siltstone.open(sys.argv[1])
+# It sends nothing by itself, so it learns of the other one when it closes.
+old = siltstone.open(sys.argv[1], options={"flush_interval": 3600})
 old[b"a"] = b"1"
 new = siltstone.open(sys.argv[1], take_over=True)
 """
@@ -96,7 +97,7 @@ new = siltstone.open(sys.argv[1], take_over=True)
 def test_a_close_that_was_told_is_not_told_again_at_exit(python, url) -> None:
     program = """
 import sys, siltstone
-db = siltstone.open(sys.argv[1])
+db = siltstone.open(sys.argv[1], options={"flush_interval": 3600})
 db[b"a"] = b"1"
 new = siltstone.open(sys.argv[1], take_over=True)
 for _ in range(3):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone
+from pace_for_tests import until
 
 OTHER = """
 import sys, siltstone
@@ -19,8 +20,15 @@ with siltstone.open(sys.argv[1]) as db:
 """
 
 
-def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
+def opened(url: str) -> siltstone.Database:
+    """A writer whose folder is complete: it makes spare files in the background."""
     db = siltstone.open(url)
+    until((Path(url) / ".staging" / "reserve-3").exists)
+    return db
+
+
+def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
+    db = opened(url)
     db.put(b"a", b"1").wait()
     shutil.rmtree(url)
     with pytest.raises(siltstone.NotFound, match=r"folder was removed.* open the database again"):
@@ -38,11 +46,11 @@ def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
 def test_another_database_in_its_place_loses_nothing(url: str) -> None:
     """A handle forgotten in a notebook: the folder is removed, and made again by another
     process."""
-    db = siltstone.open(url)
+    db = opened(url)
     for n in range(50):
         db.put(b"old%02d" % n, b"v").wait()
     shutil.rmtree(url)
-    subprocess.run([sys.executable, "-c", OTHER, url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", OTHER, url], check=True)
     objects = sorted(path for path in Path(url).rglob("*") if path.is_file())
     with pytest.raises(siltstone.NotFound, match="another one is in its place"):
         db.put(b"late", b"v").wait()
@@ -58,7 +66,7 @@ def test_another_database_in_its_place_loses_nothing(url: str) -> None:
 
 def test_opening_again_in_its_place_is_no_second_writer(url: str) -> None:
     """A mistake in a notebook: `rmtree` and `open`, without `close`, in one process."""
-    db = siltstone.open(url)
+    db = opened(url)
     db.put(b"old", b"1").wait()
     shutil.rmtree(url)
     with siltstone.open(url) as again:
@@ -73,7 +81,7 @@ def test_opening_again_in_its_place_is_no_second_writer(url: str) -> None:
 
 
 def test_a_reader_says_that_the_folder_is_gone(url: str) -> None:
-    with siltstone.open(url) as db:
+    with opened(url) as db:
         db.put(b"a", b"1").wait()
     with siltstone.open_reader(url, options={"reader_lease": False}) as reader:
         shutil.rmtree(url)
@@ -84,7 +92,7 @@ def test_a_reader_says_that_the_folder_is_gone(url: str) -> None:
 
 def test_a_cleared_folder_takes_nothing_more(url: str) -> None:
     """`rm -r db/*` leaves the folder itself."""
-    db = siltstone.open(url)
+    db = opened(url)
     db.put(b"a", b"1").wait()
     for path in Path(url).iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

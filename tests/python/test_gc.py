@@ -238,8 +238,10 @@ def test_kills_of_collectors_and_writers_lose_nothing_and_leave_nothing(url: str
     draw = random.Random(seed)
     siltstone.open(url).close()
     serve = SERVE.replace("interval=0.1", "interval=0.01")
-    last = 0
-    for _ in range(KILLS):
+    last = kills = 0
+    # On a slow machine many writers may die before their first row.
+    while kills < KILLS or not last:
+        kills += 1
         embedded = draw.choice(["embedded", "apart"])
         children = [
             subprocess.Popen([sys.executable, "-c", WRITER, url, embedded]),
@@ -261,6 +263,6 @@ def test_kills_of_collectors_and_writers_lose_nothing_and_leave_nothing(url: str
     behind = range(1, state["replay_from"])
     fences = {f"wal/{number:020}.sst" for number in behind} & objects(url)
     # One fence stays for every writer that did not close.
-    assert len(fences) <= KILLS + 1
+    assert len(fences) <= kills + 1
     assert objects(url) - fences == reachable(url)
-    assert check(url, last) >= last > 0
+    assert check(url, last) >= last

@@ -125,7 +125,7 @@ def run(folder: Path, program: str) -> None:
         pytest.skip(f"cannot mount a file system: {can.stderr.decode().strip()}")
     code = CHILD % SIZE_MIB + program
     child = [*MOUNT, sys.executable, "-c", code, folder]
-    done = subprocess.run(child, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(child, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
 
 

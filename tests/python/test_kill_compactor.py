@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import siltstone
+from pace_for_tests import until
 from siltstone import admin
 
 KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
@@ -57,9 +58,10 @@ def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
         team = [start(path, *kind) for kind in kinds]
         number = 0
         try:
+            until(lambda: admin.manifest(path)["compactor_epoch"] > 0)
             for _ in range(KILLS):
-                until = time.monotonic() + draw.uniform(0.05, 0.6)
-                while time.monotonic() < until:
+                end = time.monotonic() + draw.uniform(0.05, 0.6)
+                while time.monotonic() < end:
                     number += 1
                     keys = [b"%06d" % (number * 97 % 3000 + key) for key in range(200)]
                     value = draw.randbytes(100)

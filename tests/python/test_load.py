@@ -19,6 +19,7 @@ from pyarrow import feather, parquet
 
 import siltstone
 from aio_for_tests import run
+from pace_for_tests import PATIENCE
 from siltstone import aio, cli, ingest
 
 
@@ -213,7 +214,7 @@ def test_ctrl_c_ends_it(tmp_path) -> None:
             pause = 0.5
             while not ended.wait(pause):
                 os.kill(os.getpid(), signal.SIGINT)
-                pause = 5
+                pause = 30
 
         def endless():
             threading.Thread(target=interrupt).start()
@@ -233,7 +234,7 @@ def test_ctrl_c_ends_it(tmp_path) -> None:
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 import siltstone
+from pace_for_tests import PATIENCE
 
+# The lease of such readers lasts a minute, and is not renewed before half of it has passed.
+SLOWLY = {"manifest_poll_interval": 15}
 READS = """
 import sys, siltstone
-with siltstone.open_reader(sys.argv[1]) as reader:
+with siltstone.open_reader(sys.argv[1], options={"manifest_poll_interval": 15}) as reader:
     assert reader.get(b"a") == b"1", reader.get(b"a")
     print("open", flush=True)
     sys.stdin.readline()
@@ -53,7 +56,7 @@ def test_readers_share_a_lease_and_nobody_releases_it(written: str) -> None:
 
 
 def test_processes_share_a_lease(written: str) -> None:
-    with siltstone.open_reader(written):
+    with siltstone.open_reader(written, options=SLOWLY):
         before = siltstone.admin.manifest(written)["id"]
         command = [sys.executable, "-c", READS, written]
         pipe = subprocess.PIPE
@@ -62,7 +65,7 @@ def test_processes_share_a_lease(written: str) -> None:
             assert reader.stdout is not None
             assert reader.stdout.readline() == "open\n"
         for reader in readers:
-            reader.communicate("on\n", timeout=60)
+            reader.communicate("on\n", timeout=PATIENCE)
             assert reader.returncode == 0
     assert siltstone.admin.manifest(written)["id"] == before
 

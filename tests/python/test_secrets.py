@@ -21,9 +21,10 @@ NAMED = ["secret_access_key", "session_token", "access_key_id"]
 @pytest.fixture
 def refused():
     """The endpoint of a server that does not exist."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"http://127.0.0.1:{port}"
+    with socket.socket() as bound:
+        # It does not listen, and no other process gets the port.
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def store_options(endpoint: str) -> dict[str, str | bool]:
@@ -46,7 +47,7 @@ def said(error: BaseException) -> str:
 @pytest.mark.parametrize("call", [siltstone.open, siltstone.open_reader])
 def test_no_error_tells_a_secret(refused: str, call) -> None:
     with pytest.raises(siltstone.Invalid, match="no connection") as caught:
-        call("s3://bucket/db", store_options=store_options(refused), options={"deadline": 1})
+        call("s3://bucket/db", store_options=store_options(refused), options={"deadline": 60})
     assert CANARY not in said(caught.value)
 
 
@@ -96,7 +97,7 @@ def test_secrets_of_the_environment_stay_there(refused: str, python) -> None:
     program = """
 import sys, siltstone
 try:
-    siltstone.open_reader("s3://bucket/db", options={"deadline": 1},
+    siltstone.open_reader("s3://bucket/db", options={"deadline": 60},
         store_options={"endpoint": sys.argv[1], "allow_http": "true", "region": "r"})
 except siltstone.Error as error:
     print(type(error).__name__, error, error.context)

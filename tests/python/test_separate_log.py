@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -198,9 +199,12 @@ def test_either_store_may_be_a_bucket(s3: dict[str, str], tmp_path: Path) -> Non
 
 
 def killed_writers(url: Path, wal_url: str, logged: str) -> None:
-    """Kills writers at random moments. Each finds at least what the ones before acknowledged."""
+    """Kills writers at random moments. Each finds at least what the ones before acknowledged. On a
+    slow machine many may die before their first write."""
     draw, acknowledged, found = random.Random(), 0, 0
-    for _ in range(KILLS):
+    for kill in itertools.count():
+        if kill >= KILLS and acknowledged:
+            break
         command = [sys.executable, "-c", WRITER, str(url), wal_url, logged, str(found)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             head, rows = writer.stdout.readline().split()
@@ -217,7 +221,6 @@ def killed_writers(url: Path, wal_url: str, logged: str) -> None:
         found = len(keys)
         assert keys == [b"%08d" % n for n in range(1, found + 1)], "not a prefix"
         assert found >= acknowledged
-    assert acknowledged > 0
     assert admin.verify(url, store_options=store(wal_url)).ok
 
 

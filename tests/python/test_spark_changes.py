@@ -9,6 +9,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import changes as feed
+from spark_for_tests import finished
 from spark_versions_for_tests import STREAM_SOURCES
 
 pytest_plugins = ["spark_for_tests"]
@@ -21,7 +22,7 @@ def follow(spark, url: str, place: Path, **options: str) -> None:
     writing = stream.options(**options).load(url).writeStream.format("parquet")
     writing = writing.option("checkpointLocation", str(place / "checkpoint"))
     query = writing.trigger(availableNow=True).start(str(place / "out"))
-    assert query.awaitTermination(120)
+    finished(query)
 
 
 def found(spark, place: Path) -> list[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
+from spark_for_tests import finished
 from spark_versions_for_tests import SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
@@ -101,7 +102,7 @@ def test_a_stream_creates_the_database(spark, url, tmp_path, way, rows) -> None:
         writing = writing.format("siltstone").option("path", url)
     else:
         writing = writing.foreachBatch(kv.upsert(url, key="key", txn_app="stream"))
-    writing.trigger(availableNow=True).start().awaitTermination(120)
+    finished(writing.trigger(availableNow=True).start())
     assert count(url) == rows
 
 

@@ -14,7 +14,7 @@ import siltstone
 import siltstone.spark as kv
 from pace_for_tests import until
 from siltstone import admin, table
-from siltstone.spark import _errors, _jobs, _pins
+from siltstone.spark import _errors, _jobs, _pinned, _pins
 from spark_versions_for_tests import CONNECT, SOURCES
 
 pytest_plugins = ["spark_for_tests"]
@@ -52,7 +52,7 @@ def test_a_block_reads_one_state(spark, filled) -> None:
         assert kv.count(filled) == 20
         assert kv.view(spark, "pinned", filled).where("value = binary('new')").count() == 0
         assert kv.lookup(asked, filled, key="key").first().value == b"old"
-        later = admin.create_checkpoint(filled, lifetime=60)
+        later = admin.create_checkpoint(filled, lifetime=3600)
         assert kv.count(filled, checkpoint=later) == 30
         with kv.pinned(spark, filled):
             assert kv.count(filled) == 30
@@ -78,10 +78,17 @@ def test_a_block_has_a_frame_of_the_format(spark, filled) -> None:
         assert state.load(prefix="k/1").count() == 10
 
 
-LIFETIME = 6.0
-"""Seconds of a pin that must outlive a machine that stalls. It is renewed every two."""
+LIFETIME = 600.0
+"""Seconds of a pin that must outlive a machine that stalls."""
 
 
+@pytest.fixture
+def renewed_often(monkeypatch) -> None:
+    """Pins of `LIFETIME` are renewed every 1.5 seconds."""
+    monkeypatch.setattr(_pinned, "TRIES", 400)
+
+
+@pytest.mark.usefixtures("renewed_often")
 def test_a_block_is_renewed(spark, filled) -> None:
     with kv.pinned(spark, filled, lifetime=LIFETIME) as state:
         expires = state.checkpoint.expires
@@ -94,6 +101,7 @@ def test_a_block_is_renewed(spark, filled) -> None:
         pass
 
 
+@pytest.mark.usefixtures("renewed_often")
 def test_a_renewal_that_fails_is_raised(spark, filled, monkeypatch, caplog) -> None:
     def refuses(*_, **__):
         raise siltstone.Denied("no right to renew")

@@ -14,6 +14,7 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from spark_for_tests import finished
 from spark_versions_for_tests import CONNECT, STREAM_SINKS, frame_of_table, version
 
 pytest_plugins = ["spark_for_tests"]
@@ -158,6 +159,6 @@ def test_a_stream_into_a_bucket(spark, tmp_path: Path) -> None:
         stream = spark.readStream.schema("key binary, value binary").parquet(str(source))
         writing = stream.writeStream.format("siltstone").option("path", URL)
         writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writing.trigger(availableNow=True).start().awaitTermination(120)
+        finished(writing.trigger(availableNow=True).start())
     assert kv.scan(spark, URL, prefix=b"stream/").count() == 10
     kv.release()

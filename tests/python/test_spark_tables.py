@@ -19,6 +19,7 @@ import siltstone
 import siltstone.spark as kv
 from siltstone import table
 from siltstone.spark._columns import struct_of
+from spark_for_tests import finished
 from spark_versions_for_tests import (
     SOURCES,
     STREAM_SINKS,
@@ -509,7 +510,7 @@ def test_a_stream_of_rows_is_there_once(spark, closed, tmp_path, way) -> None:
         else:
             writing = writing.foreachBatch(kv.upsert(url, key=["country", "day"]))
         writing = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        assert writing.start().awaitTermination(120)
+        finished(writing.start())
 
     def at(n: int) -> dict[str, Any]:
         return {"country": "SE", "day": DAYS[n]}
@@ -540,7 +541,7 @@ def test_changes_have_the_columns(spark, url, tmp_path) -> None:
         stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
         stream = stream.option("startingAt", "oldest").option("consumer", "lake").load(url)
         writing = stream.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-        assert writing.trigger(availableNow=True).start(out).awaitTermination(120)
+        finished(writing.trigger(availableNow=True).start(out))
 
     with table.create(url, columns, key=["id"]) as db:
         follow()

@@ -10,6 +10,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
+from spark_for_tests import finished
 from spark_versions_for_tests import SOURCES, STREAM_SINKS
 
 pytest_plugins = ["spark_for_tests"]
@@ -217,7 +218,7 @@ def test_rows_of_streams_expire(spark, url, tmp_path, way) -> None:
             writer = rows.foreachBatch(kv.upsert(place, key="key", **named))
         checkpoint = str(tmp_path / f"of-{len(columns)}")
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
+        finished(query)
 
     run(url, ["key", "value", "ends"], {"expireAt": "ENDS"}, expire_at="ENDS")
     assert expiries(url) == {b"0": None, b"1": FIRST}

@@ -14,6 +14,7 @@ import siltstone
 import siltstone.spark as kv
 from siltstone import compaction, ingest
 from siltstone.spark import _compaction
+from spark_for_tests import finished
 from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
@@ -326,6 +327,8 @@ def test_what_fails_ends_the_other_tasks(spark, closed, monkeypatch) -> None:
     monkeypatch.setattr(compaction.Plan, "commit", fails)
     with pytest.raises(siltstone.Fenced):
         kv.compact(spark, closed, unit_bytes=20_000)
+    # The tracker learns it from events, which Spark hands over in a thread of their own.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     assert sum(stage.numActiveTasks for stage in stages if stage is not None) == 0
 
@@ -473,7 +476,7 @@ def run_stream(spark, source: Path, checkpoint: Path, begin) -> None:
     writing = begin(stream.parquet(str(source)).writeStream)
     writing = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     query = writing.start()
-    assert query.awaitTermination(120)
+    finished(query)
 
 
 def add_file(source: Path, number: int, rows: dict[bytes, bytes]) -> None:

@@ -263,7 +263,8 @@ def test_another_schema_is_refused(memory_url: str) -> None:
 def test_readers_and_snapshots_read(url: str) -> None:
     with made(url) as db:
         db.table.put(SOME).wait()
-        with db.snapshot() as snapshot, siltstone.open_reader(url) as reader:
+        still = {"manifest_poll_interval": 3600}
+        with db.snapshot() as snapshot, siltstone.open_reader(url, options=still) as reader:
             db.table.delete(SOME)
             for handle in (snapshot, reader):
                 assert rows(handle.table.scan({"country": "DE"})) == SOME[:3]

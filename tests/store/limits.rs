@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// The time limit of a request without bytes, as in the option; and a pause beyond it, for which 4
 /// MiB (32 s at the slowest bandwidth) leave ample time.
-const TIMEOUT: &str = "100ms";
-const PAUSE: Duration = Duration::from_millis(400);
+const TIMEOUT: &str = "1s";
+const PAUSE: Duration = Duration::from_secs(2);
 const BYTES: usize = 4 << 20;
 
 fn server(reply: Reply) -> Server {
