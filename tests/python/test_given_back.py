@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 ROWS = 5_000
 # A reader that looks for newer data while it closes would hold a file for a moment longer.
-MAPPED = {"block_cache_bytes": 0, "manifest_poll_interval": 3600}
+MAPPED = {"block_cache_bytes": 0, "manifest_poll_interval": 240}
 """Without a block cache, reads use maps of the table files."""
 TABLES = {"l0_sst_size_bytes": 1 << 20, "embedded_compactor": False}
 

@@ -263,7 +263,7 @@ def test_another_schema_is_refused(memory_url: str) -> None:
 def test_readers_and_snapshots_read(url: str) -> None:
     with made(url) as db:
         db.table.put(SOME).wait()
-        still = {"manifest_poll_interval": 3600}
+        still = {"manifest_poll_interval": 240}
         with db.snapshot() as snapshot, siltstone.open_reader(url, options=still) as reader:
             db.table.delete(SOME)
             for handle in (snapshot, reader):
