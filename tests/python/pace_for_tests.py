@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -52,3 +52,14 @@ def in_time(attempt: Callable[[float], T], seconds: float, tries: int = 8) -> T:
             return answer
         seconds *= 2
     raise AssertionError(f"the machine stalls for longer than {seconds} s")
+
+
+def finished(query: Any) -> None:
+    """Waits for the end of a stream over all available data. A query that hangs is stopped, so that
+    it does not disturb the tests behind it."""
+    try:
+        # By Connect the result is None.
+        assert query.awaitTermination(5 * PATIENCE) in (True, None)
+    finally:
+        if query.isActive:
+            query.stop()

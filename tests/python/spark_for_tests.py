@@ -85,14 +85,3 @@ def ended() -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(PATIENCE)
-
-
-def finished(query: Any) -> None:
-    """Waits for the end of a stream over all available data. A query that hangs is stopped, so that
-    it does not disturb the tests behind it."""
-    try:
-        # By Connect the result is None.
-        assert query.awaitTermination(5 * PATIENCE) in (True, None)
-    finally:
-        if query.isActive:
-            query.stop()

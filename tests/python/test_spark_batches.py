@@ -11,7 +11,7 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
-from spark_for_tests import finished
+from pace_for_tests import finished
 from spark_versions_for_tests import CLASSIC, CONNECT, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]

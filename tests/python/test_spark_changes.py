@@ -8,8 +8,8 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from pace_for_tests import finished
 from siltstone import changes as feed
-from spark_for_tests import finished
 from spark_versions_for_tests import STREAM_SOURCES
 
 pytest_plugins = ["spark_for_tests"]

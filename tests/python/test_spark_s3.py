@@ -14,7 +14,7 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
-from spark_for_tests import finished
+from pace_for_tests import finished
 from spark_versions_for_tests import CONNECT, STREAM_SINKS, frame_of_table, version
 
 pytest_plugins = ["spark_for_tests"]

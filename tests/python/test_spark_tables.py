@@ -17,9 +17,9 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from pace_for_tests import finished
 from siltstone import table
 from siltstone.spark._columns import struct_of
-from spark_for_tests import finished
 from spark_versions_for_tests import (
     SOURCES,
     STREAM_SINKS,

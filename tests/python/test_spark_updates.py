@@ -9,8 +9,8 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from pace_for_tests import finished
 from siltstone import table
-from spark_for_tests import finished
 from spark_versions_for_tests import SOURCES, STREAM_SINKS
 
 pytest_plugins = ["spark_for_tests"]

@@ -12,9 +12,9 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
+from pace_for_tests import finished
 from siltstone import compaction, ingest
 from siltstone.spark import _compaction
-from spark_for_tests import finished
 from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
