@@ -25,6 +25,22 @@ async fn check(db: &Database, model: &Map, told: &str) -> Result<()> {
     Ok(())
 }
 
+/// Begins a job. Its rows may have these keys: in one of three jobs those of a range that the job
+/// replaces.
+async fn begin_within(
+    env: &Env,
+    rng: &mut Rng,
+    model: &mut Map,
+) -> Result<(IngestJob, std::ops::Range<u32>)> {
+    let job = begin(env).await?;
+    if rng.below(3) > 0 {
+        return Ok((job, 0..KEYS as u32));
+    }
+    let (range, replaced) = replaced(rng)?;
+    model.retain(|n, _| !range.contains(n));
+    Ok((job.replacing(replaced), range))
+}
+
 async fn ingest(
     env: &Env,
     db: &Database,
@@ -32,13 +48,7 @@ async fn ingest(
     model: &mut Map,
     value: &[u8],
 ) -> Result<()> {
-    let mut job = begin(env).await?;
-    let mut within = 0..KEYS as u32;
-    if rng.below(3) == 0 {
-        let (range, replaced) = replaced(rng)?;
-        model.retain(|n, _| !range.contains(n));
-        (within, job) = (range, job.replacing(replaced));
-    }
+    let (job, within) = begin_within(env, rng, model).await?;
     let mut parts = Vec::new();
     // Without a part the job is only the delete of its range.
     let most = if job.replace.is_some() { rng.below(4) } else { 1 + rng.below(3) };
@@ -68,13 +78,7 @@ async fn ingest_operands(
     model: &mut Map,
     value: &[u8],
 ) -> Result<()> {
-    let mut job = begin(env).await?;
-    let mut within = 0..KEYS as u32;
-    if rng.below(3) == 0 {
-        let (range, replaced) = replaced(rng)?;
-        model.retain(|n, _| !range.contains(n));
-        (within, job) = (range, job.replacing(replaced));
-    }
+    let (job, within) = begin_within(env, rng, model).await?;
     let mut parts = Vec::new();
     let mut first = within.start;
     while first < within.end && (parts.is_empty() || rng.below(3) > 0) {

@@ -186,10 +186,15 @@ impl IngestJob {
         Loader::new(env.clone(), (self.id, self.database), (how, load))
     }
 
-    fn closed(&self, attempt: AttemptId, layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
+    fn closed(
+        &self,
+        attempt: AttemptId,
+        layers: Vec<Vec<SstDescriptor>>,
+        operands: bool,
+    ) -> ClosedJob {
         let (database, timeline) = (self.database, self.timeline);
         let behind = self.behind && !layers.is_empty();
-        let (app, operands) = (self.version(), false);
+        let app = self.version();
         ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind, operands }
     }
 
@@ -300,8 +305,7 @@ impl IngestJob {
         operands: bool,
         limit: Duration,
     ) -> Result<ClosedJob> {
-        let attempt = AttemptId(env.random_u128());
-        let closed = ClosedJob { operands, ..self.closed(attempt, layers) };
+        let closed = self.closed(AttemptId(env.random_u128()), layers, operands);
         let (name, bytes) = (ObjectName::IngestManifest(self.id), closed.encode()?);
         let objects = Objects { env: env.clone(), limit };
         let create = async || {
