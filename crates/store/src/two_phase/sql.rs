@@ -32,6 +32,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Names in one statement that removes records.
 const REMOVED_AT_ONCE: usize = 100;
 
+const UNANSWERED: &str =
+    "the transactional store does not answer as it should: check its URL and server";
+
 const INCOMPLETE: i64 = 0;
 const COMPLETE: i64 = 1;
 const REVOKED: i64 = 2;
@@ -158,8 +161,9 @@ impl SqlShared {
         }
     }
 
-    /// A first connection. Errors before any connection come from a wrong URL or a server that is
-    /// not there, so retries until the deadline would tell nothing more.
+    /// A first connection. Where it is refused before any connection was made, the URL is wrong or
+    /// the server is not there, so retries until the deadline would tell nothing more. A connection
+    /// that is only slow (a busy machine, a locked file) is tried again.
     async fn reach(&self) -> Result<()> {
         let connected = pin!(AnyConnection::connect(&self.url));
         let answer = match select(connected, self.effects.clock.sleep(CONNECT)).await {
@@ -171,15 +175,14 @@ impl SqlShared {
                 return Err(self.explain(&error));
             }
             Either::Left((Err(error), _)) => self.cleaned(&error),
-            Either::Right(_) => format!("none within {} s", CONNECT.as_secs()),
+            Either::Right(_) => {
+                let answer = format!("none within {} s", CONNECT.as_secs());
+                return Err(self.error(ErrorKind::Unavailable, UNANSWERED, answer));
+            }
         };
-        Err(Error::invalid(
-            "no connection can be made to the transactional store: check its URL, the server and \
-             the network",
-        )
-        .with("transactional store", self.kind())
-        .with("server", self.server())
-        .with("answer", answer))
+        let message = "no connection can be made to the transactional store: check its URL, the \
+                       server and the network";
+        Err(self.error(ErrorKind::Invalid, message, answer))
     }
 
     /// Whether a server has answered with the error. SQLite has no server; its code 14 is a file
@@ -205,12 +208,16 @@ impl SqlShared {
             ErrorKind::Denied => {
                 "the transactional store refused the user: check the URL and the permissions"
             }
-            _ => "the transactional store does not answer as it should: check its URL and server",
+            _ => UNANSWERED,
         };
+        self.error(kind, message, text)
+    }
+
+    fn error(&self, kind: ErrorKind, message: &'static str, answer: String) -> Error {
         Error::new(kind, message)
             .with("transactional store", self.kind())
             .with("server", self.server())
-            .with("answer", text)
+            .with("answer", answer)
     }
 
     fn kind(&self) -> &'static str {
@@ -434,5 +441,49 @@ impl RecordStore for SqlRecords {
             let query = shared.query(select).bind(hex(namespace)).bind(source.to_string());
             Ok(shared.text(query.bind(REVOKED)).await?.is_some())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Clock;
+    use crate::task::tokio_effects;
+    use siltstone_base::UnixMillis;
+    use std::net::TcpListener;
+
+    /// A clock on which every wait is over at once.
+    struct HastyClock;
+
+    impl Clock for HastyClock {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            futures::future::ready(()).boxed()
+        }
+    }
+
+    #[test]
+    fn only_a_refused_connection_is_not_repeated() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let effects = tokio_effects(runtime.handle().clone());
+        let hasty = Effects { clock: Arc::new(HastyClock), ..effects.clone() };
+        let asked = |address: String, effects: Effects| {
+            let records = SqlRecords::new(&format!("postgres://app:x@{address}/db"), effects);
+            runtime.block_on(records.unwrap().location_of(7)).unwrap_err()
+        };
+        // The kernel accepts the connection, and the server says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let error = asked(address.clone(), hasty);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(&address), "{error}");
+        drop(silent);
+        let error = asked(address, effects);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
 }
