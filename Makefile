@@ -292,6 +292,7 @@ soak: tools java $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, ev
 	SILTSTONE_SPARK_ROUNDS=200 $(BIN)/python -m pytest -s tests/python/test_spark_cluster.py
 	SILTSTONE_SPARK_QUERIES=2000 $(BIN)/python -m pytest tests/python/test_spark_queries.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
+	$(BIN)/python benches/python/space.py --live 96 --seconds 120 --followers 1
 
 # Each in an environment of its own, which is removed again: half a gigabyte, and all packages from
 # the index.
