@@ -3,6 +3,11 @@ continue."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import siltstone
@@ -65,3 +70,33 @@ def test_a_batch(url: str) -> None:
         with pytest.raises(siltstone.Invalid, match="max_batch_bytes"):
             db.put(b"key", bytes(2 << 20))
         db.put(b"key", bytes(1 << 19)).wait()
+
+
+@pytest.mark.slow
+def test_a_column_of_two_gib(tmp_path: Path) -> None:
+    """Values of more than 2 GiB in all, which no column of an Arrow batch holds: the feed, scans and
+    look-ups split their batches, and each value arrives once."""
+    value, url = bytes(720 << 20), str(tmp_path / "db")
+    keys = [b"a", b"b", b"c"]
+    with siltstone.open(url, options={"max_batch_bytes": "1GiB"}) as db:
+        feed = db.changes(since="latest")
+        for key in keys:
+            db.put(key, value)
+        db.flush(memtable=True)
+
+        def lengths(batches: Iterable[object]) -> list[list[tuple[bytes, int]]]:
+            found = []
+            for each in batches:
+                batch = pa.record_batch(each)
+                names = batch.column("key").to_pylist()
+                sizes = pc.binary_length(batch.column("value")).to_pylist()
+                found.append(list(zip(names, sizes, strict=True)))
+            return found
+
+        def check(batches: Iterable[object]) -> None:
+            found = lengths(batches)
+            assert len(found) > 1
+            assert sum(found, []) == [(key, len(value)) for key in keys]
+
+        check(iter(lambda: feed.read(bytes=4 << 30), None))
+        check(pa.RecordBatchReader.from_stream(db.scan().to_arrow()))

@@ -1,6 +1,6 @@
 //! Mistakes that other stores released, one test each, named after the mechanism: `bug_NN` by the
 //! list of mechanisms in RFC 0015, `peer_NN` by a peer's publication. Every test fails if its
-//! mistake is planted (`tests/mutations.sh` builds them in, one at a time).
+//! mistake is planted (`tests/mutations/run.sh`, one at a time).
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -7,6 +7,7 @@ mod effects;
 mod floors;
 mod house;
 mod mask;
+mod mutations;
 mod names;
 mod papers;
 mod rules;
@@ -108,6 +109,8 @@ laws! {
     rule_codes_are_listed: |sources: &[Source]| rules::codes(&root(), sources);
     /// Sentences name their actor.
     prose_names_the_actor: words::plain;
+    /// Every planted mistake can be planted, and names the tests that find it.
+    patches_apply: |sources: &[Source]| mutations::patches(&root(), sources);
     /// Links lead to files.
     links_lead_somewhere: |sources: &[Source]| papers::links(&root(), sources);
 }

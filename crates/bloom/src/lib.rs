@@ -216,10 +216,7 @@ impl BloomBuilder {
         self.lines.resize(blocks as usize, Line::default());
         for hash in &self.hashes {
             if let Some(line) = self.lines.get_mut(block_of(*hash, u64::from(blocks))) {
-                // A planted mistake for the mutation tests: the last bit is wrong, so present keys
-                // are denied.
-                let astray = u64::from(cfg!(mutation = "bloom_false_negative"));
-                set(line, hash ^ astray, count);
+                set(line, *hash, count);
             }
         }
         encode_into(count, &self.lines, out);

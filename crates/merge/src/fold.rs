@@ -76,8 +76,7 @@ fn lasts(expires_at: Option<UnixMillis>) -> (bool, Option<UnixMillis>) {
 fn split_run<'a>(rest: &mut &'a [Version], limit: Option<UnixMillis>) -> &'a [Version] {
     let mut limit = limit;
     let fits = |operand: &&Version| {
-        let fits =
-            lasts(operand.expires_at) <= lasts(limit) || cfg!(mutation = "expiry_not_minded");
+        let fits = lasts(operand.expires_at) <= lasts(limit);
         limit = operand.expires_at;
         fits
     };

@@ -105,10 +105,6 @@ impl Group {
         if entry.seq > view.seq || !self.open && entry.key == self.key {
             return Ok(GroupVerdict::Entry);
         }
-        if cfg!(mutation = "expired_is_passed_over") && entry.is_expired(view.now) {
-            // Older versions become visible again.
-            return Ok(GroupVerdict::Entry);
-        }
         if !self.open {
             self.begin(&entry);
         }
@@ -146,10 +142,6 @@ impl Group {
         if !self.open {
             self.begin(&entry);
             self.open = true;
-        } else if cfg!(mutation = "backward_versions") {
-            // The oldest version wins. Found by `a_scan_equals_the_model` and by
-            // `peer_36_backward_the_newest_version_wins`.
-            return Ok(GroupVerdict::Entry);
         }
         self.seq = entry.seq;
         match effect {

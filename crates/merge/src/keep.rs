@@ -133,15 +133,6 @@ impl Keep {
         if effect != Effect::Operand {
             self.closed = Some(stripe);
         }
-        if cfg!(mutation = "expired_revives")
-            && effect == Effect::Absent
-            && entry.kind != Kind::Delete
-        {
-            // The expired entry is dropped at any place, and an older level's value returns. Found
-            // by `what_is_kept_reads_as_before` and by
-            // `bug_11_what_has_expired_revives_nothing`.
-            return Ok(KeepVerdict::Entry);
-        }
         // Whether a tombstone at the bottom can be dropped, or an operand folded, depends on older
         // versions. Everything else is decided immediately.
         let waits = match effect {
@@ -180,9 +171,7 @@ impl Keep {
         let mut below = !self.rules.bottom;
         let stripe_of = |version: &Version| self.stripe_of(version.seq);
         let mut kept = Vec::new();
-        let one = |a: &Version, b: &Version| {
-            stripe_of(a) == stripe_of(b) || cfg!(mutation = "folded_across_snapshots")
-        };
+        let one = |a: &Version, b: &Version| stripe_of(a) == stripe_of(b);
         for stripe in versions.chunk_by(one) {
             let of_stripe = self.keep_of_stripe(stripe, below)?;
             below |= !of_stripe.is_empty();

@@ -287,8 +287,7 @@ impl TableBuilder {
     }
 
     fn close_block_before(&mut self, next: &Entry<'_>, shared: usize, same: bool) -> Result<()> {
-        let shorten = !same || cfg!(mutation = "sst_separator_cuts_versions");
-        if shorten {
+        if !same {
             let end = next.key.len().min(shared + 1);
             return self.close_block(Separator::Shortened(next.key.get(..end).unwrap_or_default()));
         }

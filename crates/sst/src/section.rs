@@ -20,16 +20,8 @@ pub(crate) struct SectionPlace {
 }
 
 impl SectionPlace {
-    /// A planted mistake binds every checksum to this location.
-    const NOWHERE: SectionPlace = SectionPlace { object: ObjectId::NONE, offset: 0 };
-
     fn checksum(self, bytes: &[u8]) -> u32 {
-        let place =
-            if cfg!(mutation = "sst_checksum_unbound") { SectionPlace::NOWHERE } else { self };
-        let crc = bound(place.object, place.offset, bytes);
-        if cfg!(mutation = "sst_checksum_unmasked") {
-            return crc;
-        }
+        let crc = bound(self.object, self.offset, bytes);
         crc.rotate_right(15).wrapping_add(0xa282_ead8)
     }
 

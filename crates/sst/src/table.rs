@@ -131,11 +131,8 @@ impl Table {
             return Err(other_table("bounds"));
         }
         // A hidden range delete hides nothing: neither keys of its own table nor of another one.
-        #[cfg(not(mutation = "range_deletes_uncut"))]
-        let range_deletes = {
-            let (start, end) = descriptor.in_sight(None, None);
-            range_deletes.within(start, end)
-        };
+        let (start, end) = descriptor.in_sight(None, None);
+        let range_deletes = range_deletes.within(start, end);
         let envelope = footer.envelope;
         let range_deletes = Arc::new(range_deletes);
         Ok(Table { descriptor, envelope, properties, filter, index, range_deletes })

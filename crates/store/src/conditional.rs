@@ -70,11 +70,6 @@ pub async fn create_unproven(
         }
         PutAnswer::Exists => (PutOutcome::NotApplied, None),
         PutAnswer::Refused(error) => (PutOutcome::NotApplied, Some(error)),
-        #[cfg(mutation = "create_trusts_ambiguous")]
-        PutAnswer::Ambiguous(error) => {
-            return Created { outcome: PutOutcome::Committed, error: Some(error) };
-        }
-        #[cfg(not(mutation = "create_trusts_ambiguous"))]
         PutAnswer::Ambiguous(error) => (PutOutcome::Unknown, Some(error)),
     };
     match read_back(env, name, kind, attempt, head_first).await {
@@ -175,14 +170,8 @@ async fn again(
     }
 }
 
-#[cfg(not(mutation = "create_trusts_exists"))]
 fn is_ours(object: &[u8], kind: ObjectKind, attempt: AttemptId) -> bool {
     matches!(Envelope::decode(object, kind), Ok(head) if head.attempt == attempt)
-}
-
-#[cfg(mutation = "create_trusts_exists")]
-fn is_ours(_object: &[u8], _kind: ObjectKind, _attempt: AttemptId) -> bool {
-    false
 }
 
 /// The kind of object under a name.

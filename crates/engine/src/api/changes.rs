@@ -70,10 +70,7 @@ impl Changes {
     /// The token of the current position. A feed that begins at it returns the next changes.
     #[must_use]
     pub fn token(&self) -> ChangeToken {
-        match cfg!(mutation = "dropped_is_passed_on") {
-            true => self.place,
-            false => self.unfinished.unwrap_or(self.place),
-        }
+        self.unfinished.unwrap_or(self.place)
     }
 
     /// The checkpoint after which the feed begins; `None` unless it began with
@@ -154,7 +151,7 @@ impl Changes {
                 match self.next_object(!rows.is_empty()).await {
                     Ok(true) => {}
                     // Return the rows read before the error. The next read meets the error again.
-                    Err(_) if !rows.is_empty() && !cfg!(mutation = "trouble_takes_rows") => break,
+                    Err(_) if !rows.is_empty() => break,
                     ended => {
                         ended?;
                         break;
@@ -171,7 +168,7 @@ impl Changes {
                 // A restore may have undone the missing changes since the manifest was read. Read
                 // on once more from the newest manifest, which records the restore.
                 let gone = error.kind() == ErrorKind::Expired;
-                if looked || !gone || cfg!(mutation = "gone_is_expired") {
+                if looked || !gone {
                     return Err(error);
                 }
                 looked = true;
@@ -199,7 +196,7 @@ impl Changes {
     /// Loads the records of the next WAL object. Returns `false` if there is none. With `as_is` it
     /// does not look for new objects in the store.
     async fn next_object(&mut self, as_is: bool) -> Result<bool> {
-        let mut looked = cfg!(mutation = "hold_ends_unseen");
+        let mut looked = false;
         loop {
             if let Some(object) = self.walk.pop() {
                 self.open(&object)?;
@@ -235,7 +232,7 @@ impl Changes {
             let known = self.walk.known().cloned();
             let before = known.map(|state| std::mem::replace(&mut self.state, state));
             let left_out = |state: Arc<Manifest>| state.timelines != self.state.timelines;
-            if before.is_some_and(left_out) && !cfg!(mutation = "left_out_for_good") {
+            if before.is_some_and(left_out) {
                 // The timelines have changed. Records that were skipped as undone may be part of
                 // the history again, so read again from the position.
                 self.go_back(place);
@@ -289,7 +286,7 @@ impl Changes {
         let before_gap = self.place.seq.is_none() && last <= self.state.features.unlogged();
         if last <= self.place.seq || undone || before_gap {
             self.records.pop_front();
-            if !undone || cfg!(mutation = "left_out_for_good") {
+            if !undone {
                 // Another restore may bring an undone record back: the position stays before it.
                 self.place.wal = self.place.wal.max(behind);
             }

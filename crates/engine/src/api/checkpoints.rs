@@ -90,7 +90,7 @@ pub(super) fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option
 pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> Result<Checkpoint> {
     let mut new = how.planned(&writer.env)?;
     let id = new.id;
-    new.through = (!cfg!(mutation = "checkpoint_unfenced")).then_some(writer.epoch);
+    new.through = Some(writer.epoch);
     let work = async {
         match &how.source {
             Some(source) => new.source = Some(sought(writer, source).await?),

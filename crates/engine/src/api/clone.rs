@@ -261,8 +261,6 @@ impl CloneMaker<'_> {
             commit_time: log.commit_time,
             keys: (parent.keys.start.as_deref(), parent.keys.end.as_deref()),
         });
-        #[cfg(mutation = "part_uncut")]
-        let sources = sources.map(|source| CloneSource { keys: (None, None), ..source });
         let tables = compose(&sources.collect::<Vec<_>>())?;
         let fill = CloneEdit::Fill {
             pins: pins(state),
@@ -291,8 +289,7 @@ impl CloneMaker<'_> {
         state: &Arc<Manifest>,
     ) -> std::result::Result<(), CloneStepRefusal> {
         // The first of them is the parent itself.
-        let forgotten = usize::from(cfg!(mutation = "source_unheld"));
-        for entry in entries(state).iter().skip(forgotten) {
+        for entry in entries(state) {
             let there = self.objects_of(&entry.location)?;
             let newest = owned(&there, entry).await?;
             let hold = PinEdit::Hold { pin: entry.checkpoint, clone: state.database };

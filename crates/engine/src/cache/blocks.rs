@@ -43,13 +43,6 @@ impl BlockCache {
     /// The cache of one handle. Handles share no cache, because table names are unique only within
     /// one database.
     pub(crate) fn of_handle(bytes: usize, block_bytes: usize) -> Arc<BlockCache> {
-        #[cfg(mutation = "one_cache")]
-        {
-            static SHARED: std::sync::OnceLock<Arc<BlockCache>> = std::sync::OnceLock::new();
-            let make = || Arc::new(BlockCache::new(bytes, block_bytes));
-            Arc::clone(SHARED.get_or_init(make))
-        }
-        #[cfg(not(mutation = "one_cache"))]
         Arc::new(BlockCache::new(bytes, block_bytes))
     }
 
@@ -97,9 +90,6 @@ impl BlockCache {
     /// Removes the blocks of a lent table, which are read in place.
     pub(crate) fn end_lent(&self, sst: SstId, blocks: u32, bytes: u64) {
         self.lent.fetch_sub(bytes, Ordering::Relaxed);
-        if cfg!(mutation = "lent_kept") {
-            return;
-        }
         for block in 0..blocks {
             self.blocks.remove_if(&BlockAddr { sst, block }, |block| block.is_lent());
         }

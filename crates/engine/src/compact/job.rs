@@ -143,13 +143,6 @@ impl JobWork<'_> {
         let state = host.manifests().newest_known();
         let record = host.compactor().chain.newest(host.manifests()).await?;
         let finish = self.job().await?.finish(&state, self.epoch, retire(&record, &state));
-        // Planted: a job that another compactor began has lost its destination.
-        #[cfg(mutation = "destination_lost")]
-        let finish =
-            finish.map(|edit| match started.ranges.iter().any(|one| one.claim.is_some()) {
-                true => edit,
-                false => siltstone_manifest::FinishCompaction { destination: 0, ..edit },
-            });
         let refusal = match finish {
             Ok(edit) => match commit(&**host, edit).await? {
                 Ok(()) => return Ok(JobEnd::Committed),
@@ -170,7 +163,7 @@ impl JobWork<'_> {
     /// Handles a failed merge. If inputs are missing, a restore that this process does not know yet
     /// may have removed them: the job is given up then. Otherwise the error is returned.
     async fn ends_by(&self, started: &Job, error: Error) -> Result<JobEnd> {
-        if error.kind() != ErrorKind::NotFound || cfg!(mutation = "gone_inputs_end_all") {
+        if error.kind() != ErrorKind::NotFound {
             return Err(error);
         }
         let state = self.host.manifests().probe(true).await?;

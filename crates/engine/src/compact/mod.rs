@@ -324,9 +324,10 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
     match once_by_hand(host, wanted).await {
         Err(error) if error.kind() == ErrorKind::Fenced && host.writer().is_some() => {
             let newest = host.manifests().probe(true).await?;
-            match newest.compactor_is_released() && !cfg!(mutation = "release_unseen") {
-                true => once_by_hand(host, wanted).await,
-                false => Err(error),
+            if newest.compactor_is_released() {
+                once_by_hand(host, wanted).await
+            } else {
+                Err(error)
             }
         }
         ended => ended,
@@ -396,14 +397,10 @@ async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     // Read the running jobs before the manifest: the work of a job ends once a manifest with its
     // end is known. The simulation does not interrupt a step between the two reads; threads do.
     let active = compactor.held.lock().active.clone();
-    let finished = match cfg!(mutation = "finished_jobs_forgotten") {
-        true => Vec::new(),
-        false => record.finished(&host.manifests().newest_known()),
-    };
+    let finished = record.finished(&host.manifests().newest_known());
     let jobs = record.jobs.iter().map(|job| job.id);
-    let nobodys = |job: &JobId| !finished.contains(job) && !active.contains(job);
-    let left = |job: &JobId| nobodys(job) && !cfg!(mutation = "leftovers_stay");
-    Ok(jobs.filter(left).collect())
+    let is_left = |job: &JobId| !finished.contains(job) && !active.contains(job);
+    Ok(jobs.filter(is_left).collect())
 }
 
 /// Claims the next compactor epoch. This stops the earlier compactor, but not its writer.
@@ -414,11 +411,7 @@ async fn claim(manifests: &ManifestClient, host: &dyn Host) -> Result<Epoch> {
         let edit = Edit::ClaimCompactor { writer: host.writer(), expected, claim };
         match manifests.try_commit(edit).await? {
             Ok(_) => return Ok(expected.next()),
-            Err(Refusal::Conflict(Conflict::EpochMoved { now }))
-                if !cfg!(mutation = "claim_conflict_is_final") =>
-            {
-                expected = now;
-            }
+            Err(Refusal::Conflict(Conflict::EpochMoved { now })) => expected = now,
             Err(refusal) => return Err(refusal.into()),
         }
     }

@@ -64,7 +64,7 @@ pub(super) async fn open(
     let retention = Retention {
         snapshot_bounds: job.facts.snapshots.clone().unwrap_or_default(),
         floor: job.facts.snapshots.is_none().then_some(floor(host, &job.facts)),
-        bottom: range.keys.bottom || cfg!(mutation = "bottom_everywhere"),
+        bottom: range.keys.bottom,
         now: job.facts.now,
         operator: context.operator().cloned(),
         range_deletes,
@@ -83,10 +83,7 @@ pub(super) async fn open(
 
 /// The number above which every version is kept.
 fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
-    match cfg!(mutation = "floor_of_the_moment") {
-        true => host.manifests().newest_known().floor,
-        false => facts.floor,
-    }
+    facts.floor
 }
 
 /// Number of leading bytes that the keys of all tables share: those of the smallest and the largest

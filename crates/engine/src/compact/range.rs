@@ -198,10 +198,7 @@ impl RangeWorker {
 
     async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<RangeEnding> {
         let Some((job, range)) = self.seen().await? else { return Ok(RangeEnding::Lost) };
-        let options = match cfg!(mutation = "own_options_decide") {
-            true => self.host.options().table_options(),
-            false => table_options(&job.facts)?,
-        };
+        let options = table_options(&job.facts)?;
         let (mut inputs, mut merging) = opening::open(&*self.host, &job, &range, layers).await?;
         let mut names: VecDeque<SstId> = range.reserved.into();
         let mut before: Option<Finishing> = None;
@@ -270,9 +267,6 @@ impl RangeWorker {
     async fn heartbeats(&self) {
         let env = self.host.env();
         let every = self.host.options().compactors.worker_timeout / HEARTBEATS_A_TIMEOUT;
-        if cfg!(mutation = "heartbeats_by_progress") {
-            return std::future::pending().await;
-        }
         loop {
             let heard = *self.heard.lock();
             let since = env.clock.monotonic().saturating_sub(heard);
@@ -333,7 +327,6 @@ impl RangeWorker {
                 *self.heard.lock() = host.env().clock.monotonic();
                 Ok(true)
             }
-            Err(ChangeRefusal::Taken { .. }) if cfg!(mutation = "taken_claim_is_mine") => Ok(true),
             Err(ChangeRefusal::Taken { .. } | ChangeRefusal::NoSuchJob { .. }) => {
                 self.wanted.lose();
                 Ok(false)

@@ -86,10 +86,7 @@ impl<'h> Starter<'h> {
     /// Conflict for a plan that may not run; Fenced; Corruption; errors of the store.
     pub(super) async fn start(&self, wishes: &mut DuePlans, plan: &Plan) -> Result<PlanStart> {
         match self.begin(wishes, plan).await {
-            Err(error)
-                if error.kind() == ErrorKind::NotFound
-                    && !cfg!(mutation = "gone_plans_end_all") =>
-            {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 let newest = self.host.manifests().probe(true).await?;
                 let restored = newest.restored_at() > wishes.state.id;
                 if restored { Ok(PlanStart::Restored) } else { Err(error) }

@@ -97,9 +97,6 @@ fn merged_apart(
     process: &Arc<Process>,
     work: impl Future<Output = Result<RangeEnding>> + Send + 'static,
 ) -> BoxFuture<'static, Result<RangeEnding>> {
-    if cfg!(mutation = "worker_waits_for_itself") {
-        return work.boxed();
-    }
     let spawn = Arc::clone(&process.env.spawn);
     async move { apart(&*spawn, work).await }.boxed()
 }

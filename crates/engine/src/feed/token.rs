@@ -60,9 +60,8 @@ impl ChangeToken {
     /// The restore that has undone changes before this position, if any (rule S3). Inside an
     /// ingest, rows of the next sequence number are among these changes.
     pub(crate) fn undone_in(&self, state: &Manifest) -> Option<HistoryUndone> {
-        let inside = self.is_inside() && !cfg!(mutation = "inside_is_outside");
         let undone = |seq| state.undone(self.timeline, seq);
-        undone(self.seq).or_else(|| inside.then(|| undone(self.seq.next())).flatten())
+        undone(self.seq).or_else(|| self.is_inside().then(|| undone(self.seq.next())).flatten())
     }
 }
 

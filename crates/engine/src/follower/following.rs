@@ -288,12 +288,6 @@ impl Follower {
         loop {
             let want = self.want(options, wanted);
             let env = &self.objects.env;
-            #[cfg(mutation = "revoked_for_good")]
-            if self.version.is_some()
-                && self.lease.as_ref().is_some_and(|one| one.version().is_none())
-            {
-                return Err(Error::new(siltstone_base::ErrorKind::Expired, "planted: revoked"));
-            }
             let newest = self.machine.manifest();
             let commits = self.lease.as_mut().zip(newest);
             let commits = commits.is_some_and(|(lease, newest)| lease.commits(env, newest, want));

@@ -59,8 +59,7 @@ impl ReaderLease {
     /// Whether a renewal is due, or an outcome is unknown.
     pub(crate) fn is_due(&mut self, env: &Env) -> bool {
         self.forget_unread();
-        let due = self.leases.is_due(env.clock.elapsed());
-        self.pending.is_some() || (due && !cfg!(mutation = "refresh_forgotten"))
+        self.pending.is_some() || self.leases.is_due(env.clock.elapsed())
     }
 
     /// The time of [`siltstone_manifest::protocol::Leases::next_moment`].

@@ -274,10 +274,7 @@ impl Collector {
         report.unleased = unleased as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
-        let unnamed = match cfg!(mutation = "never_detached") {
-            true => Vec::new(),
-            false => machine.detachable(),
-        };
+        let unnamed = machine.detachable();
         if let Err(error) = detach(&self.objects, &newest, unnamed).await {
             report.trouble.get_or_insert(error);
         }
@@ -472,10 +469,7 @@ impl<'a> Round<'a> {
     async fn list(&mut self) -> Result<()> {
         let objects = self.objects;
         if let Some(min_age) = self.min_age {
-            let store_time = store_time(objects, self.database).await?;
-            let own_clock = cfg!(mutation = "cutoff_by_own_clock");
-            let now = if own_clock { objects.env.clock.now() } else { store_time };
-            self.cutoff = before(now, min_age);
+            self.cutoff = before(store_time(objects, self.database).await?, min_age);
             self.machine.age_by(self.cutoff);
         }
         let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
@@ -541,37 +535,15 @@ impl<'a> Round<'a> {
 
     /// Deletes one batch. The next round repeats a delete that fails.
     async fn delete(&mut self, names: Vec<ObjectName>) {
-        #[cfg(mutation = "deletes_by_prefix")]
-        let names = self.with_prefix(names);
         let answers = self.objects.env.store.delete_many(names.clone()).await;
         let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         if let Some(progress) = self.progress {
             progress.add(gone.len() as u64);
-        }
-        // Planted: nothing is deleted behind a delete that failed.
-        #[cfg(mutation = "stops_at_a_denied_delete")]
-        if gone.contains(&false) {
-            while let CollectAction::Delete(names) = self.machine.action() {
-                self.machine.on_deleted(&vec![false; names.len()]);
-            }
-            return;
         }
         for (name, answer) in names.into_iter().zip(answers) {
             let bytes = self.bytes.get(&name).copied().unwrap_or_default();
             self.report.note_delete(name, bytes, answer);
         }
         self.machine.on_deleted(&gone);
-    }
-
-    /// Planted: the WAL is freed by what its names begin with, as far as the last that is dead.
-    #[cfg(mutation = "deletes_by_prefix")]
-    fn with_prefix(&self, mut names: Vec<ObjectName>) -> Vec<ObjectName> {
-        let wal = |name: &ObjectName| matches!(name, ObjectName::Wal(_));
-        let Some(last) = names.iter().copied().filter(wal).max() else { return names };
-        let listed = self.listed.iter().map(|object| object.name);
-        let more: Vec<_> =
-            listed.filter(|name| wal(name) && *name < last && !names.contains(name)).collect();
-        names.extend(more);
-        names
     }
 }

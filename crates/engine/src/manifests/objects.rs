@@ -153,13 +153,7 @@ impl Objects {
         after: ManifestId,
         ahead: &mut ReadAhead,
     ) -> Result<Listing> {
-        #[cfg(mutation = "listing_remembered")]
-        if let Some(listing) = remembered(&self.env, None) {
-            return Ok(listing);
-        }
         let (listing, _) = self.list_run(after, ahead).await?;
-        #[cfg(mutation = "listing_remembered")]
-        drop(remembered(&self.env, Some(listing)));
         Ok(listing)
     }
 
@@ -274,7 +268,6 @@ impl Objects {
                     }
                     run.on_read(found.get(id).flatten().as_deref());
                 }
-                RunAction::Ask(_) if cfg!(mutation = "listing_trusted") => run.on_asked(false),
                 RunAction::Ask(id) => run.on_asked(match found.get(id) {
                     Some(read) => read.is_some(),
                     None => self.get(ObjectName::Manifest(id)).await?.is_some(),
@@ -439,7 +432,7 @@ impl Objects {
             }
         }
         let mut listing = listing.counting_from(first);
-        while !cfg!(mutation = "listing_trusted") {
+        loop {
             let next = listing.newest.max(listing.boundary).saturating_add(1).max(first);
             match self.get(ObjectName::Compactions(next)).await? {
                 Some(_) => listing.newest = next,
@@ -550,20 +543,5 @@ pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
     match &object.body {
         WalBody::Fence { next_id } => WalSeen::Fence { epoch: object.epoch, next_id: *next_id },
         WalBody::Records(_) => WalSeen::Data { epoch: object.epoch, durable: object.sent.durable },
-    }
-}
-
-/// Planted: a process uses its first listing for ever, as if mutable names were cached.
-#[cfg(mutation = "listing_remembered")]
-fn remembered(env: &Env, found: Option<Listing>) -> Option<Listing> {
-    use std::collections::HashMap;
-    static FIRST: parking_lot::Mutex<Option<HashMap<usize, Listing>>> =
-        parking_lot::Mutex::new(None);
-    let process = Arc::as_ptr(&env.clock).cast::<()>() as usize;
-    let mut first = FIRST.lock();
-    let first = first.get_or_insert_with(HashMap::new);
-    match found {
-        Some(found) => Some(*first.entry(process).or_insert(found)),
-        None => first.get(&process).copied(),
     }
 }

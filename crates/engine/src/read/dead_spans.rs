@@ -56,9 +56,8 @@ impl DeadSpans {
         let mut spans: Vec<KnownSpan> = usable.cloned().collect();
         drop(known);
         // A transaction's own values are not in the shared memtables.
-        let own =
-            pin.tree.own_memtable().filter(|_| !cfg!(mutation = "dead_spans_forget_own_writes"));
-        if !cut_by(&mut spans, own.into_iter(), Seq::NONE, Seq::MAX) {
+        let own = pin.tree.own_memtable().into_iter();
+        if !cut_by(&mut spans, own, Seq::NONE, Seq::MAX) {
             spans.clear();
         }
         spans.into_iter().map(|one| one.span).collect()
@@ -98,9 +97,6 @@ impl Known {
             return;
         }
         let after = std::mem::replace(&mut self.until, seq);
-        if cfg!(mutation = "dead_spans_stay") {
-            return;
-        }
         if !cut_by(&mut self.spans, tree.shared_memtables(), after, seq) {
             self.spans.clear();
         }

@@ -88,9 +88,6 @@ impl Tree {
             let last = table.descriptor.last_visible();
             (last.to_vec(), table.descriptor.covers(last))
         });
-        if cfg!(mutation = "open_end_of_tables") {
-            return tables.max();
-        }
         let memtables = self.memtables().filter_map(|memtable| memtable.greatest_key());
         tables.chain(memtables.map(|key| (key, true))).max()
     }

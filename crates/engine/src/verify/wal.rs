@@ -165,7 +165,6 @@ impl Verify<'_> {
             }
             if let WalObjectState::Records { ingest: Some(ingest), .. } = &met
                 && ingest.last_seq() > walk.flushed
-                && !cfg!(mutation = "ingests_unverified")
             {
                 self.brought(at, ingest, walk.whom.keeper(at, ingest)).await?;
             }

@@ -141,9 +141,6 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
     // No handle is left that could close the writer, so other openers may take over now.
     writer.life.leave();
     if refuse_writes(writer) {
-        if cfg!(mutation = "abandon_drops") {
-            writer.end(&closed());
-        }
         if !writer.options.writes.wal_enabled {
             freeze(writer);
         }

@@ -262,9 +262,6 @@ impl Writer {
         }
         self.life.refuse();
         self.life.leave();
-        if cfg!(mutation = "end_wakes_nobody") {
-            return;
-        }
         self.durability.fail(why.clone());
         self.pressure.relief.notify_waiters();
         self.pressure.watch.notify_one();

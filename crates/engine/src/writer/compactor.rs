@@ -36,11 +36,7 @@ impl Host for Writer {
     /// of these tables are flushed, so a reader that begins later, here or in another process,
     /// reads at or above all of them. A reader elsewhere that began earlier reads the old tables.
     fn retention(&self, _: &Manifest) -> (Seq, Option<Vec<Seq>>) {
-        let held = match cfg!(mutation = "snapshots_ignored") {
-            true => Vec::new(),
-            false => self.held.seqs(),
-        };
-        (self.floor(), Some(held))
+        (self.floor(), Some(self.held.seqs()))
     }
 
     fn known_tables(&self) -> KnownTables {

@@ -337,8 +337,7 @@ async fn put_back(
     for (id, _) in &recovered.replay {
         let body =
             bodies.get(id).ok_or_else(|| Error::internal("a replayed WAL object was not kept"))?;
-        let floor = if cfg!(mutation = "replay_all") { Seq::NONE } else { flushed };
-        if let Some(last) = insert_rows(&replayed.active, body, floor, replayed.last_seq)? {
+        if let Some(last) = insert_rows(&replayed.active, body, flushed, replayed.last_seq)? {
             replayed.last_seq = last;
         }
         replayed.commit_time = replayed.commit_time.max(body.sent.at);

@@ -110,24 +110,10 @@ impl<'a> Opening<'a> {
                     self.unproven = proves.then_some(fence);
                     self.machine.on_fence(outcome);
                 }
-                #[cfg(not(mutation = "replay_past_the_fence"))]
                 OpenAction::Done(recovered) => {
                     if !self.is_proven {
                         // An earlier try of the fence had landed.
                         prove_conditions(&self.objects.env, self.database, recovered.fence).await?;
-                    }
-                    return Ok((recovered, self.bodies));
-                }
-                #[cfg(mutation = "replay_past_the_fence")]
-                OpenAction::Done(mut recovered) => {
-                    // Planted: objects between a fence and the continuation of the log count.
-                    for fence in recovered.fences() {
-                        for id in (fence.id.get() + 1..fence.next_id.get()).map(WalId) {
-                            if let Some(object) = self.objects.wal(id).await? {
-                                recovered.replay.push((id, object.epoch));
-                                self.bodies.insert(id, object);
-                            }
-                        }
                     }
                     return Ok((recovered, self.bodies));
                 }

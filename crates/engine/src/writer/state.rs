@@ -239,7 +239,7 @@ impl Writer {
     /// that the older number needs.
     pub(crate) fn pin(&self) -> Pin {
         let pin = self.pin_accepted();
-        if self.options.read_durable_only && !cfg!(mutation = "bound_ignored") {
+        if self.options.read_durable_only {
             return Pin { seq: pin.seq.min(self.durability.durable()), ..pin };
         }
         pin

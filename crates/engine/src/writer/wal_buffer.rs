@@ -60,7 +60,7 @@ impl WalBuffer {
         now: impl FnOnce() -> Duration,
     ) -> bool {
         let full = self.open.len_with(bytes.len()) > self.most_bytes;
-        if full && !self.open.is_empty() && !cfg!(mutation = "wal_unbounded") {
+        if full && !self.open.is_empty() {
             self.full.push_back((std::mem::take(&mut self.open), self.since.take()));
         }
         self.open.push_batch(first, ops, bytes);

@@ -224,9 +224,6 @@ impl FolderParts {
 
     /// Syncs the names in a part, after one was created.
     pub(super) fn sync_names(&self, part: &Arc<Part>) -> io::Result<()> {
-        #[cfg(mutation = "local_skips_folder_sync")]
-        return Ok(());
-        #[cfg(not(mutation = "local_skips_folder_sync"))]
         self.files.sync_folder(&part.folder).inspect_err(|_| {
             part.is_unsynced.store(true, Ordering::Release);
             // Keep the part, even that of a job, because it knows that its names are not synced.

@@ -173,9 +173,6 @@ impl StagedFile {
     /// lose.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.end()?;
-        #[cfg(mutation = "local_skips_file_sync")]
-        return Ok(());
-        #[cfg(not(mutation = "local_skips_file_sync"))]
         self.syncing()()
     }
 

@@ -163,8 +163,6 @@ impl Shared {
             self.drop_source(source).await;
             return refusal;
         }
-        #[cfg(mutation = "copied_before_record")]
-        drop(self.write(name, bytes.clone()).await);
         match self.insert(namespace, name, source).await {
             Ok(InsertOutcome::Inserted) => {
                 let record = Record { destination: name, source, complete: false };

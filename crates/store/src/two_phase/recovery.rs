@@ -221,8 +221,6 @@ impl Shared {
             // The source of a complete record was to be deleted by the process that copied it.
             let is_free = sources.contains(&object.name)
                 || self.records.revoke(namespace, object.name).await?;
-            #[cfg(mutation = "source_unrevoked")]
-            let is_free = true;
             if is_free {
                 self.store.delete(object.name).await?;
                 report.uploads += 1;

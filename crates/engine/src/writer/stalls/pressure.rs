@@ -253,8 +253,7 @@ impl Pressure {
             (Some(before), Some(now)) => now > before,
             (before, now) => before.is_some() && now.is_none(),
         };
-        let told = !cfg!(mutation = "stall_end_is_told_to_nobody");
-        if told && (l0 < l0_before || pending < pending_before || relieved) {
+        if l0 < l0_before || pending < pending_before || relieved {
             self.relief.notify_waiters();
         }
         self.newer.notify_waiters();

@@ -130,12 +130,9 @@ impl Conditional {
         let seq = moment.registered.seq;
         let read = moment.pin.tree.below();
         let accepted = self.writer.accept_if(Arc::clone(&self.bytes), 1, |window| {
-            match cfg!(mutation = "overtaken_unseen") {
-                true => Ok(()),
-                false => window
-                    .check(seq, &self.footprint)
-                    .and_then(|()| self.writer.check_behind(read, &self.footprint)),
-            }
+            window
+                .check(seq, &self.footprint)
+                .and_then(|()| self.writer.check_behind(read, &self.footprint))
         });
         match accepted {
             Ok(Accept::Accepted(commit)) => Ok(ConditionStep::Done((found, Some(commit)))),

@@ -100,12 +100,6 @@ impl Writer {
             return Err(ended.clone());
         }
         let seq = tail.next_seq.minus(1);
-        if cfg!(mutation = "registered_late") {
-            drop(tail);
-            let taken = take(self);
-            self.tail.lock().window.register(self.visible());
-            return Ok((taken, Registration { writer: Arc::clone(self), seq: self.visible() }));
-        }
         tail.window.register(seq);
         let taken = take(self);
         drop(tail);
@@ -426,9 +420,6 @@ impl OpenTransaction {
         let (bytes, validated) = (Arc::from(self.batch.as_bytes()), self.validated);
         let read = self.base.pin().tree.below();
         writer.accept_if(bytes, self.batch.ops(), |window| {
-            if cfg!(mutation = "validated_before_lock") {
-                return Ok(());
-            }
             window.check(validated, &footprint)?;
             writer.check_behind(read, &footprint)
         })

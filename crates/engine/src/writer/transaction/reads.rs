@@ -76,8 +76,7 @@ impl TrackedReads {
     pub(super) fn footprint(&self) -> Footprint {
         let scans = self.scans.iter().filter_map(read_of);
         let ranges = self.ranges.iter().cloned().chain(scans);
-        let ranges = if cfg!(mutation = "gaps_untracked") { Vec::new() } else { ranges.collect() };
-        Footprint::new(&self.keys, ranges)
+        Footprint::new(&self.keys, ranges.collect())
     }
 }
 
