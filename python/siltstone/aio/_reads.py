@@ -73,8 +73,9 @@ class _Reads:
         """Returns the values of `keys`, in the order of `keys`, all from one state of the database;
         None for an absent key.
 
-        For an Arrow array of binary or text the result is an Arrow array of binary, of the same
-        library if that is pyarrow or arro3. A null key gives a null.
+        For an Arrow array of binary or text the result is an Arrow array of binary (of large
+        binary if the values exceed 2 GiB), of the same library if that is pyarrow or arro3. A null
+        key gives a null.
 
         :raises TypeError: if `keys` is a single key, or an element is not a key; the text names its
             row.
