@@ -7,7 +7,7 @@ use crate::readahead::inputs::{Inputs, PrefetchBytes};
 use siltstone_base::entry::key_after;
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{Error, Result, Seq, SstDescriptor};
-use siltstone_manifest::compaction::{Job, JobFacts, JobRange};
+use siltstone_manifest::compaction::{Job, JobRange};
 use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::Table;
 use std::ops::RangeInclusive;
@@ -63,7 +63,8 @@ pub(super) async fn open(
     let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
     let retention = Retention {
         snapshot_bounds: job.facts.snapshots.clone().unwrap_or_default(),
-        floor: job.facts.snapshots.is_none().then_some(floor(host, &job.facts)),
+        // Every version above it is kept.
+        floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
         bottom: range.keys.bottom,
         now: job.facts.now,
         operator: context.operator().cloned(),
@@ -79,11 +80,6 @@ pub(super) async fn open(
         entries_a_table: share.entries_in(job.facts.target_sst_bytes),
     };
     Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
-}
-
-/// The number above which every version is kept.
-fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
-    facts.floor
 }
 
 /// Number of leading bytes that the keys of all tables share: those of the smallest and the largest
