@@ -7,7 +7,7 @@
 #
 #   tests/mutations/run.sh                 every mistake
 #   tests/mutations/run.sh two_writers     one mistake
-#   SEEDS=500 tests/mutations/run.sh       also prints the number of seeds that the simulation needed
+#   SEEDS=500 tests/mutations/run.sh       also prints how many seeds the simulation needed
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
