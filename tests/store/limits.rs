@@ -7,9 +7,10 @@ use siltstone_base::ErrorKind;
 use std::time::Duration;
 
 /// The time limit of a request without bytes, as in the option; and a pause beyond it, for which 4
-/// MiB (32 s at the slowest bandwidth) leave ample time.
+/// MiB (32 s at the slowest bandwidth) leave ample time. It is shorter than the two seconds after
+/// which a body that stands still is given up.
 const TIMEOUT: &str = "1s";
-const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1500);
 const BYTES: usize = 4 << 20;
 
 fn server(reply: Reply) -> Server {
