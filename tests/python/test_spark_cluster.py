@@ -218,8 +218,11 @@ class Story:
         # The load has as many tasks as the frame. Spark makes no copy of a single task.
         load = self.loading(rows, "none", layout="runs")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_commit, "stage", partial(staging_late, marks=str(self.marks)))
+            late = partial(staging_late, marks=str(self.marks))
+            _, action = _commit.run.__defaults__
+            patch.setattr(_commit.run, "__defaults__", (late, action))
             assert load().rows == len(rows)
+        assert Path(self.marks, "late").exists()
         self.model |= rows
         Path(self.marks, "go").touch()
         wait_for(Path(self.marks, "uploaded").exists)
