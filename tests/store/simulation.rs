@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use siltstone::Env;
 use siltstone::store::PutAnswer;
 use siltstone::store::memory::MemoryStore;
+use siltstone::store::retry::with_retries;
+use siltstone::{Env, Error};
 use siltstone_base::{ObjectName, UnixMillis, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::sim::{Limits, Sim, Stopped};
@@ -201,4 +202,36 @@ fn a_simulation_that_ends_frees_everything() {
     assert_eq!(Arc::strong_count(&alive), 2);
     drop(sim);
     assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+/// A thousand requests that a store refuses together: without a budget they are sent again some
+/// 6,000 times in the first second, and 1,300 times in each later one.
+#[test]
+fn requests_that_fail_together_are_no_storm() {
+    let sim = Sim::new(1);
+    let process = sim.process("reader", 0);
+    let env = sim.env(process, MemoryStore::unnamed());
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let (times, clock) = (Arc::clone(&attempts), Arc::clone(&env.clock));
+    let recovered = Duration::from_secs(10);
+    let ended = sim.block_on(process, async move {
+        let begun = clock.monotonic();
+        let request = || async {
+            let at = clock.monotonic().saturating_sub(begun);
+            times.lock().push(at);
+            if at < recovered { Err(Error::unavailable("503")) } else { Ok(()) }
+        };
+        let limit = Duration::from_secs(30);
+        let requests = (0..1000).map(|_| with_retries(&env, limit, "read", request));
+        let answers = futures::future::join_all(requests).await;
+        assert!(answers.iter().all(Result::is_ok));
+        clock.monotonic().saturating_sub(begun)
+    });
+    let attempts = attempts.lock();
+    let in_second = |second: u64| attempts.iter().filter(|at| at.as_secs() == second).count();
+    assert!(in_second(0) <= 1000 + 50 + 200, "{}", in_second(0));
+    for second in 1..10 {
+        assert!(in_second(second) <= 210, "{} in second {second}", in_second(second));
+    }
+    assert!(ended.unwrap() <= recovered + Duration::from_secs(7), "{ended:?}");
 }

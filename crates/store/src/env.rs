@@ -2,6 +2,7 @@
 //! one [`Env`], so that the whole engine runs under simulation on one thread (RFC 0008).
 
 use crate::Store;
+use crate::retry_budget::RetryBudget;
 use crate::supervise::caught_now;
 use futures::future::BoxFuture;
 use siltstone_base::id::ulid_bits;
@@ -73,7 +74,8 @@ impl Effects {
     /// The environment with `store`.
     #[must_use]
     pub fn with_store(self, store: Arc<dyn Store>) -> Env {
-        Env { clock: self.clock, random: self.random, spawn: self.spawn, store }
+        let retries = Arc::default();
+        Env { clock: self.clock, random: self.random, spawn: self.spawn, store, retries }
     }
 
     /// Runs `work` on a blocking thread and waits for its result. `work` runs to its end even if
@@ -119,6 +121,8 @@ pub struct Env {
     pub spawn: Arc<dyn Spawn>,
     /// The root of the database in an object store.
     pub store: Arc<dyn Store>,
+    /// The turns of retries.
+    pub retries: Arc<RetryBudget>,
 }
 
 impl fmt::Debug for Env {

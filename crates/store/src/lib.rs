@@ -32,6 +32,7 @@ pub mod ranges;
 mod reach;
 mod remote;
 pub mod retry;
+pub mod retry_budget;
 mod seam;
 pub mod sent;
 pub mod separate_log;

@@ -28,7 +28,8 @@ pub fn limit_of(limit: Duration, bytes: u64) -> Duration {
 }
 
 /// Repeats `attempt` while it fails with a transient kind ([`ErrorKind::is_transient`]), for
-/// `limit` in all, including the running attempt.
+/// `limit` in all, including the running attempt. The retries of a handle share a
+/// [`RetryBudget`](crate::retry_budget::RetryBudget).
 ///
 /// # Errors
 /// An error of another kind, immediately. Timeout once `limit` has passed, caused by the last
@@ -120,7 +121,7 @@ async fn repeat<T, F: Future<Output = Result<T>>>(
             Some(Err(error)) => last = Some(error),
             None => return Err(timed_out(env, operation, limit, last)),
         }
-        let wait = env.jittered(pause);
+        let wait = env.jittered(pause).max(env.retries.turn(env.clock.monotonic()));
         if wait >= left(limit) {
             env.clock.sleep(left(limit)).await;
             return Err(timed_out(env, operation, limit, last));
