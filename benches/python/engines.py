@@ -303,13 +303,14 @@ class Lmdb(Engine):
     """LMDB. No sync, a writable map; a held read transaction, as its manual recommends."""
 
     name = module = "lmdb"
+    map_bytes = 4 << 30
 
     def open(self, path: Path) -> None:
         import lmdb  # noqa: PLC0415
 
         self.environment = lmdb.open(
             str(path),
-            map_size=4 << 30,
+            map_size=self.map_bytes,
             sync=False,
             metasync=False,
             writemap=True,
