@@ -178,6 +178,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         "parents": [{"parent": parent, "checkpoint": "then"}],
     }
     assert (rows(clone)[b"050"], rows(old)[b"050"]) == (b"new", b"old")
+    cut = str(tmp_path / "cut")
+    part = ("--start", b"020".hex(), "--end", b"022".hex(), "--hex")
+    assert run("--path", cut, "clone", "--parent", parent, *part) == ""
+    assert list(rows(cut)) == [b"020", b"021"]
     refused = CliRunner().invoke(main, ["--path", old, "clone", "--parent", clone])
     assert refused.exit_code == 1
     shutil.rmtree(clone)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -156,6 +160,31 @@ def test_versions_and_times(place: str) -> None:
 
 def run(*arguments: str):
     return CliRunner().invoke(main, list(arguments))
+
+
+def answered(url: str, answer: bytes) -> subprocess.CompletedProcess[bytes]:
+    """The command on a terminal where the user types this answer."""
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, answer + b"\n")
+        command = [sys.executable, "-m", "siltstone.cli", "--path", url]
+        command += ["restore", "--checkpoint", "before"]
+        return subprocess.run(command, stdin=theirs, capture_output=True, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_the_command_asks_on_a_terminal(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    filled(url)
+    refused = answered(url, b"n")
+    assert refused.returncode == 1
+    assert b"Undo all writes" in refused.stderr
+    with siltstone.open_reader(url) as reader:
+        assert reader[b"log"] == b"undone"
+    assert answered(url, b"y").returncode == 0
+    check(url)
 
 
 def test_the_commands(url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import siltstone
-from siltstone.cli._common import Place, _as_json, _example, _print_json
+from siltstone.cli._common import Place, _as_json, _decode, _example, _in_form, _print_json
 
 
 @click.command(
@@ -39,6 +39,7 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json
 )
 @click.option("--start", help="First key of the clone, inclusive.")
 @click.option("--end", help="End key of the clone, exclusive.")
+@_in_form
 @_as_json
 @click.pass_obj
 def clone(
@@ -48,6 +49,7 @@ def clone(
     checkpoint: str | None,
     start: str | None,
     end: str | None,
+    form: str | None,
     as_json: bool,
 ) -> None:
     """Create a clone of one or more databases.
@@ -62,8 +64,8 @@ def clone(
     siltstone.clone(
         session.url,
         parent=given,
-        start=_key(start),
-        end=_key(end),
+        start=None if start is None else _decode(start, form),
+        end=None if end is None else _decode(end, form),
         store_options=session.store_options,
     )
     if as_json:
@@ -100,7 +102,3 @@ def release_clone(session: Place, gone: str, force: bool, as_json: bool) -> None
             _print_json({"released": str(one.id), "clone": one.metadata.get("clone at")})
         else:
             click.echo(str(one.id))
-
-
-def _key(text: str | None) -> bytes | None:
-    return None if text is None else text.encode("utf-8", "surrogateescape")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import json
 import re
@@ -106,6 +108,25 @@ def _pairs(
 
 def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _in_form(command: _F) -> _F:
+    text = "Read and print keys and values in hexadecimal."
+    command = click.option("--hex", "form", flag_value="hex", help=text)(command)
+    text = "Read and print keys and values in base64."
+    return click.option("--base64", "form", flag_value="base64", help=text)(command)
+
+
+def _decode(text: str, form: str | None) -> bytes:
+    try:
+        if form == "hex":
+            return bytes.fromhex(text)
+        if form == "base64":
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        kind = "hexadecimal" if form == "hex" else "base64"
+        raise click.BadParameter(f"{text!r} is not {kind}") from error
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _print_json(value: Any) -> None:

@@ -54,14 +54,18 @@ def destroy(session: Place, soft: bool, yes: bool, as_json: bool) -> None:
     required=True,
     help="Id or name of the checkpoint, such as 01740ee5-6459-44af-9a45-85deb6e468e3.",
 )
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
 @_as_json
 @click.pass_obj
-def restore(session: Place, checkpoint: str, as_json: bool) -> None:
+def restore(session: Place, checkpoint: str, yes: bool, as_json: bool) -> None:
     """Restore the database to a checkpoint.
 
     The command first fences an open writer, and undoes all writes since the checkpoint. It deletes
-    no checkpoint: to be able to undo the restore, create a checkpoint before it.
+    no checkpoint: to be able to undo the restore, create a checkpoint before it. On a terminal the
+    command asks for confirmation.
     """
+    if sys.stdin.isatty():
+        _agreed(f"Undo all writes to {session.url} since the checkpoint {checkpoint}?", yes)
     siltstone.admin.restore(session.url, checkpoint, store_options=session.store_options)
     if as_json:
         _print_json({"restored": session.url, "checkpoint": checkpoint})

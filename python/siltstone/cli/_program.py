@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import sys
 from collections.abc import Callable
@@ -19,7 +18,17 @@ from siltstone.cli._checkpoints import (
     refresh_checkpoint,
 )
 from siltstone.cli._clones import clone, release_clone
-from siltstone.cli._common import Span, _as_json, _example, _pairs, _print_json, _print_table, _told
+from siltstone.cli._common import (
+    Span,
+    _as_json,
+    _decode,
+    _example,
+    _in_form,
+    _pairs,
+    _print_json,
+    _print_table,
+    _told,
+)
 from siltstone.cli._compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli._consumers import consumers, forget_consumer
 from siltstone.cli._export import export, import_, promote
@@ -109,28 +118,9 @@ class Commands(click.Group):
             raise
 
 
-def _in_form(command: _F) -> _F:
-    text = "Read and print keys and values in hexadecimal."
-    command = click.option("--hex", "form", flag_value="hex", help=text)(command)
-    text = "Read and print keys and values in base64."
-    return click.option("--base64", "form", flag_value="base64", help=text)(command)
-
-
 def _take_over(command: _F) -> _F:
     text = "Fence a writer that did not close cleanly."
     return click.option("--take-over", is_flag=True, help=text)(command)
-
-
-def _decode(text: str, form: str | None) -> bytes:
-    try:
-        if form == "hex":
-            return bytes.fromhex(text)
-        if form == "base64":
-            return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
-        kind = "hexadecimal" if form == "hex" else "base64"
-        raise click.BadParameter(f"{text!r} is not {kind}") from error
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _encode(data: bytes, form: str | None) -> str:
