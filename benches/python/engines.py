@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -146,11 +146,13 @@ class Siltstone(Engine):
     """This package with default options."""
 
     name = module = "siltstone"
+    options: ClassVar[dict[str, str]] = {}
+    """Those of the comparison are the defaults."""
 
     def open(self, path: Path) -> None:
         import siltstone  # noqa: PLC0415
 
-        self.db = siltstone.open(path)
+        self.db = siltstone.open(path, options=self.options)
 
     def close(self) -> None:
         self.db.close()

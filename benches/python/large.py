@@ -1,6 +1,6 @@
 """One large database, by one engine: every step once, with its time, memory and disk space.
 
-python benches/python/large.py [--engine NAME] [--rows N] [--folder FOLDER]
+python benches/python/large.py [--engine NAME] [--rows N] [--folder FOLDER] [--option NAME=VALUE]
 
 Rows of 16 B keys and 100 B values that cannot be compressed. They arrive in no order, in batches of
 10,000, each one commit. Then every engine brings them where it reads them best, and is opened
@@ -182,11 +182,14 @@ def main() -> None:
     ask.add_argument("--engine", default="siltstone", choices=sorted(engines()))
     ask.add_argument("--rows", type=int, default=100_000_000)
     ask.add_argument("--folder", type=Path, help="where the database is made")
+    ask.add_argument("--option", action="append", default=[], help="NAME=VALUE, of Siltstone")
     given = ask.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="large-", dir=given.folder))
-    print(f"{given.engine}, {given.rows:,} rows, {processor()}, commit {commit()}")  # noqa: T201
+    told = " ".join([f"{given.rows:,} rows", *given.option])
+    print(f"{given.engine}, {told}, {processor()}, commit {commit()}")  # noqa: T201
     engine = engines()[given.engine]()
     engine.map_bytes = 64 << 30
+    engine.options = dict(option.split("=", 1) for option in given.option)
     steps = Steps(folder)
     try:
         engine.open(folder / "db")

@@ -110,7 +110,7 @@ impl Default for Options {
             compression: None,
             filter_bits_per_key: 10,
             block_cache_bytes: 512 << 20,
-            metadata_cache_bytes: 64 << 20,
+            metadata_cache_bytes: 256 << 20,
             disk_cache: DiskCacheOptions::default(),
             read_durable_only: false,
             deadline: Duration::from_secs(30),
