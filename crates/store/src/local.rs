@@ -29,7 +29,7 @@ pub mod scratch;
 pub(crate) mod scratch_file;
 mod staging;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::env::Effects;
 use crate::in_use::StoreUse;

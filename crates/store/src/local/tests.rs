@@ -40,7 +40,7 @@ impl Spawn for Here {
     }
 }
 
-pub(super) fn effects() -> Effects {
+pub(crate) fn effects() -> Effects {
     Effects { clock: Arc::new(Here), random: Arc::new(Here), spawn: Arc::new(Here) }
 }
 

@@ -447,31 +447,16 @@ impl RecordStore for SqlRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::Clock;
+    use crate::local::tests::effects as immediate;
     use crate::task::tokio_effects;
-    use siltstone_base::UnixMillis;
     use std::net::TcpListener;
-
-    /// A clock on which every wait is over at once.
-    struct HastyClock;
-
-    impl Clock for HastyClock {
-        fn now(&self) -> UnixMillis {
-            UnixMillis(0)
-        }
-        fn monotonic(&self) -> Duration {
-            Duration::ZERO
-        }
-        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-            futures::future::ready(()).boxed()
-        }
-    }
 
     #[test]
     fn only_a_refused_connection_is_not_repeated() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let effects = tokio_effects(runtime.handle().clone());
-        let hasty = Effects { clock: Arc::new(HastyClock), ..effects.clone() };
+        // Every wait is over at once.
+        let hasty = Effects { clock: immediate().clock, ..effects.clone() };
         let asked = |address: String, effects: Effects| {
             let records = SqlRecords::new(&format!("postgres://app:x@{address}/db"), effects);
             runtime.block_on(records.unwrap().location_of(7)).unwrap_err()
