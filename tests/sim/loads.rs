@@ -430,6 +430,16 @@ fn jobs_come_in_whole_and_once_beside_everything() {
     assert!(seeds < 20 || adopted > seeds * 2, "{adopted} jobs");
 }
 
+/// Seeds that once found a failure.
+#[test]
+fn what_was_found_in_jobs_stays_found() {
+    // A compactor that one of its jobs knew as fenced ended as NotFound, because another job was
+    // just being started and did not find its inputs.
+    let seed = 6599;
+    let outcome = run(seed, None);
+    assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+}
+
 /// The results of a seed with and without an action that has its effect in it.
 #[test]
 fn each_action_on_a_job_changes_what_happens() {

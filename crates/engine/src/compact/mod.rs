@@ -249,11 +249,16 @@ impl Compactor {
     }
 
     /// Records the result of an operation of this compactor. If an input is missing, or a job has
-    /// ended elsewhere, and a newer compactor exists, the result is Fenced.
+    /// ended elsewhere, and a newer compactor exists, the result is Fenced. If the store does not
+    /// tell whether one exists, the result is its error: a missing input alone proves nothing.
     async fn told<T>(&self, host: &dyn Host, ended: Result<T>) -> Result<T> {
-        if self.held.lock().fenced.is_some() {
-            // The fencing was recorded when it was found.
-            return ended;
+        if let Some(fenced) = self.held.lock().fenced.clone() {
+            // Another operation has found the newer compactor, and recorded it.
+            return ended.map_err(
+                |error| {
+                    if may_come_of_fencing(error.kind()) { fenced } else { error }
+                },
+            );
         }
         let epoch = self.epoch();
         let ended = match ended {
@@ -261,6 +266,11 @@ impl Compactor {
                 match host.manifests().probe(true).await {
                     Ok(newest) if newest.compactor_epoch > epoch => {
                         Err(fenced(newest.compactor_epoch))
+                    }
+                    Err(unknown)
+                        if error.kind() == ErrorKind::NotFound && unknown.kind().is_transient() =>
+                    {
+                        Err(unknown)
                     }
                     _ => Err(error),
                 }
