@@ -23,12 +23,26 @@ pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
 pub fn head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(chunk) => u64::from_be_bytes(*chunk),
-        None => {
-            let mut padded = [0u8; 8];
-            padded.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
-            u64::from_be_bytes(padded)
-        }
+        None => short_head(key),
     }
+}
+
+/// [`head`] of a key below 8 bytes. A copy into a padded array would be a call of `memcpy` for
+/// every row of a scan whose keys share all but their last bytes. Instead both halves of the key
+/// are loaded whole; where the two overlap they have the same bits.
+#[inline]
+fn short_head(key: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (key.first_chunk::<4>(), key.last_chunk::<4>()) {
+        let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
+        return u64::from(first) << 32 | u64::from(last) << (64 - 8 * key.len());
+    }
+    let first = match *key {
+        [a, b, c] => [a, b, c, 0],
+        [a, b] => [a, b, 0, 0],
+        [a] => [a, 0, 0, 0],
+        _ => [0; 4],
+    };
+    u64::from(u32::from_be_bytes(first)) << 32
 }
 
 #[cfg(test)]
@@ -43,6 +57,17 @@ mod tests {
             let mut other = key.clone();
             other[cut] ^= 0x80;
             assert_eq!(shared_prefix(&other, &key), cut);
+        }
+    }
+
+    #[test]
+    fn heads_are_the_first_eight_bytes_padded_with_zeros() {
+        let key: Vec<u8> = (1..=12).map(|byte| byte * 19).collect();
+        for length in 0..=key.len() {
+            let mut padded = key[..length].to_vec();
+            padded.resize(length.max(8), 0);
+            let expected = u64::from_be_bytes(*padded.first_chunk().unwrap());
+            assert_eq!(head(&key[..length]), expected, "{length} bytes");
         }
     }
 

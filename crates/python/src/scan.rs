@@ -174,10 +174,10 @@ impl Scan {
         Scan { yields, state: Mutex::new(state) }
     }
 
+    /// Every row asks, so only the refusal is a call.
+    #[inline]
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ScanState>> {
-        self.state
-            .try_lock()
-            .ok_or_else(|| error::invalid(py, "a scan is used by one thread at a time"))
+        self.state.try_lock().ok_or_else(|| in_use(py))
     }
 
     fn stream(&self, py: Python<'_>, batch_rows: usize) -> PyResult<ArrowStream> {
@@ -191,6 +191,11 @@ impl Scan {
         }
         Ok(ArrowStream::new(state.scan.take(), batch_rows))
     }
+}
+
+#[cold]
+fn in_use(py: Python<'_>) -> PyErr {
+    error::invalid(py, "a scan is used by one thread at a time")
 }
 
 impl ScanState {
