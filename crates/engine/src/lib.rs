@@ -32,7 +32,6 @@ mod follower;
 pub mod gc;
 mod manifests;
 mod options;
-pub mod probe;
 mod read;
 mod readahead;
 pub mod repair;
@@ -78,6 +77,7 @@ pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built
 pub use siltstone_sst::Codec;
 pub use siltstone_store::env::Env;
 pub use siltstone_store::presence::Occupancy;
+pub use siltstone_store::probe;
 pub use siltstone_store::progress::Progress;
 pub use siltstone_store::{env, task};
 pub use writer::accept::Accept;

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod options;
 mod place;
 pub mod presence;
+pub mod probe;
 pub mod profile;
 pub mod progress;
 pub mod ranges;

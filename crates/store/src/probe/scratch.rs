@@ -9,9 +9,9 @@ use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, JobId, ObjectId, ObjectKind, ObjectName,
     Result,
 };
-use siltstone_store::env::Env;
-use siltstone_store::retry::{limit_of, with_retries};
-use siltstone_store::{Listed, PutAnswer};
+use crate::env::Env;
+use crate::retry::{limit_of, with_retries};
+use crate::{Listed, PutAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;

@@ -7,9 +7,9 @@ use super::report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty,
 use super::scratch::{ScratchObjects, is_short};
 use bytes::Bytes;
 use siltstone_base::{ObjectName, Result};
-use siltstone_store::PutAnswer;
-use siltstone_store::env::Env;
-use siltstone_store::progress::Progress;
+use crate::PutAnswer;
+use crate::env::Env;
+use crate::progress::Progress;
 
 /// Objects of the examinations of reads and listings.
 const SAMPLES: usize = 8;

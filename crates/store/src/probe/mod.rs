@@ -18,8 +18,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use scratch::ScratchObjects;
 use siltstone_base::{Error, Result};
-use siltstone_store::env::Env;
-use siltstone_store::progress::Progress;
+use crate::env::Env;
+use crate::progress::Progress;
 use std::time::Duration;
 
 /// What a probe does.

@@ -1,6 +1,6 @@
 //! Judges one round of racing creates. Pure: the answers and the object that is left decide.
 
-use siltstone_store::PutAnswer;
+use crate::PutAnswer;
 
 /// What stands under the name after a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
