@@ -295,3 +295,34 @@ with siltstone.open("memory://x") as db:
         "arro3 [b'2', None]",
         "ArrowArray 3 [b'1', b'2', b'3']",
     ]
+
+
+def test_columns_of_pandas_are_keys_and_values(db) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"key": ["a", "b"], "value": ["1", "2"]})
+    db.put_many(frame["key"], frame["value"])
+    asked = [
+        frame["key"],
+        frame["key"].astype("category"),
+        frame["key"].astype("string"),
+        pd.Index(["a", "b"]),
+        pd.Series([b"a", b"b"]),
+    ]
+    for keys in asked:
+        assert db.get_many(keys).to_pylist() == [b"1", b"2"], keys
+    assert db.get_many(pd.Series([b"a", None])).to_pylist() == [b"1", None]
+
+
+def test_a_failing_stream_of_keys_is_invalid(db) -> None:
+    class Failing:
+        """A stream of another library, which fails after its schema."""
+
+        def __arrow_c_stream__(self, requested=None):
+            batches = (1 // 0 for _ in range(1))
+            schema = pa.schema([("key", pa.binary())])
+            reader = pa.RecordBatchReader.from_batches(schema, batches)
+            return reader.__arrow_c_stream__(requested)
+
+    for call in (db.get_many, lambda keys: db.put_many(keys, pa.array([b"1"]))):
+        with pytest.raises(siltstone.Invalid, match="division by zero"):
+            call(Failing())

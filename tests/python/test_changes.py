@@ -6,6 +6,7 @@ import json
 import pickle
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 import siltstone
 from aio_for_tests import run
+from pace_for_tests import until
 from siltstone import aio, changes, cli, ingest
 
 
@@ -209,3 +211,21 @@ def test_the_command_line(tmp_path) -> None:
     assert json.loads(called("consumers", "--json")[0])["most_bytes"] == 4 << 30
     assert called("forget-consumer", "index") == []
     assert called("consumers") == []
+
+
+def test_expired_consumers_make_room(tmp_path: Path) -> None:
+    with siltstone.open(tmp_path / "db") as db:
+        db.put(b"a", b"1").wait()
+        for number in range(256):
+            changes.begin(tmp_path / "db", consumer=f"c{number}", since="latest", lifetime=0.2)
+        until(
+            lambda: all(
+                one.expires < datetime.now(UTC) for one in changes.consumers(tmp_path / "db")
+            )
+        )
+        feed = changes.begin(tmp_path / "db", consumer="new", since="latest")
+        db.put(b"a", b"2").wait()
+        batch = feed.read()
+        assert batch is not None
+        assert len(batch) == 1
+        assert [one.name for one in changes.consumers(tmp_path / "db")] == ["new"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import uuid
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
+from siltstone import ingest
 from siltstone.cli import main
 
 admin = siltstone.admin
@@ -256,3 +258,28 @@ def test_the_command_gives_up_a_table(broken: tuple[str, str]) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["done"]
     assert rows(place) == [b"row100"]
+
+
+@pytest.mark.parametrize("lost", ["damaged", "deleted"])
+def test_a_job_whose_request_is_lost_is_requested_again(url: str, lost: str) -> None:
+    """The log has the job, and the manifest that showed its request is gone."""
+    with siltstone.open(url) as db:
+        db.put(b"a", b"1")
+        db.flush(memtable=True)
+        job = ingest.Job(url)
+        with job.writer(0) as writer:
+            writer.add(b"j", b"v")
+        db.ingest(job.commit([writer.finish()])).wait()
+        crashed = shutil.copytree(url, f"{url}-crashed")
+    newest = max(pathlib.Path(crashed, "manifest").glob("*.manifest"))
+    if lost == "damaged":
+        flip(newest)
+        assert admin.repair(crashed, dry_run=False).rows_lost == 0
+    else:
+        newest.unlink()
+    for _ in range(2):
+        with siltstone.open(crashed, create=False) as db:
+            assert list(db) == [b"a", b"j"]
+            db.put(b"a", b"2").wait()
+            db.flush(memtable=True)
+    assert admin.verify(crashed).ok

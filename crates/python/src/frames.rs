@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBa
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{IntoPyDict, PyList};
 use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
 use pyo3_arrow::{PyRecordBatch, PySchema};
 use siltstone::Error;
@@ -21,7 +21,19 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_exact_instance_of::<PyList>() {
         return Ok(false);
     }
+    Ok(has_capsule(object)? || is_column_of_pandas(object))
+}
+
+fn has_capsule(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
+}
+
+/// Whether the object is a Series or an Index of pandas that pyarrow can convert. Older versions of
+/// pandas do not export them.
+fn is_column_of_pandas(object: &Bound<'_, PyAny>) -> bool {
+    is_of(object, "pandas") && object.hasattr("dtype").unwrap_or_default() && {
+        object.py().import("pyarrow").is_ok()
+    }
 }
 
 /// Arrow data as record batches.
@@ -55,15 +67,23 @@ fn imported(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
 /// One array in one or more chunks, with dictionaries decoded.
 ///
 /// # Errors
-/// TypeError if the object is not an array; Invalid if an index of a dictionary is out of range.
+/// TypeError if the object is not an array; Invalid if an index of a dictionary is out of range, or
+/// if the caller's stream fails.
 pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
+    if !has_capsule(object)? && is_column_of_pandas(object) {
+        let given = [("from_pandas", true)].into_py_dict(object.py())?;
+        let array = object.py().import("pyarrow")?.call_method("array", (object,), Some(&given))?;
+        return chunks_of(&array);
+    }
     if is_of_polars(object) && object.getattr("dtype")?.str()?.to_cow()? == "Null" {
         return Ok(vec![
             as_bytes(&(Arc::new(NullArray::new(object.len()?)) as ArrayRef))
                 .map_err(|error| error::exception(object.py(), &error))?,
         ]);
     }
-    let (chunks, _) = object.extract::<AnyArray>()?.into_chunked_array()?.into_inner();
+    let array = object.extract::<AnyArray>();
+    let array = array.and_then(|array| Ok(array.into_chunked_array()?));
+    let (chunks, _) = array.map_err(|raised| through_c(object.py(), raised))?.into_inner();
     let chunks = chunks.iter().map(as_bytes).collect::<siltstone::Result<_>>();
     chunks.map_err(|error| error::exception(object.py(), &error))
 }
@@ -92,6 +112,15 @@ pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
 fn stopped(py: Python<'_>, text: &str) -> PyErr {
     let line = text.lines().next().unwrap_or_default();
     error::invalid(py, format!("reading the data failed: {line}"))
+}
+
+/// The exception for one that came through the C interface, which has only the text of an exception
+/// of the caller's stream.
+fn through_c(py: Python<'_>, raised: PyErr) -> PyErr {
+    match raised.get_type(py).is(py.get_type::<PyException>()) {
+        true => stopped(py, &raised.value(py).to_string()),
+        false => raised,
+    }
 }
 
 /// A pyarrow reader, read by its own method. The C interface would convert its exceptions to text,
@@ -142,8 +171,13 @@ impl RecordBatchReader for PyarrowReader {
 /// Polars exports a column without a type with a validity buffer. Arrow's null layout has no such
 /// buffer, and the import refuses it.
 fn is_of_polars(object: &Bound<'_, PyAny>) -> bool {
+    is_of(object, "polars")
+}
+
+/// Whether the object's type is defined in this package.
+fn is_of(object: &Bound<'_, PyAny>, package: &str) -> bool {
     let module = object.get_type().getattr("__module__");
-    module.is_ok_and(|module| module.to_string().split('.').next() == Some("polars"))
+    module.is_ok_and(|module| module.to_string().split('.').next() == Some(package))
 }
 
 /// Whether the column or a nested field has no type.

@@ -118,16 +118,17 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
     })
 }
 
-/// Removes the checkpoints that have expired by both the clock of this process and that of the
-/// store, as a collector would (rule G3). Returns the newest manifest afterwards.
-async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
+/// Removes the checkpoints and consumers that have expired by both the clock of this process and
+/// that of the store, as a collector would (rule G3). Returns the newest manifest afterwards.
+pub(super) async fn make_room(objects: &Objects) -> Result<Arc<Manifest>> {
     let newest = newest(objects).await?;
     let (now, _) = both_clocks(objects, &newest).await?;
     let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
     let ids: Vec<CheckpointId> = expired.map(|one| one.id).collect();
-    match ids.is_empty() {
-        true => Ok(newest),
-        false => commit_alone(objects, Edit::RevokeExpired { ids, now }, newest).await,
+    let has_expired = !ids.is_empty() || newest.holds.iter().any(|hold| hold.expired_at(now));
+    match has_expired {
+        true => commit_alone(objects, Edit::RevokeExpired { ids, now }, newest).await,
+        false => Ok(newest),
     }
 }
 

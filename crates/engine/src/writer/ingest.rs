@@ -33,6 +33,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of queued ingests. Each is at least one layer that every look-up reads, and no
 /// key filter saves a look-up from reading it.
 const MOST_QUEUED: usize = 8;
+/// The log target of the writer, as of its opening.
+const TARGET: &str = "siltstone.writer";
+
 /// Number of jobs whose sequence number is remembered.
 const MOST_REMEMBERED: usize = 256;
 
@@ -114,6 +117,41 @@ fn next_asked(
 }
 
 impl Writer {
+    /// Requests again the jobs of the replayed log that the manifest does not show as requested. A
+    /// job is adopted only after its request, so the manifest with the request is lost: it was
+    /// damaged and a repair went on from an earlier one, or it was deleted. Without a request no
+    /// flush could install the job, and each of its requests would adopt it once more.
+    ///
+    /// # Errors
+    /// Corruption if the object that closed a job is gone; Conflict if the job cannot be requested
+    /// any more; Fenced; errors of the store.
+    pub(super) async fn request_lost(&self) -> Result<()> {
+        let queued: Vec<JobId> =
+            self.tree().queued().iter().rev().filter_map(|one| one.job()).collect();
+        for job in queued {
+            let newest = self.manifests.newest_known();
+            if pending(&newest, job).is_some() {
+                continue;
+            }
+            let closed = self.manifests.objects().closed_job(job).await?.ok_or_else(|| {
+                Error::corruption("the log has an ingest, and what it brings is gone")
+                    .with("object", ObjectName::IngestManifest(job))
+            })?;
+            log::warn!(target: TARGET, "event=ingest_requested_again job={job}");
+            let request = RequestIngest {
+                job,
+                database: closed.database,
+                // The log that was replayed belongs to the newest one, which a repair begins.
+                timeline: newest.timelines.last().map(|one| one.id),
+                digest: closed.digest(),
+                app: closed.app,
+                requested_at: self.env.clock.now(),
+            };
+            self.manifests.commit(Edit::Ingest(IngestEdit::Request(request))).await?;
+        }
+        Ok(())
+    }
+
     /// Adopts a job, or refuses it with a reason.
     ///
     /// # Errors

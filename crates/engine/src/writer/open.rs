@@ -421,6 +421,7 @@ async fn start(
         unflushed_wal: replayed.unflushed,
         options,
     });
+    writer.request_lost().await?;
     run_tasks(&writer, window);
     Ok(writer)
 }

@@ -140,6 +140,12 @@ impl Manifest {
         self.holds.iter().find(|one| one.name == name)
     }
 
+    /// Whether a consumer of this name may take a hold. Expired holds count until they are revoked.
+    #[must_use]
+    pub fn has_room_for_hold(&self, name: &str) -> bool {
+        self.holds.len() < MOST_HOLDS || self.hold(name).is_some()
+    }
+
     /// Checks that the hold `name` is still the one of `generation`.
     ///
     /// # Errors
@@ -223,7 +229,7 @@ impl TakeHold {
         if own.as_ref().is_some_and(|one| one.generation >= self.generation) {
             return Err(HoldConflict::Overtaken.into());
         }
-        if own.is_none() && next.holds.len() >= MOST_HOLDS {
+        if !next.has_room_for_hold(&self.name) {
             return Err(Refusal::Invalid(
                 "256 consumers hold the log; forget some that are not needed any more",
             ));

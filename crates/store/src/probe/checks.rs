@@ -5,11 +5,11 @@ use super::ProbeOptions;
 use super::race::{RaceOutcome, RaceSlot, judge};
 use super::report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, clock_offset};
 use super::scratch::{ScratchObjects, is_short};
-use bytes::Bytes;
-use siltstone_base::{ObjectName, Result};
 use crate::PutAnswer;
 use crate::env::Env;
 use crate::progress::Progress;
+use bytes::Bytes;
+use siltstone_base::{ObjectName, Result};
 
 /// Objects of the examinations of reads and listings.
 const SAMPLES: usize = 8;

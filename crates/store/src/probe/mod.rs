@@ -13,13 +13,13 @@ mod tests;
 
 pub use report::{ClockOffset, PropertyFinding, PropertyResult, StoreProperty, StoreReport};
 
+use crate::env::Env;
+use crate::progress::Progress;
 use checks::StoreChecks;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use scratch::ScratchObjects;
 use siltstone_base::{Error, Result};
-use crate::env::Env;
-use crate::progress::Progress;
 use std::time::Duration;
 
 /// What a probe does.

@@ -3,15 +3,15 @@
 //! of a database or of another probe. Dropping the record deletes the objects in the background.
 
 use super::race::RaceSlot;
+use crate::env::Env;
+use crate::retry::{limit_of, with_retries};
+use crate::{Listed, PutAnswer};
 use bytes::{BufMut, Bytes, BytesMut};
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, JobId, ObjectId, ObjectKind, ObjectName,
     Result,
 };
-use crate::env::Env;
-use crate::retry::{limit_of, with_retries};
-use crate::{Listed, PutAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;

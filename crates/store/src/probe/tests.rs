@@ -9,16 +9,16 @@
 )]
 
 use super::{ProbeOptions, PropertyFinding, PropertyResult, StoreProperty, StoreReport, probe};
+use crate::memory::MemoryStore;
+use crate::progress::Progress;
+use crate::task::tokio_env;
+use crate::{CopyAnswer, Listed, Neighbours, Observed, Place, PutAnswer, Store, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
-use crate::memory::MemoryStore;
-use crate::progress::Progress;
-use crate::task::tokio_env;
-use crate::{CopyAnswer, Listed, Neighbours, Observed, Place, PutAnswer, Store, Upload};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;

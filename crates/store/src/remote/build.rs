@@ -17,6 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use url::Url;
 
 impl Provider {
     /// Prefix of the provider's variables, which are its options in capitals.
@@ -168,20 +169,26 @@ impl<K: FromStr + PartialEq> Settings<K> {
     /// Invalid for an endpoint that is not the URL of a server: the client would panic, or fail at
     /// the first request with a text that does not name it.
     fn check_endpoint(&self, option: &str, endpoint: &str) -> Result<()> {
-        let is_url = endpoint.split_once("://").is_some_and(|(scheme, rest)| {
-            let known = ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-            known && !host.is_empty() && !endpoint.contains(char::is_whitespace)
-        });
-        if is_url {
-            return Ok(());
-        }
+        let why = match Url::parse(endpoint) {
+            // The parser accepts `http:host` and drops or encodes other characters, which the
+            // client does not.
+            Ok(url)
+                if matches!(url.scheme(), "http" | "https")
+                    && endpoint.contains("://")
+                    && endpoint.chars().all(|each| each.is_ascii_graphic()) =>
+            {
+                return Ok(());
+            }
+            Ok(_) => None,
+            Err(why) => Some(why),
+        };
         let text = format!(
             "the store option `{option}` is a URL with its scheme, such as \
              https://store.example.com or http://127.0.0.1:9000"
         );
         let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
-        Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
+        let error = Error::invalid(text).with("endpoint", self.redactor.clean(shown));
+        Err(why.into_iter().fold(error, |error, why| error.with("why", why)))
     }
 
     fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
@@ -403,7 +410,9 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_a_url_with_its_scheme() {
-        for wrong in ["127.0.0.1:9", "localhost", "s3.example.com", "ftp://host", "http://", ""] {
+        let forms = ["127.0.0.1:9", "localhost", "s3.example.com", "ftp://host", "http://", ""];
+        let damaged = ["http://[::1", "http://x:99999", "http://x:port", "http://a b", "http:x"];
+        for wrong in forms.into_iter().chain(damaged) {
             let error = build(Provider::S3, &[("endpoint", wrong)], &[]).map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}");
             assert!(error.to_string().contains("`endpoint`"), "{error}");

@@ -20,6 +20,30 @@ impl fmt::Display for CleanedText {
 
 impl std::error::Error for CleanedText {}
 
+impl CleanedText {
+    /// In one line, so that a line of a log has the whole error. An answer in XML is replaced by
+    /// its code and message.
+    fn one_line(text: &str) -> CleanedText {
+        let answer = text.find("<?xml").or_else(|| text.find("<Error"));
+        let shown = match (answer, element(text, "Code")) {
+            (Some(start), Some(code)) => {
+                let before = text.get(..start).unwrap_or_default();
+                let message = element(text, "Message").unwrap_or_default();
+                format!("{before} {code} {message}")
+            }
+            _ => text.to_owned(),
+        };
+        CleanedText(shown.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// The text of the first element with this name.
+fn element<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, after) = text.split_once(&format!("<{name}>"))?;
+    let (inside, _) = after.split_once(&format!("</{name}>"))?;
+    Some(inside.trim())
+}
+
 /// Translates errors of a client.
 #[derive(Clone)]
 pub(super) struct Explainer {
@@ -40,9 +64,7 @@ pub(super) fn status_in(text: &str) -> Option<u16> {
 /// The error code of S3, GCS and Azure in a text, if there is one. Only the code element is read,
 /// because names in the same answer may look like codes.
 pub(super) fn code_in(text: &str) -> Option<&str> {
-    let (_, after) = text.split_once("<Code>")?;
-    let (code, _) = after.split_once("</Code>")?;
-    Some(code.trim())
+    element(text, "Code")
 }
 
 /// Texts of the client for an answer to a range that has no part: the range begins at the length
@@ -117,7 +139,9 @@ impl Explainer {
     }
 
     fn error(&self, kind: ErrorKind, message: &str, text: String) -> Error {
-        Error::new(kind, message).with("bucket", self.place()).caused_by(CleanedText(text))
+        Error::new(kind, message)
+            .with("bucket", self.place())
+            .caused_by(CleanedText::one_line(&text))
     }
 
     /// A missing object is fine, unless its bucket is missing.
@@ -383,6 +407,17 @@ mod tests {
 
     fn status(code: u16) -> Client {
         generic(&format!("Server returned non-2xx status code: {code} Something: body"))
+    }
+
+    #[test]
+    fn texts_have_one_line_with_the_code() {
+        let body = "<?xml version=\"1.0\"?>\n<Error>\n  <Code>NoSuchBucket</Code>\n  \
+                    <Message>The bucket\n is gone</Message>\n</Error>\n";
+        let text = format!("status code: 404 Not Found:\n {body}");
+        let shown = explainer().error(ErrorKind::NotFound, "gone", text).to_string();
+        assert!(shown.ends_with("404 Not Found: NoSuchBucket The bucket is gone"), "{shown}");
+        let plain = CleanedText::one_line("two\nlines").to_string();
+        assert_eq!(plain, "two lines");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! changes since its last read.
 
 use super::{Changes, newest_state};
+use crate::api::checkpoints::make_room;
 use crate::api::db::Database;
 use crate::api::reader::Reader;
 use crate::feed::token::ChangeToken;
@@ -328,8 +329,11 @@ async fn hold(
     since: &ChangesFrom,
     consumer: Consumer,
 ) -> Result<(Arc<Manifest>, ChangeToken, Option<AcquiredHold>)> {
-    let (_, seen) = newest_state(&objects.env, objects.limit).await?;
+    let (_, mut seen) = newest_state(&objects.env, objects.limit).await?;
     check_writable(&seen)?;
+    if !seen.has_room_for_hold(&consumer.name) {
+        seen = make_room(objects).await?;
+    }
     let (base, from, token) = begins(objects, since, seen, &consumer.name).await?;
     if let Some(token) = &token {
         super::check_state(&base, token, None)?;
