@@ -9,6 +9,7 @@ pub mod faults;
 pub mod gc;
 pub mod latency;
 pub mod lending;
+pub mod mariadb;
 pub mod model;
 pub mod mortal;
 pub mod moto;
