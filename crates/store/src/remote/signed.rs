@@ -5,6 +5,7 @@
 
 use super::build;
 use super::clients::{ClientSettings, RemoteClients};
+use super::errors::by_text;
 use super::limits::{LimitedConnector, all_of};
 use super::pace::StorePace;
 use crate::env::Effects;
@@ -130,10 +131,9 @@ impl SignedClient {
         self.clients.refresh(&self.effects).await;
         let aws = self.clients.aws().ok_or_else(|| Error::internal("no credentials of AWS"))?;
         let credential = aws.credentials.get_credential().await.map_err(|error| {
-            let text = self.clients.clean(&error.to_string());
-            let message = "no credentials of AWS were found: set AWS_ACCESS_KEY_ID and \
-                           AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role";
-            Error::new(ErrorKind::Denied, message).with("answer", text)
+            let text = self.clients.clean(&all_of(&error));
+            let (kind, message) = by_text(&text);
+            self.error(kind, message, text)
         })?;
         let internal = |what: &str| Error::internal(format!("a request cannot have this {what}"));
         let mut request = HttpRequest::new(body.into());
