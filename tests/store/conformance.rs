@@ -1,7 +1,7 @@
 //! The contract, checked for every store.
 
 use crate::contract;
-use crate::records::in_moto;
+use crate::records::in_dynamodb;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,8 +16,8 @@ use siltstone::store::{Listed, PutAnswer, Store, Upload};
 use siltstone::task;
 use siltstone_base::{ObjectName, Result, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
-use siltstone_tests::mariadb::MariaDb;
 use siltstone_tests::moto::Moto;
+use siltstone_tests::python_server::PythonServer;
 use siltstone_tests::recording::RecordingStore;
 use siltstone_tests::sim::Sim;
 use std::sync::Arc;
@@ -85,11 +85,11 @@ fn two_phase_creates_keep_the_contract() {
     let sqlite = SqlRecords::new(&url, effects.clone()).unwrap();
     let mut records: Vec<Arc<dyn RecordStore>> =
         vec![Arc::new(MemoryRecords::default()), Arc::new(sqlite)];
-    let (mariadb, moto) = (MariaDb::start_or_skip(), Moto::start_or_skip(BUCKET));
+    let (mariadb, dynamodb) = (PythonServer::mariadb(), PythonServer::dynamodb());
     if let Some(server) = &mariadb {
-        records.push(Arc::new(SqlRecords::new(server.url(), effects.clone()).unwrap()));
+        records.push(Arc::new(SqlRecords::new(server.line(), effects.clone()).unwrap()));
     }
-    records.extend(moto.as_ref().map(|moto| in_moto(moto, &effects)));
+    records.extend(dynamodb.as_ref().map(|server| in_dynamodb(server, &effects)));
     for records in records {
         let store = Arc::new(Overwriting(MemoryStore::unnamed()));
         runtime.block_on(contract::check(TwoPhaseStore::new(store, records, effects.clone())));

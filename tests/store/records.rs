@@ -10,8 +10,7 @@ use siltstone::store::two_phase::memory::MemoryRecords;
 use siltstone::store::two_phase::records::{InsertOutcome, Record, RecordStore};
 use siltstone::store::two_phase::sql::SqlRecords;
 use siltstone_base::{AttemptId, ObjectName, WalId};
-use siltstone_tests::mariadb::MariaDb;
-use siltstone_tests::moto::Moto;
+use siltstone_tests::python_server::PythonServer;
 use std::sync::Arc;
 
 /// Rounds of each race.
@@ -25,12 +24,12 @@ fn source(number: u128) -> ObjectName {
     ObjectName::TwoPhaseSource(AttemptId(number), 7)
 }
 
-/// Records of DynamoDB in moto.
-pub(crate) fn in_moto(moto: &Moto, effects: &Effects) -> Arc<dyn RecordStore> {
+/// Records of DynamoDB in its emulator.
+pub(crate) fn in_dynamodb(server: &PythonServer, effects: &Effects) -> Arc<dyn RecordStore> {
     let keys = [("access_key_id", "test-key"), ("secret_access_key", "test-secret")];
     let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let options: StoreOptions = keys.map(text).into_iter().collect();
-    let place = format!("records?region=us-east-1&endpoint={}", moto.endpoint());
+    let place = format!("records?region=us-east-1&endpoint=http://127.0.0.1:{}", server.line());
     Arc::new(DynamoRecords::new(&place, &options, &[], effects.clone()).unwrap())
 }
 
@@ -161,14 +160,14 @@ fn sqlite_keeps_the_contract_of_records() {
 
 #[test]
 fn mariadb_keeps_the_contract_of_records() {
-    let Some(server) = MariaDb::start_or_skip() else { return };
+    let Some(server) = PythonServer::mariadb() else { return };
     let (runtime, effects) = runtime();
-    runtime.block_on(check(&SqlRecords::new(server.url(), effects).unwrap()));
+    runtime.block_on(check(&SqlRecords::new(server.line(), effects).unwrap()));
 }
 
 #[test]
 fn dynamodb_keeps_the_contract_of_records() {
-    let Some(moto) = Moto::start_or_skip("quarry") else { return };
+    let Some(server) = PythonServer::dynamodb() else { return };
     let (runtime, effects) = runtime();
-    runtime.block_on(check(&*in_moto(&moto, &effects)));
+    runtime.block_on(check(&*in_dynamodb(&server, &effects)));
 }

@@ -1,22 +1,23 @@
-//! A MariaDB server for tests, started and stopped by a Python process of its own.
+//! Servers for tests that a Python program of `tests/python` starts and stops.
 
 use crate::moto::pythons;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Serves an empty database until it is dropped.
+/// A server that runs until it is dropped.
 #[derive(Debug)]
-pub struct MariaDb {
+pub struct PythonServer {
     child: Child,
-    url: String,
+    line: String,
 }
 
-impl MariaDb {
-    /// Starts a server; `None` after printing the reason if there is none on this machine.
+impl PythonServer {
+    /// Starts a program, which prints one line once it serves; `None` after printing `remedy` if it
+    /// cannot.
     #[must_use]
-    pub fn start_or_skip() -> Option<MariaDb> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/mariadb_for_tests.py");
+    pub fn start_or_skip(program: &str, remedy: &str) -> Option<PythonServer> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(program);
         for python in &pythons() {
             let child = Command::new(python)
                 .arg(&script)
@@ -25,28 +26,41 @@ impl MariaDb {
                 .stderr(Stdio::null())
                 .spawn();
             let Ok(mut child) = child else { continue };
-            let mut url = String::new();
+            let mut line = String::new();
             let output = child.stdout.take();
-            let read = output.map(|output| BufReader::new(output).read_line(&mut url));
+            let read = output.map(|output| BufReader::new(output).read_line(&mut line));
             if matches!(read, Some(Ok(length)) if length > 1) {
-                return Some(MariaDb { child, url: url.trim().to_owned() });
+                return Some(PythonServer { child, line: line.trim().to_owned() });
             }
             let _ = child.wait();
         }
-        eprintln!("skipped: no MariaDB on this machine: apt-get install mariadb-server-core");
+        eprintln!("skipped: {remedy}");
         None
     }
 
-    /// The URL of the database, with a password.
+    /// A MariaDB server; its line is the URL of an empty database, with a password.
     #[must_use]
-    pub fn url(&self) -> &str {
-        &self.url
+    pub fn mariadb() -> Option<PythonServer> {
+        let remedy = "no MariaDB on this machine: apt-get install mariadb-server-core";
+        PythonServer::start_or_skip("mariadb_for_tests.py", remedy)
+    }
+
+    /// An emulator of DynamoDB; its line is the port.
+    #[must_use]
+    pub fn dynamodb() -> Option<PythonServer> {
+        PythonServer::start_or_skip("dynamodb_for_tests.py", "pip install 'moto[server]'")
+    }
+
+    /// The line that the program printed.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        &self.line
     }
 }
 
-impl Drop for MariaDb {
+impl Drop for PythonServer {
     fn drop(&mut self) {
-        // The process stops the server when its standard input closes.
+        // The program stops the server when its standard input closes.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
