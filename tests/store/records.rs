@@ -92,7 +92,7 @@ async fn steps(records: &dyn RecordStore, one: u128, other: u128) {
     assert_eq!(records.list(other, false).await.unwrap().len(), 1);
 }
 
-/// Revoked sources, and records that are removed whatever their state is.
+/// Revoked sources, and records that are removed in either state.
 async fn ends(records: &dyn RecordStore, namespace: u128) {
     for _ in 0..2 {
         assert!(records.revoke(namespace, source(10)).await.unwrap());

@@ -38,8 +38,8 @@ use std::sync::Arc;
 /// environment.
 ///
 /// The option `transactional_store`, or the variable `SILTSTONE_TRANSACTIONAL_STORE`, is the URL of
-/// a transactional store that commits creates, for stores without conditional creates. DynamoDB takes
-/// the keys and the region of `options` if the URL's store is S3, and otherwise those of the
+/// a transactional store that commits creates, for stores without conditional creates. DynamoDB
+/// takes the keys and the region of `options` if the URL's store is S3, and otherwise those of the
 /// environment.
 ///
 /// The option `encryption_key`, or the variable `SILTSTONE_ENCRYPTION_KEY`, gives the keys of an

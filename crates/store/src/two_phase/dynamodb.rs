@@ -3,7 +3,7 @@
 //! ```text
 //! namespace             name                   other attributes
 //! <32 hex digits>       record/<destination>   source │ state: 0 incomplete, 1 complete
-//! <32 hex digits>       source/<source>        destination of an incomplete record │ state: 2 revoked
+//! <32 hex digits>       source/<source>        destination, if incomplete │ state: 2 revoked
 //! <32 hex digits>       location               location
 //! location/<location>   namespace              bound
 //! ```
@@ -64,8 +64,9 @@ impl fmt::Debug for DynamoRecords {
 }
 
 impl DynamoRecords {
-    /// Records at `dynamodb://<place>`: `table?region=eu-west-1&endpoint=https://host&profile=name`.
-    /// No request is made yet. Keys are found as for an S3 store with `options`.
+    /// Records at `dynamodb://<place>`, which looks like
+    /// `table?region=eu-west-1&endpoint=https://host&profile=name`. No request is made yet. Keys
+    /// are found as for an S3 store with `options`.
     ///
     /// # Errors
     /// Invalid for a URL without a table, an unknown parameter, and for rejected options.
@@ -145,8 +146,8 @@ fn key_of_source(namespace: u128, source: ObjectName) -> Value {
 /// An item of a key with one more attribute, or more.
 fn item(key: Value, attributes: &[(&str, Value)]) -> Value {
     let mut item = key;
-    for (name, value) in attributes {
-        item[*name] = value.clone();
+    if let Some(item) = item.as_object_mut() {
+        item.extend(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     }
     item
 }
@@ -234,7 +235,10 @@ impl DynamoShared {
                 }));
             }
             match answer.get_mut("LastEvaluatedKey").map(Value::take) {
-                Some(last @ Value::Object(_)) => asked["ExclusiveStartKey"] = last,
+                Some(last @ Value::Object(_)) => {
+                    let asked = asked.as_object_mut();
+                    asked.map(|asked| asked.insert("ExclusiveStartKey".to_owned(), last));
+                }
                 _ => return Ok(items),
             }
         }
@@ -435,7 +439,7 @@ impl DynamoShared {
         }
         let table = self.calls.table();
         let bound = ("bound", string(hex(namespace)));
-        let by_location = item(key_of_location(location), &[bound.clone()]);
+        let by_location = item(key_of_location(location), std::slice::from_ref(&bound));
         let by_namespace = item(key(namespace, "location"), &[("location", string(location))]);
         let changes = [
             json!({"Put": {"TableName": table, "Item": by_location}}),

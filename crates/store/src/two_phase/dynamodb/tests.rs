@@ -36,6 +36,8 @@ impl Server {
         let records = DynamoRecords::new(&place, &options, &[], effects).unwrap();
         let (asked, left) = (Arc::default(), Arc::new(Mutex::new(script.into_iter().collect())));
         let (all, script) = (Arc::clone(&asked), Arc::clone(&left));
+        // The server of a test: the code under test has the effects.
+        #[allow(clippy::disallowed_methods)]
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let _ = serve(stream, &all, &script);
