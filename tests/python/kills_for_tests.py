@@ -285,7 +285,7 @@ class Database:
 
     ROLES = ("writer", "coordinator", "worker", "worker", "collector")
     # Seconds between two kills, on average; and kills beyond the requested number.
-    PAUSE = 0.03
+    PAUSE = float(os.environ.get("SILTSTONE_KILL_PAUSE", "0.03"))
     SPARE = 0
 
     def __init__(self, path: Path, kills: int, draw: random.Random) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 import siltstone
+from dynamodb_for_tests import VARIABLES, dynamodb
 from kill_runs_for_tests import killed
+from mariadb_for_tests import MISSING as NO_MARIADB
+from mariadb_for_tests import mariadb
+from mariadb_for_tests import program as mariadb_program
 from overwriting_s3_for_tests import OverwritingS3
 from postgres_for_tests import postgres, programs
 from siltstone import admin
@@ -28,10 +33,33 @@ def server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="module")
+def mysql() -> Iterator[str]:
+    if mariadb_program() is None:
+        pytest.skip(NO_MARIADB)
+    with mariadb() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[str]:
+    with dynamodb() as url:
+        yield url
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mysql", "dynamodb"])
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("server"))
+    servers = {"postgres": "server", "mysql": "mysql", "dynamodb": "table"}
+    if request.param == "dynamodb":
+        request.getfixturevalue("keys")
+    if request.param in servers:
+        return str(request.getfixturevalue(servers[request.param]))
     return f"sqlite://{tmp_path}/records"
 
 
@@ -105,10 +133,18 @@ def test_the_two_kinds_of_creates_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["redis://host", "sqlite", "file:///x", "dynamodb://table", "mysql://host/x"]
+    "bad",
+    [
+        "redis://host",
+        "sqlite",
+        "file:///x",
+        "dynamodb://",
+        "dynamodb://table?color=red",
+        "dynamodb://table?region=us-east-1&endpoint=http://example.org:8000",
+    ],
 )
 def test_other_transactional_stores_are_refused(tmp_path: Path, bad: str) -> None:
-    with pytest.raises(siltstone.Invalid, match="transactional_store"):
+    with pytest.raises(siltstone.Invalid, match=r"transactional.store"):
         siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": bad})
 
 
@@ -228,7 +264,7 @@ def test_a_store_that_ignores_conditions_takes_a_transactional_store(
 ) -> None:
     with OverwritingS3() as store:
         options = store.options
-        with pytest.raises(siltstone.Unsupported, match="transactional_store"):
+        with pytest.raises(siltstone.Unsupported, match=r"transactional.store"):
             siltstone.open("s3://bucket/db", store_options=options)
         options = {**options, "transactional_store": records}
         first = siltstone.open("s3://bucket/db2", store_options=options)
@@ -245,14 +281,60 @@ def test_a_store_that_ignores_conditions_takes_a_transactional_store(
         assert admin.verify("s3://bucket/db2", store_options=options).problem_count == 0
 
 
-def test_no_text_shows_the_password(tmp_path: Path) -> None:
-    wrong = "postgres://app:canary-77@127.0.0.1:9/none"
+@pytest.mark.parametrize("scheme", ["postgres", "mysql", "mariadb"])
+def test_no_text_shows_the_password(tmp_path: Path, scheme: str) -> None:
+    wrong = f"{scheme}://app:canary-77@127.0.0.1:9/none"
     # Nothing listens there, so the error comes at once and names the server.
     told = r"no connection .*server: 127\.0\.0\.1:9"
     with pytest.raises(siltstone.Invalid, match=told) as caught:
         siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": wrong})
     assert "canary-77" not in str(caught.value)
     assert "canary-77" not in repr(caught.value)
+
+
+def test_a_user_without_rights_is_told(
+    tmp_path: Path, mysql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the server, on one database, and on a table."""
+    for wrong in [mysql.replace("3306@", "77@"), mysql.replace("/siltstone", "/mysql")]:
+        with pytest.raises(siltstone.Denied, match="refused the user") as caught:
+            siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": wrong})
+        assert "canary" not in str(caught.value)
+
+
+def test_dynamodb_is_found_as_s3_is(
+    tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys come from the environment, from a profile, or from the options of an S3 database."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("[apart]\naws_access_key_id = k\naws_secret_access_key = canary-1\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    options = {"transactional_store": f"{table}&profile=apart"}
+    with siltstone.open(str(tmp_path / "db"), store_options=options) as db:
+        db[b"a"] = b"1"
+    with pytest.raises(siltstone.Unsupported, match=r"`transactional_store`.*dynamodb"):
+        siltstone.open(str(tmp_path / "db"))
+    with OverwritingS3() as store:
+        options = {**store.options, "transactional_store": table}
+        with siltstone.open("s3://bucket/keys", store_options=options) as db:
+            db[b"a"] = b"1"
+    # Nothing listens there.
+    options = {"transactional_store": "dynamodb://none?endpoint=http://127.0.0.1:9&profile=apart"}
+    with pytest.raises(siltstone.Invalid, match=r"no connection .*127\.0\.0\.1:9") as caught:
+        siltstone.open(str(tmp_path / "other"), store_options=options)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_table_that_is_gone_is_told(
+    tmp_path: Path, table: str, keys: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, options = str(tmp_path / "db"), {"transactional_store": table}
+    siltstone.open(url, store_options=options).close()
+    options = {"transactional_store": table.replace("://siltstone", "://elsewhere")}
+    with pytest.raises(siltstone.Invalid, match=r"table .*does not exist.*elsewhere"):
+        siltstone.open(url, store_options=options)
 
 
 def test_a_file_of_records_that_cannot_be_made_is_told_at_once(tmp_path: Path) -> None:
@@ -263,8 +345,18 @@ def test_a_file_of_records_that_cannot_be_made_is_told_at_once(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_kills_of_every_role_lose_nothing(
-    tmp_path: Path, records: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    records: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SILTSTONE_TRANSACTIONAL_STORE", records)
+    if records.startswith("dynamodb:"):
+        # The emulator serves one request at a time: a killed writer has had the time to write.
+        monkeypatch.setenv("SILTSTONE_KILL_PAUSE", "0.3")
     roles = killed("kills_for_tests.py", tmp_path / "dbs", KILLS)
     assert sum(map(int, roles.values())) >= KILLS
+    told = capsys.readouterr().out
+    print(told, end="")
+    # In a few kills there may be no writer that has begun.
+    assert KILLS < 100 or re.search(r"; [1-9]\d* writes", told), told

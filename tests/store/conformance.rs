@@ -1,6 +1,7 @@
 //! The contract, checked for every store.
 
 use crate::contract;
+use crate::records::in_dynamodb;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,6 +17,7 @@ use siltstone::task;
 use siltstone_base::{ObjectName, Result, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::moto::Moto;
+use siltstone_tests::python_server::PythonServer;
 use siltstone_tests::recording::RecordingStore;
 use siltstone_tests::sim::Sim;
 use std::sync::Arc;
@@ -81,7 +83,13 @@ fn two_phase_creates_keep_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/records", folder.path().display());
     let sqlite = SqlRecords::new(&url, effects.clone()).unwrap();
-    let records: [Arc<dyn RecordStore>; 2] = [Arc::new(MemoryRecords::default()), Arc::new(sqlite)];
+    let mut records: Vec<Arc<dyn RecordStore>> =
+        vec![Arc::new(MemoryRecords::default()), Arc::new(sqlite)];
+    let (mariadb, dynamodb) = (PythonServer::mariadb(), PythonServer::dynamodb());
+    if let Some(server) = &mariadb {
+        records.push(Arc::new(SqlRecords::new(server.line(), effects.clone()).unwrap()));
+    }
+    records.extend(dynamodb.as_ref().map(|server| in_dynamodb(server, &effects)));
     for records in records {
         let store = Arc::new(Overwriting(MemoryStore::unnamed()));
         runtime.block_on(contract::check(TwoPhaseStore::new(store, records, effects.clone())));

@@ -21,6 +21,7 @@ mod hedging;
 mod http;
 mod limits;
 mod races;
+mod records;
 mod refusals;
 mod removal;
 mod renewal;

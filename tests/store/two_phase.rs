@@ -244,8 +244,8 @@ impl RecordStore for Sent {
     fn list(&self, namespace: u128, complete: bool) -> BoxFuture<'_, Result<Vec<Record>>> {
         self.send(move |records| records.list(namespace, complete))
     }
-    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.send(move |records| records.complete(namespace, destination))
+    fn complete(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>> {
+        self.send(move |records| records.complete(namespace, record))
     }
     fn remove(&self, namespace: u128, names: Vec<ObjectName>) -> BoxFuture<'_, Result<()>> {
         self.send(move |records| records.remove(namespace, names))

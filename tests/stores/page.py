@@ -26,6 +26,8 @@ TITLES = {
     "gcs": "GCS XML protocol",
     "sqlite": "S3 protocol without conditions, with records in SQLite",
     "postgresql": "S3 protocol without conditions, with records in PostgreSQL",
+    "mariadb": "S3 protocol without conditions, with records in MariaDB",
+    "dynamodb": "S3 protocol without conditions, with records in DynamoDB: moto",
 }
 
 # The store; conditional creates; remark. From the vendors' documents.

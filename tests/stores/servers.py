@@ -34,7 +34,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
+from dynamodb_for_tests import dynamodb  # noqa: E402
 from gcs_for_tests import Gcs  # noqa: E402
+from mariadb_for_tests import mariadb  # noqa: E402
+from mariadb_for_tests import program as mariadb_program  # noqa: E402
+from mariadb_for_tests import version as mariadb_version  # noqa: E402
 from overwriting_s3_for_tests import OverwritingS3  # noqa: E402
 from postgres_for_tests import postgres, programs  # noqa: E402
 
@@ -245,6 +249,28 @@ def postgresql() -> Iterator[RunningStore]:
         yield RunningStore(f"PostgreSQL {told[2]}", f"s3://{BUCKET}", options)
 
 
+@contextlib.contextmanager
+def mysql() -> Iterator[RunningStore]:
+    """Records in MariaDB, beside an S3 server that ignores conditions."""
+    if mariadb_program() is None:
+        raise Missing("apt-get install mariadb-server-core")
+    with mariadb() as url, OverwritingS3() as server:
+        options = {**server.options, "transactional_store": url}
+        yield RunningStore(f"MariaDB {mariadb_version()}", f"s3://{BUCKET}", options)
+
+
+@contextlib.contextmanager
+def dynamo() -> Iterator[RunningStore]:
+    """Records in an emulator of DynamoDB, beside an S3 server that ignores conditions."""
+    try:
+        version = importlib.metadata.version("moto")
+    except importlib.metadata.PackageNotFoundError:
+        raise Missing("pip install 'moto[server]'") from None
+    with dynamodb() as url, OverwritingS3() as server:
+        options = {**server.options, "transactional_store": url}
+        yield RunningStore(f"moto {version}", f"s3://{BUCKET}", options)
+
+
 STORES: dict[str, Callable[[], AbstractContextManager[RunningStore]]] = {
     "folder": folder,
     "memory": memory,
@@ -254,5 +280,7 @@ STORES: dict[str, Callable[[], AbstractContextManager[RunningStore]]] = {
     "gcs": gcs,
     "sqlite": sqlite,
     "postgresql": postgresql,
+    "mariadb": mysql,
+    "dynamodb": dynamo,
 }
 CHEAP = ("folder", "moto")

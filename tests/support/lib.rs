@@ -13,6 +13,7 @@ pub mod model;
 pub mod mortal;
 pub mod moto;
 pub mod places;
+pub mod python_server;
 pub mod ranges;
 pub mod reachable;
 pub mod recording;

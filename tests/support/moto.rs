@@ -19,7 +19,7 @@ pub struct Moto {
 const SCRIPT: &str = include_str!("serve_moto.py");
 
 /// Python interpreters that may have moto: the workspace's environment, then the system's.
-fn pythons() -> [PathBuf; 2] {
+pub(crate) fn pythons() -> [PathBuf; 2] {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     [workspace.join(".venv/bin/python"), PathBuf::from("python3")]
 }

@@ -19,6 +19,7 @@ mod object;
 mod pace;
 mod proof;
 mod removal;
+mod signed;
 mod upload;
 
 use crate::env::Effects;
@@ -42,6 +43,7 @@ pub(crate) use object::RemoteObject;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use pace::StorePace;
+pub(crate) use signed::{SendFailure, SignedClient};
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;

@@ -15,7 +15,7 @@ use crate::local::LocalStore;
 use crate::lone_object::LoneObject;
 use crate::memory::MemoryStore;
 use crate::options::StoreOptions;
-use crate::place::{StorePlace, absolute_folder, in_bucket, of_folder, place};
+use crate::place::{Provider, StorePlace, absolute_folder, in_bucket, of_folder, place};
 use crate::reach::{self, Reach};
 use crate::remote::{RemoteObject, RemoteStore};
 use crate::separate_log::{LogOption, SeparateLogStore, UrlLogs};
@@ -38,7 +38,9 @@ use std::sync::Arc;
 /// environment.
 ///
 /// The option `transactional_store`, or the variable `SILTSTONE_TRANSACTIONAL_STORE`, is the URL of
-/// a transactional store that commits creates, for stores without conditional creates.
+/// a transactional store that commits creates, for stores without conditional creates. DynamoDB
+/// takes the keys and the region of `options` if the URL's store is S3, and otherwise those of the
+/// environment.
 ///
 /// The option `encryption_key`, or the variable `SILTSTONE_ENCRYPTION_KEY`, gives the keys of an
 /// encrypted database.
@@ -58,7 +60,7 @@ pub fn parse(
 ) -> Result<Arc<dyn Store>> {
     let environment: Vec<_> = environment.into_iter().collect();
     let (keys, others) = encrypted::read_option(options, &environment)?;
-    let (records, others) = two_phase::read_option(&others, &environment, effects)?;
+    let (records_url, others) = two_phase::read_option(&others, &environment);
     let (allowed, others) = Reach::read(&others, &environment)?;
     let others = others.selected(without_own_options);
     let (log, options) = LogOption::read(others, &environment);
@@ -70,6 +72,11 @@ pub fn parse(
         false => options.clone(),
     };
     let store = store_at(url, &own, &environment, effects)?;
+    let records = records_url.map(|records| {
+        let keys = if is_s3(url) { options.clone() } else { StoreOptions::default() };
+        two_phase::records_at(&records, &keys, &environment, effects)
+    });
+    let records = records.transpose()?;
     let log = log.map(|log| -> Result<UrlLogs> {
         let own = log.options(is_remote(&log.url) && shares_options(url, &log.url));
         let base = store_at(&log.url, &own, &environment, effects);
@@ -175,6 +182,10 @@ pub fn parse_object(
             Ok(LoneObject::of(object))
         }
     }
+}
+
+fn is_s3(url: &str) -> bool {
+    in_bucket(url).is_some_and(|(provider, ..)| provider == Provider::S3)
 }
 
 fn is_remote(url: &str) -> bool {

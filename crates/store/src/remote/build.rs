@@ -4,7 +4,7 @@ use super::aws_profile;
 use super::limits::LimitedConnector;
 use crate::options::{Redactor, StoreOptions};
 use crate::place::Provider;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{
@@ -35,6 +35,17 @@ pub(super) struct Clients {
     pub(super) repeating: Arc<dyn ObjectStore>,
     pub(super) once: Arc<dyn ObjectStore>,
     pub(super) redactor: Redactor,
+    /// Of clients of S3 alone.
+    pub(super) aws: Option<AwsAccess>,
+}
+
+/// What requests to other services of AWS are signed and sent with.
+#[derive(Clone)]
+pub(super) struct AwsAccess {
+    pub(super) credentials: AwsCredentialProvider,
+    pub(super) region: Option<String>,
+    /// The options of the HTTP client: certificates, proxies, limits.
+    pub(super) client: ClientOptions,
 }
 
 impl fmt::Debug for Clients {
@@ -145,7 +156,6 @@ impl<K: FromStr + PartialEq> Settings<K> {
         for (_, endpoint) in all().filter(|(key, _)| endpoints.contains(key)) {
             self.check_endpoint(option, endpoint)?;
         }
-        let is_plain = |url: &str| url.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("http://"));
         let mut plain = all()
             .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
             .map(|(_, value)| value.as_str())
@@ -169,31 +179,47 @@ impl<K: FromStr + PartialEq> Settings<K> {
     /// Invalid for an endpoint that is not the URL of a server: the client would panic, or fail at
     /// the first request with a text that does not name it.
     fn check_endpoint(&self, option: &str, endpoint: &str) -> Result<()> {
-        let why = match Url::parse(endpoint) {
-            // The parser accepts `http:host` and drops or encodes other characters, which the
-            // client does not.
-            Ok(url)
-                if matches!(url.scheme(), "http" | "https")
-                    && endpoint.contains("://")
-                    && endpoint.chars().all(|each| each.is_ascii_graphic()) =>
-            {
-                return Ok(());
-            }
-            Ok(_) => None,
-            Err(why) => Some(why),
-        };
+        if is_of_server(endpoint) {
+            return Ok(());
+        }
         let text = format!(
             "the store option `{option}` is a URL with its scheme, such as \
              https://store.example.com or http://127.0.0.1:9000"
         );
         let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
-        let error = Error::invalid(text).with("endpoint", self.redactor.clean(shown));
-        Err(why.into_iter().fold(error, |error, why| error.with("why", why)))
+        Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
 
     fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
         (self.from_environment.into_iter().chain(self.given), self.redactor)
     }
+}
+
+fn is_plain(url: &str) -> bool {
+    url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
+}
+
+/// Whether a text is the URL of a server. The parser accepts `http:host`, and drops or encodes
+/// characters that the client refuses.
+fn is_of_server(endpoint: &str) -> bool {
+    let is_web = |url: Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    endpoint.contains("://")
+        && endpoint.chars().all(|each| each.is_ascii_graphic())
+        && Url::parse(endpoint).is_ok_and(is_web)
+}
+
+/// Whether the endpoint of a service of AWS is an `http://` one. It must be on this machine.
+///
+/// # Errors
+/// Invalid for any other `http://` endpoint, and for one that is not the URL of a server.
+pub(super) fn check_plain(endpoint: &str) -> Result<bool> {
+    let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
+    if !is_of_server(endpoint) || is_plain(endpoint) && !is_loopback(endpoint) {
+        let text = "the endpoint of the transactional store is an https:// URL, or an http:// URL \
+                    of this machine";
+        return Err(Error::invalid(text).with("endpoint", shown));
+    }
+    Ok(is_plain(endpoint))
 }
 
 /// Whether the client reads the value of a switch as off. It judges all other values.
@@ -277,21 +303,29 @@ fn s3(
     let client = settings.client_options();
     let (configuration, redactor) = settings.into_parts();
     let mut builder = AmazonS3Builder::new()
-        .with_client_options(client)
+        .with_client_options(client.clone())
         .with_bucket_name(bucket)
         .with_http_connector(limits);
+    let mut base = client;
     for (key, value) in configuration {
+        if let Key::Client(key) = key {
+            base = base.with_config(key, value.clone());
+        }
         builder = builder.with_config(key, value);
     }
     if may_be_plain {
         builder = builder.with_allow_http(true);
     }
+    let region = builder.get_config_value(&Key::Region);
     let build = |retry, by_name| {
         builder.clone().with_retry(retry).with_disable_bulk_delete(by_name).build()
     };
+    let once = build(never(), false);
+    let credentials = once.as_ref().ok().map(|store| Arc::clone(store.credentials()));
+    let aws = credentials.map(|credentials| AwsAccess { credentials, region, client: base });
     // Single names are deleted with a request of their own, which every server knows. The caller
     // repeats deletes of many names, because it sees the result of each name.
-    finish(redactor, build(repeating(), true), build(never(), false))
+    Ok(Clients { aws, ..finish(redactor, build(repeating(), true), once)? })
 }
 
 fn gcs(
@@ -382,7 +416,7 @@ fn finish<S: ObjectStore>(
         })
     };
     let (repeating, once) = (Arc::new(accepted(repeating)?), Arc::new(accepted(once)?));
-    Ok(Clients { repeating, once, redactor })
+    Ok(Clients { repeating, once, redactor, aws: None })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! new credentials. After that it is final.
 
 use super::aws_profile::{self, AwsProfile};
-use super::build;
+use super::build::{self, AwsAccess};
 use super::limits::LimitedConnector;
 use super::pace::StorePace;
 use crate::env::{Clock, Effects};
@@ -95,6 +95,7 @@ pub(super) struct RemoteClients {
     settings: Arc<ClientSettings>,
     pair: RwLock<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)>,
     redactor: RwLock<Redactor>,
+    aws: RwLock<Option<AwsAccess>>,
     renewal: Option<Renewal>,
 }
 
@@ -144,6 +145,7 @@ impl RemoteClients {
             settings: Arc::new(settings),
             pair: RwLock::new((clients.repeating, clients.once)),
             redactor: RwLock::new(clients.redactor),
+            aws: RwLock::new(clients.aws),
             renewal,
         })
     }
@@ -156,6 +158,11 @@ impl RemoteClients {
     /// A client that sends every request once: conditional creates, and deletes of many names.
     pub(super) fn once(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.pair.read().1)
+    }
+
+    /// The credentials for other services of AWS; `None` of other providers.
+    pub(super) fn aws(&self) -> Option<AwsAccess> {
+        self.aws.read().clone()
     }
 
     /// A text without secrets, including those of earlier credentials.
@@ -181,6 +188,7 @@ impl RemoteClients {
         let renewed = built.flatten().map(|built| {
             self.redactor.write().extend(built.clients.redactor);
             *self.pair.write() = (built.clients.repeating, built.clients.once);
+            *self.aws.write() = built.clients.aws;
             built.expires_at
         });
         let mut state = renewal.state.lock();

@@ -294,7 +294,7 @@ fn missing(text: &str) -> Meaning {
     (ErrorKind::NotFound, "the bucket does not exist")
 }
 
-fn by_text(text: &str) -> Meaning {
+pub(super) fn by_text(text: &str) -> Meaning {
     if NO_CREDENTIALS.iter().any(|sign| text.contains(sign)) {
         let message = "no credentials were found, neither in the store options nor in the \
                        environment nor on this machine";

@@ -214,7 +214,7 @@ fn named(request: &HttpRequest) -> String {
 }
 
 /// The texts of an error and its causes.
-fn all_of(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn all_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -90,10 +90,12 @@ impl RecordStore for MemoryRecords {
         done(tables.records.iter().filter(of_kind).map(|(_, record)| *record).collect())
     }
 
-    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>> {
+    fn complete(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>> {
         let mut tables = self.tables.lock();
-        if let Some(record) = tables.records.get_mut(&(namespace, destination)) {
-            record.complete = true;
+        if let Some(found) = tables.records.get_mut(&(namespace, record.destination))
+            && found.source == record.source
+        {
+            found.complete = true;
         }
         done(())
     }

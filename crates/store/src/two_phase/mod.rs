@@ -10,6 +10,7 @@
 //! This module must never write a destination before the record for it (rule T3), and never delete
 //! a source that a record may still need (rules T2 and T4).
 
+pub mod dynamodb;
 pub mod memory;
 mod namespace;
 pub mod records;
@@ -24,6 +25,7 @@ use crate::{
     passed_on,
 };
 use bytes::Bytes;
+use dynamodb::DynamoRecords;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join};
 use memory::MemoryRecords;
@@ -46,24 +48,34 @@ pub(crate) const OPTION: &str = "transactional_store";
 /// The variable that stands in for it.
 const VARIABLE: &str = "SILTSTONE_TRANSACTIONAL_STORE";
 
-/// The records that the option or the variable names, if any, and all other options.
-///
-/// # Errors
-/// Invalid for a URL of another kind.
+/// The URL that the option or the variable gives, if any, and all other options.
 pub(crate) fn read_option(
     options: &StoreOptions,
     environment: &[(String, String)],
-    effects: &Effects,
-) -> Result<(Option<Arc<dyn RecordStore>>, StoreOptions)> {
+) -> (Option<String>, StoreOptions) {
     let (given, others) = options.without(OPTION);
     let variable = environment.iter().find(|(name, _)| name == VARIABLE);
     let url = given.or_else(|| variable.map(|(_, value)| value.clone()));
-    let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok((None, others)) };
-    let records: Arc<dyn RecordStore> = match url.strip_prefix("memory://") {
-        Some(name) => MemoryRecords::named(name),
-        None => Arc::new(SqlRecords::new(&url, effects.clone())?),
-    };
-    Ok((Some(records), others))
+    (url.filter(|url| !url.is_empty()), others)
+}
+
+/// The records at a URL. `options` are those of an S3 store, whose keys are also those of DynamoDB.
+///
+/// # Errors
+/// Invalid for a URL of another kind, and for rejected options.
+pub(crate) fn records_at(
+    url: &str,
+    options: &StoreOptions,
+    environment: &[(String, String)],
+    effects: &Effects,
+) -> Result<Arc<dyn RecordStore>> {
+    Ok(match url.split_once("://") {
+        Some(("memory", name)) => MemoryRecords::named(name),
+        Some(("dynamodb", place)) => {
+            Arc::new(DynamoRecords::new(place, options, environment, effects.clone())?)
+        }
+        _ => Arc::new(SqlRecords::new(url, effects.clone())?),
+    })
 }
 
 /// A store whose creates are committed by records. Cheap to clone.

@@ -78,11 +78,11 @@ pub trait RecordStore: Send + Sync + fmt::Debug {
     /// Those of the transactional store.
     fn list(&self, namespace: u128, complete: bool) -> BoxFuture<'_, Result<Vec<Record>>>;
 
-    /// Marks a record as complete, if it is there.
+    /// Marks exactly this record as complete, if it is there.
     ///
     /// # Errors
     /// Those of the transactional store.
-    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>>;
+    fn complete(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>>;
 
     /// Removes complete records. Incomplete ones stay (rule T2).
     ///
@@ -96,9 +96,15 @@ pub trait RecordStore: Send + Sync + fmt::Debug {
     /// Those of the transactional store.
     fn purge(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>>;
 
-    /// Revokes a source unless a record names it; whether no record does.
+    /// Revokes a source unless an incomplete record names it. Returns whether none does: the
+    /// source may be deleted. The source of a complete record may count as named.
     ///
     /// # Errors
     /// Those of the transactional store.
     fn revoke(&self, namespace: u128, source: ObjectName) -> BoxFuture<'_, Result<bool>>;
+}
+
+/// A namespace as text.
+pub(super) fn hex(namespace: u128) -> String {
+    format!("{namespace:032x}")
 }

@@ -44,7 +44,7 @@ impl Shared {
     /// Copies the bytes of a record to its destination.
     pub(super) async fn copy(&self, namespace: u128, record: Record, bytes: Bytes) -> Result<()> {
         self.write(record.destination, bytes).await?;
-        self.records.complete(namespace, record.destination).await?;
+        self.records.complete(namespace, record).await?;
         self.store.delete(record.source).await
     }
 
@@ -72,7 +72,7 @@ impl Shared {
     /// the copy was recorded, if the destination exists.
     async fn without_source(&self, namespace: u128, record: Record) -> Result<Option<Bytes>> {
         if self.exists(record.destination).await? {
-            self.records.complete(namespace, record.destination).await?;
+            self.records.complete(namespace, record).await?;
             return Ok(None);
         }
         Err(Error::corruption(

@@ -1,4 +1,4 @@
-//! Records in SQLite or PostgreSQL.
+//! Records in SQLite, PostgreSQL, MySQL or MariaDB.
 //!
 //! ```text
 //! siltstone_namespaces   location (key)                  │ namespace
@@ -8,16 +8,17 @@
 //! source has `revoked/<source>` as its destination, so the two unique keys decide every race.
 //! Every operation is one statement, or reads after one, so no transaction spans round trips.
 
-use super::records::{InsertOutcome, Record, RecordStore};
+use super::records::{InsertOutcome, Record, RecordStore, hex};
 use crate::env::Effects;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow, install_default_drivers};
+use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::query::Query;
-use sqlx::{Any, AnyConnection, AnyPool, AssertSqlSafe, Connection, Row};
+use sqlx::{Any, AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Row};
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
@@ -35,6 +36,35 @@ const REMOVED_AT_ONCE: usize = 100;
 const UNANSWERED: &str =
     "the transactional store does not answer as it should: check its URL and server";
 
+/// Errors of MySQL and MariaDB about a right that the user does not have: on the server, a
+/// database, a table or a column.
+const MYSQL_DENIALS: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1698];
+
+/// Bytes of a location in a table of MySQL. A key has at most 3072 bytes there.
+const MYSQL_LOCATION: usize = 2800;
+
+/// A server may be set to commit nothing by itself, or to show uncommitted rows. Every statement
+/// here is a transaction of its own.
+const MYSQL_SESSION: [&str; 2] =
+    ["SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET SESSION autocommit = 1"];
+
+/// The tables. Columns are binary in MySQL: its texts compare without regard to case or trailing
+/// spaces.
+const TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) NOT NULL PRIMARY KEY, \
+     namespace VARCHAR(32) NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT NULL, destination \
+     VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, state BIGINT NOT NULL, PRIMARY KEY \
+     (namespace, destination), UNIQUE (namespace, source))",
+];
+const MYSQL_TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARBINARY(2800) NOT NULL PRIMARY \
+     KEY, namespace VARBINARY(32) NOT NULL UNIQUE) ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
+    "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARBINARY(32) NOT NULL, destination \
+     VARBINARY(120) NOT NULL, source VARBINARY(120) NOT NULL, state BIGINT NOT NULL, PRIMARY KEY \
+     (namespace, destination), UNIQUE (namespace, source)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
+];
+
 const INCOMPLETE: i64 = 0;
 const COMPLETE: i64 = 1;
 const REVOKED: i64 = 2;
@@ -44,6 +74,8 @@ const REVOKED: i64 = 2;
 enum Dialect {
     Sqlite,
     Postgres,
+    /// MySQL or MariaDB.
+    MySql,
 }
 
 /// Records in a SQL database. Cheap to clone.
@@ -72,15 +104,17 @@ impl SqlRecords {
     /// Records at `url`. No connection is made yet.
     ///
     /// # Errors
-    /// Invalid for another scheme than `sqlite`, `postgres` and `postgresql`.
+    /// Invalid for another scheme than `sqlite`, `postgres`, `postgresql`, `mysql` and `mariadb`.
     pub fn new(url: &str, effects: Effects) -> Result<SqlRecords> {
         let dialect = match url.split_once("://").map(|(scheme, _)| scheme) {
             Some("sqlite") => Dialect::Sqlite,
             Some("postgres" | "postgresql") => Dialect::Postgres,
+            Some("mysql" | "mariadb") => Dialect::MySql,
             _ => {
                 return Err(Error::invalid(
-                    "store option `transactional_store` is a URL such as sqlite:///path/to/file or \
-                     postgres://user@host/database",
+                    "store option `transactional_store` is a URL such as sqlite:///path/to/file, \
+                     postgres://user@host/database, mysql://user@host/database or \
+                     dynamodb://table?region=us-east-1",
                 ));
             }
         };
@@ -135,10 +169,29 @@ fn password(url: &str) -> Option<String> {
     (!password.is_empty()).then(|| password.to_owned())
 }
 
+/// A statement with `?` in place of `$1` and so on.
+fn unnumbered(text: &str) -> String {
+    let mut parts = text.split('$');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        text + "?" + part.trim_start_matches(|digit: char| digit.is_ascii_digit())
+    })
+}
+
+/// The number of an error of MySQL or MariaDB. Its SQLSTATE is only a class.
+fn mysql_number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(error.number())
+}
+
 impl SqlShared {
-    /// A statement; its arguments are `$1` and so on.
+    /// A statement; its arguments are `$1` and so on, in the order of their numbers.
     fn query<'a>(&self, text: &str) -> Query<'a, Any, AnyArguments> {
-        sqlx::query(AssertSqlSafe(text.to_owned()))
+        let text = match self.dialect {
+            Dialect::Sqlite | Dialect::Postgres => text.to_owned(),
+            Dialect::MySql => unnumbered(text),
+        };
+        sqlx::query(AssertSqlSafe(text))
     }
 
     /// The text of the error, without the password.
@@ -152,13 +205,18 @@ impl SqlShared {
 
     /// The host and port of the server; the file of SQLite.
     fn server(&self) -> String {
-        match self.dialect {
-            Dialect::Sqlite => self.url.clone(),
-            Dialect::Postgres => match self.url.parse::<PgConnectOptions>() {
-                Ok(options) => format!("{}:{}", options.get_host(), options.get_port()),
-                Err(_) => "unknown".to_owned(),
-            },
-        }
+        let address = match self.dialect {
+            Dialect::Sqlite => return self.url.clone(),
+            Dialect::Postgres => self
+                .url
+                .parse::<PgConnectOptions>()
+                .map(|options| format!("{}:{}", options.get_host(), options.get_port())),
+            Dialect::MySql => self
+                .url
+                .parse::<MySqlConnectOptions>()
+                .map(|options| format!("{}:{}", options.get_host(), options.get_port())),
+        };
+        address.unwrap_or_else(|_| "unknown".to_owned())
     }
 
     /// A first connection. Where it is refused before any connection was made, the URL is wrong or
@@ -198,7 +256,9 @@ impl SqlShared {
         let text = self.cleaned(error);
         let code = error.as_database_error().and_then(|error| error.code());
         let code = code.unwrap_or_default();
-        let is_denied = code.starts_with("28") || code == "42501" || code == "1045";
+        let number = mysql_number(error).unwrap_or_default();
+        let is_denied =
+            code.starts_with("28") || code == "42501" || MYSQL_DENIALS.contains(&number);
         let kind = match error {
             _ if is_denied => ErrorKind::Denied,
             sqlx::Error::Configuration(_) => ErrorKind::Invalid,
@@ -224,6 +284,7 @@ impl SqlShared {
         match self.dialect {
             Dialect::Sqlite => "sqlite",
             Dialect::Postgres => "postgres",
+            Dialect::MySql => "mysql",
         }
     }
 
@@ -234,19 +295,32 @@ impl SqlShared {
     async fn connect(&self) -> Result<AnyPool> {
         install_default_drivers();
         self.reach().await?;
-        let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT);
+        let statements: &'static [&'static str] = match self.dialect {
+            Dialect::MySql => &MYSQL_SESSION,
+            Dialect::Sqlite | Dialect::Postgres => &[],
+        };
+        let options = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(CONNECT)
+            .after_connect(move |connection, _| {
+                async move {
+                    for statement in statements {
+                        connection.execute(*statement).await?;
+                    }
+                    Ok(())
+                }
+                .boxed()
+            });
         let pool = options.connect(&self.url).await.map_err(|error| self.explain(&error))?;
         let look = "SELECT namespace FROM siltstone_records WHERE 1 = 0";
         if self.query(look).fetch_optional(&pool).await.is_ok() {
             return Ok(pool);
         }
-        let namespaces = "CREATE TABLE IF NOT EXISTS siltstone_namespaces (location VARCHAR(700) \
-                          NOT NULL PRIMARY KEY, namespace VARCHAR(32) NOT NULL UNIQUE)";
-        let records = "CREATE TABLE IF NOT EXISTS siltstone_records (namespace VARCHAR(32) NOT \
-                       NULL, destination VARCHAR(120) NOT NULL, source VARCHAR(120) NOT NULL, \
-                       state BIGINT NOT NULL, PRIMARY KEY (namespace, destination), UNIQUE \
-                       (namespace, source))";
-        for table in [namespaces, records] {
+        let tables = match self.dialect {
+            Dialect::MySql => MYSQL_TABLES,
+            Dialect::Sqlite | Dialect::Postgres => TABLES,
+        };
+        for table in tables {
             if let Err(error) = self.query(table).execute(&pool).await
                 // Two processes may create them at once.
                 && self.query(look).fetch_optional(&pool).await.is_err()
@@ -280,27 +354,47 @@ impl SqlShared {
         query.fetch_all(self.pool().await?).await.map_err(|error| self.explain(&error))
     }
 
+    /// A column as text. Those of MySQL are binary.
+    fn column(&self, row: &AnyRow, at: usize) -> Result<String> {
+        if self.dialect != Dialect::MySql {
+            return row.try_get(at).map_err(|error| self.explain(&error));
+        }
+        let bytes: Vec<u8> = row.try_get(at).map_err(|error| self.explain(&error))?;
+        String::from_utf8(bytes).map_err(|_| {
+            Error::corruption("a record is not text").with("transactional store", self.kind())
+        })
+    }
+
     async fn text(&self, query: Query<'_, Any, AnyArguments>) -> Result<Option<String>> {
         let rows = self.rows(query).await?;
-        let text = |row: &AnyRow| row.try_get(0).map_err(|error| self.explain(&error));
-        rows.first().map(text).transpose()
+        rows.first().map(|row| self.column(row, 0)).transpose()
     }
 
     fn record(&self, row: &AnyRow) -> Result<Record> {
-        let text = |at| row.try_get::<String, usize>(at).map_err(|error| self.explain(&error));
         let name = |text: String| {
             ObjectName::parse(&text)
                 .ok_or_else(|| Error::corruption("a record names no object").with("found", text))
         };
         let state: i64 = row.try_get(2).map_err(|error| self.explain(&error))?;
         Ok(Record {
-            destination: name(text(0)?)?,
-            source: name(text(1)?)?,
+            destination: name(self.column(row, 0)?)?,
+            source: name(self.column(row, 1)?)?,
             complete: state == COMPLETE,
         })
     }
 
+    /// A server that does not check lengths would cut a longer location off.
+    fn check_length(&self, location: &str) -> Result<()> {
+        if self.dialect != Dialect::MySql || location.len() <= MYSQL_LOCATION {
+            return Ok(());
+        }
+        let text = "the URL of the database is longer than 2800 bytes, which the transactional \
+                    store cannot record";
+        Err(Error::invalid(text).with("transactional store", self.kind()))
+    }
+
     async fn bind(&self, location: String, fresh: u128) -> Result<u128> {
+        self.check_length(&location)?;
         let insert = "INSERT INTO siltstone_namespaces (location, namespace) VALUES ($1, $2)";
         self.insert_row(self.query(insert).bind(location.clone()).bind(hex(fresh))).await?;
         let select = "SELECT namespace FROM siltstone_namespaces WHERE location = $1";
@@ -345,10 +439,6 @@ impl SqlShared {
     }
 }
 
-fn hex(namespace: u128) -> String {
-    format!("{namespace:032x}")
-}
-
 impl RecordStore for SqlRecords {
     fn kind(&self) -> &'static str {
         self.shared.kind()
@@ -369,6 +459,7 @@ impl RecordStore for SqlRecords {
     fn rebind(&self, namespace: u128, location: &str) -> BoxFuture<'_, Result<()>> {
         let location = location.to_owned();
         self.run(move |shared| async move {
+            shared.check_length(&location)?;
             let update = "UPDATE siltstone_namespaces SET location = $1 WHERE namespace = $2";
             shared.execute(shared.query(update).bind(location).bind(hex(namespace))).await
         })
@@ -403,12 +494,13 @@ impl RecordStore for SqlRecords {
         })
     }
 
-    fn complete(&self, namespace: u128, destination: ObjectName) -> BoxFuture<'_, Result<()>> {
+    fn complete(&self, namespace: u128, record: Record) -> BoxFuture<'_, Result<()>> {
         self.run(move |shared| async move {
             let update = "UPDATE siltstone_records SET state = $1 WHERE namespace = $2 AND \
-                          destination = $3 AND state = $4";
+                          destination = $3 AND source = $4 AND state = $5";
             let query = shared.query(update).bind(COMPLETE).bind(hex(namespace));
-            shared.execute(query.bind(destination.to_string()).bind(INCOMPLETE)).await
+            let query = query.bind(record.destination.to_string()).bind(record.source.to_string());
+            shared.execute(query.bind(INCOMPLETE)).await
         })
     }
 
@@ -450,6 +542,13 @@ mod tests {
     use crate::local::tests::effects as immediate;
     use crate::task::tokio_effects;
     use std::net::TcpListener;
+
+    #[test]
+    fn placeholders_of_mysql_have_no_numbers() {
+        let text = unnumbered("a = $1 AND b IN ($2, $10) AND c = $11");
+        assert_eq!(text, "a = ? AND b IN (?, ?) AND c = ?");
+        assert_eq!(unnumbered("SELECT 1"), "SELECT 1");
+    }
 
     #[test]
     fn only_a_refused_connection_is_not_repeated() {
