@@ -122,6 +122,36 @@ def test_a_delete_without_a_bound_is_refused(spark, orders) -> None:
         kv.delete(orders + "-absent", prefix=b"a")
 
 
+def test_bounds_that_bound_nothing_are_refused(spark, orders, pairs) -> None:
+    row = spark.sql("SELECT 'DE' AS country, 1L AS id, 'new' AS note, 1L AS n")
+    pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value")
+    into = {"key": ["country", "id"], "mode": "replace_range"}
+    for call in (
+        lambda: kv.delete(orders, where={}),
+        lambda: kv.delete(pairs, prefix=b""),
+        lambda: kv.delete(pairs, start=b""),
+        lambda: kv.delete(orders, start=b"", as_bytes=True),
+        lambda: kv.bulk_load(row, orders, replace={}, **into),
+        lambda: kv.bulk_load(row, orders, replace=(None, None), **into),
+        lambda: kv.bulk_load(pair, pairs, key="key", mode="replace_range", replace=(None, None)),
+        lambda: kv.bulk_load(pair, pairs, key="key", mode="replace_range", replace=(b"", None)),
+    ):
+        with pytest.raises(siltstone.Invalid, match="mode 'overwrite'"):
+            call()
+    assert (kv.count(orders), kv.count(pairs)) == (20, 20)
+    # The way to delete every row on purpose.
+    kv.bulk_load(row.limit(0), orders, key=["country", "id"], mode="overwrite")
+    assert kv.count(orders) == 0
+
+
+@SOURCES
+def test_options_that_bound_nothing_are_refused(spark, pairs) -> None:
+    pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value").write.format("siltstone")
+    with pytest.raises(Exception, match="mode 'overwrite'"):
+        pair.mode("append").option("replaceStart", "").save(pairs)
+    assert kv.count(pairs) == 20
+
+
 def changed(spark):
     return spark.sql(
         "SELECT * FROM VALUES ('DE', 1L, 'new', 7L), ('DE', 50L, 'new', 8L) "

@@ -10,7 +10,7 @@ from siltstone.spark._arguments import check_where
 from siltstone.spark._columns import schema_of, spelled_where
 from siltstone.spark._ranges import Range
 
-__all__ = ["bounds", "key_range"]
+__all__ = ["bounds", "check_bounded", "key_range"]
 
 
 def key_range(
@@ -51,3 +51,19 @@ def bounds(start: bytes | None, end: bytes | None, prefix: bytes | None) -> Rang
     # The end is the next byte string of that length. Trailing 0xFF bytes carry to the left.
     kept = prefix.rstrip(b"\xff")
     return prefix, kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def check_bounded(found: Range, what: str) -> None:
+    """Checks that a range whose rows are deleted has a bound. An argument such as an empty dict
+    must not delete a whole database.
+
+    :param what: the arguments that name the range, for the error text.
+    :raises Invalid: the range has all keys.
+    """
+    start, end = found
+    if not start and end is None:
+        raise Invalid(
+            f"{what}: this bounds no side of the range, and would delete every row. To delete "
+            "every row on purpose, call siltstone.spark.bulk_load with mode 'overwrite'; the frame "
+            "may be empty"
+        )

@@ -17,7 +17,7 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._arguments import check_frame, expiry
-from siltstone.spark._bounds import key_range
+from siltstone.spark._bounds import check_bounded, key_range
 from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
 from siltstone.spark._commit import (
     PATIENCE,
@@ -254,7 +254,8 @@ def delete(
     :param txn: as for `bulk_load`: a version that the database already has deletes nothing.
     :param wait, timeout, db, take_over, store_options: as for `bulk_load`.
     :raises NotFound: there is no database. This function creates none.
-    :raises Invalid: neither keys nor a range; both; and as `bulk_load`.
+    :raises Invalid: neither keys nor a range; both; bounds that bound nothing, such as an empty
+        `where`; and as `bulk_load`.
     :raises Conflict, Timeout, Denied, Unavailable: as `bulk_load`.
     """
     more = (txn, wait, timeout, db, take_over, store_options)
@@ -292,13 +293,15 @@ def _delete_range(
 
     :raises Invalid: no bound, which would delete all rows.
     """
-    if all(value is None for value in bounds.values()):
-        raise Invalid(
-            "delete needs where, start, end or prefix: without a bound it would delete every row. "
-            "bulk_load with mode 'overwrite' replaces all rows"
-        )
     table = table_at(url, None, as_bytes, more[-1])
     replaced: Range = key_range(table, **bounds)
+    given = [f"{name}={value!r}" for name, value in bounds.items() if value is not None]
+    said = (
+        f"the bounds are {', '.join(given)}"
+        if given
+        else "delete needs where, start, end or prefix"
+    )
+    check_bounded(replaced, said)
     # No task: a job without rows deletes the range that it replaces.
     return load(lambda _: [], Submission(url, "runs", "replace_range", replaced, *more))
 
@@ -356,16 +359,23 @@ def staging_of(rows: PreparedFrame, duplicates: Duplicates, **more: Any) -> Stag
 def _replaced(text: str | None, replace: Replace | None) -> Range | None:
     """The keys that are replaced.
 
-    :raises Invalid: columns for a database of bytes; values of another type than the column.
+    :raises Invalid: columns for a database of bytes; values of another type than the column; no
+        bound.
     """
+    if replace is None:
+        return None
+    found = _replaced_range(text, replace)
+    check_bounded(found, f"replace is {replace!r}")
+    return found
+
+
+def _replaced_range(text: str | None, replace: Replace) -> Range:
     if text is None:
         if isinstance(replace, Mapping):
             raise Invalid(
                 f"replace is {replace!r}, and the database has no columns: its keys are bytes"
             )
         return replace
-    if replace is None:
-        return None
     if isinstance(replace, Mapping):
         return schema_of(text).range(spelled_where(text, replace))
     start, end = replace

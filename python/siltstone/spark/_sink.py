@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
 from siltstone.spark._arguments import expiry
+from siltstone.spark._bounds import check_bounded
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
 from siltstone.spark._creation import Creation, removed_on_failure
@@ -184,6 +185,8 @@ def sink_of(
     with case_sensitivity(flag(given, "caseSensitive")):
         table, columns, brought = (None, {}, {}) if skips else _columns(given, schema, creations)
     replaced = range_between(given, "replaceStart", "replaceEnd", table) if bounded else None
+    if replaced is not None:
+        check_bounded(replaced, " and ".join(f"{name} is {given[name]!r}" for name in sorted(bounded)))
     return Sink(
         given["path"],
         columns,
