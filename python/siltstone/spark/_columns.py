@@ -178,7 +178,8 @@ _fields = lru_cache(maxsize=64)(_arrow)
 
 
 def arrow_type(kind: DataType, column: str) -> pa.DataType:
-    """The type of a table's column for a type of Spark.
+    """The type of a table's column for a type of Spark. All parts of a nested type are nullable,
+    except the keys of maps.
 
     :raises Invalid: no column of a table can have that type.
     """
@@ -193,14 +194,14 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
             return pa.decimal128(kind.precision, kind.scale)
         case types.ArrayType():
             item = arrow_type(kind.elementType, column)
-            return pa.list_(pa.field("item", item, kind.containsNull))
+            return pa.list_(pa.field("item", item))
         case types.StructType():
-            parts = [(one.name, arrow_type(one.dataType, column), one.nullable) for one in kind]
+            parts = [(one.name, arrow_type(one.dataType, column)) for one in kind]
             return pa.struct([pa.field(*part) for part in parts])
         case types.MapType():
             value = arrow_type(kind.valueType, column)
             key = arrow_type(kind.keyType, column)
-            return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
+            return pa.map_(key, pa.field("value", value))
         case _:
             raise Invalid(
                 f"the column {column!r} is of type {name}, and no column of a table can be: cast it"
@@ -392,7 +393,13 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         for name in names
     ]
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
-    keys, values = schema_of(text).encode(rows)
+    try:
+        keys, values = schema_of(text).encode(rows)
+    except Invalid as error:
+        column = error.context.get("column")
+        if column in names and rows.column(column).null_count and column not in schema_of(text).key:
+            error.args = (f"{error}; db.table.allow_nulls({column!r}) makes the column nullable",)
+        raise
     return pa.array(keys), pa.array(values)
 
 

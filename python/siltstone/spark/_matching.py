@@ -183,7 +183,9 @@ def derived(
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
 ) -> TableSchema:
-    """The schema of a table with the frame's columns.
+    """The schema of a table with the frame's columns. Columns that are not part of the key are
+    nullable, as in the files that Spark writes: a frame of literals is not nullable only because of
+    the way in which it was made.
 
     :raises Invalid: a column of a type that no table has; no key.
     """
@@ -196,7 +198,7 @@ def derived(
         values = [value] if isinstance(value, str) else value
         only = {_named(kinds, name, "value") for name in values}
     fields = {
-        name: pa.field(name, arrow_type(kind, name), free[name])
+        name: pa.field(name, arrow_type(kind, name), free[name] or not _begins(key, name))
         for name, kind in kinds.items()
         if name not in without and (only is None or name in only or _begins(key, name))
     }
