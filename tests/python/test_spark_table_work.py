@@ -242,6 +242,17 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     assert spark.read.parquet(path).columns == ["n"]
 
 
+def test_rows_whose_key_is_too_long_are_not_there(spark, orders) -> None:
+    asked = spark.sql(
+        "SELECT * FROM VALUES (repeat('x', 70000), 1L), ('DE', 1L), (repeat('\\\\0', 40000), 2L) "
+        "AS (land, number)"
+    ).coalesce(1)
+    found = kv.lookup(asked, orders, key=["land", "number"]).collect()
+    assert [row.note for row in found] == [None, "old", None]
+    assert kv.delete(asked, orders, key=["land", "number"]).rows == 1
+    assert kv.count(orders) == 19
+
+
 # --- look-ups -------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "like_sparks",
     "match",
     "packed",
+    "packed_if_possible",
     "resolving_as",
     "schema_of",
     "schema_text",
@@ -51,6 +52,7 @@ __all__ = [
     "struct_of",
     "text_of",
     "value_of",
+    "within_length",
 ]
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -69,6 +71,8 @@ PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "binary": (pa.binary(), "BinaryType"),
 }
 """Spark's type names, with the Arrow type and the class of pyspark."""
+KEY_BYTES = 65_535
+"""The most bytes of a key. A longer one, and one without bytes, is in no database."""
 COLUMNS = ("key", "value")
 """The columns of a database without a schema; both are `binary`."""
 HEX = "hex:"
@@ -426,7 +430,48 @@ def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | N
             kept = there if kept is None else pc.and_(kept, there)
     if kept is not None:
         arrays = [array.filter(kept) for array in arrays]
-    return packed(text, arrays), kept
+    keys, fit = packed_if_possible(text, arrays)
+    if fit is not None:
+        kept = fit if kept is None else spread(fit, kept).fill_null(False)
+    return keys, kept
+
+
+def packed_if_possible(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
+    """As `packed`, without the rows whose key is too long to exist. The second array is which rows
+    have a key; None: all.
+
+    :raises Invalid: as `packed`.
+    """
+    fit = None
+    for array in arrays:
+        kind = array.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            short = pc.fill_null(pc.less_equal(pc.binary_length(array), KEY_BYTES), True)
+            fit = short if fit is None else pc.and_(fit, short)
+    if fit is not None and pc.all(fit, min_count=0).as_py():
+        fit = None
+    while True:
+        some = arrays if fit is None else [array.filter(fit) for array in arrays]
+        try:
+            return packed(text, some), fit
+        except Invalid as error:
+            # The encoding of values below the limit can be above it.
+            if not {"row", "bytes"} <= set(error.context):
+                raise
+            there = range(len(some[0]))
+            without = pa.array([row != int(error.context["row"]) for row in there])
+            fit = without if fit is None else spread(without, fit).fill_null(False)
+
+
+def within_length(keys: pa.Array) -> pa.Array | None:
+    """Which keys of bytes, binary or text, have a length that a key can have, null for a null.
+    None: all have."""
+    lengths = pc.binary_length(keys)
+    ends = pc.min_max(lengths)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is None or (least > 0 and most <= KEY_BYTES):
+        return None
+    return pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, KEY_BYTES))
 
 
 def spread(array: pa.Array, kept: pa.Array) -> pa.Array:
