@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,44 @@ def test_options_that_bound_nothing_are_refused(spark, pairs) -> None:
     with pytest.raises(Exception, match="mode 'overwrite'"):
         pair.mode("append").option("replaceStart", "").save(pairs)
     assert kv.count(pairs) == 20
+
+
+def test_bounds_of_another_type_are_invalid(spark, orders, pairs, url) -> None:
+    columns = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    timed = url + "-timed"
+    table.create(timed, columns, key=["at", "n"]).close()
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - a value of another type
+    for call in (
+        lambda: kv.count(orders, where={"country": 5}),
+        lambda: kv.count(orders, where={"country": "DE", "id": True}),
+        lambda: kv.count(orders, where={"country": "DE", "id": "five"}),
+        lambda: kv.count(orders, where={"country": "DE"}, start=1.5),
+        lambda: kv.count(orders, end=b"DE"),
+        lambda: kv.count(timed, where={"at": naive}),
+        lambda: kv.count(timed, start=naive),
+        lambda: kv.count(pairs, start=5),
+        lambda: kv.count(pairs, prefix=5),
+        lambda: kv.count(pairs, prefix="hex:0"),
+        lambda: kv.scan(spark, orders, where={"country": 5}),
+        lambda: kv.delete(orders, where={"country": 5}),
+    ):
+        with pytest.raises(siltstone.Invalid):
+            call()
+    row = spark.sql("SELECT 'DE' AS country, 1L AS id, 'new' AS note, 1L AS n")
+    into = {"key": ["country", "id"], "mode": "replace_range"}
+    for replace in ({"country": 5}, (5, 6), ("DE",), "DE"):
+        with pytest.raises(siltstone.Invalid):
+            kv.bulk_load(row, orders, replace=replace, **into)
+
+
+def test_bounds_may_be_text(spark, orders, pairs) -> None:
+    assert kv.count(orders, where={"country": "DE"}, start="3", end="5") == 2
+    assert kv.count(orders, where={"country": "DE", "id": "3"}) == 1
+    assert kv.count(pairs, prefix="a/") == 10
+    assert kv.count(pairs, start="hex:622f", end="b/15") == 5
+    assert kv.scan(spark, pairs, prefix="a/").count() == 10
+    kv.delete(pairs, prefix="a/")
+    assert kv.count(pairs) == 10
 
 
 def changed(spark):

@@ -32,6 +32,7 @@ __all__ = [
     "arrow_fields",
     "arrow_type",
     "asked",
+    "bytes_of",
     "case_sensitivity",
     "cast",
     "decoded",
@@ -284,7 +285,7 @@ def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(text: str, column: str, spoken: str, option: str) -> Any:
-    """The value of a table's column that an option's text means: text as it is; a number, a date or
+    """The value of a table's column that a text means: text as it is; a number, a date or
     a time as in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
 
     :raises Invalid: the text is no value of the column.
@@ -303,9 +304,24 @@ def value_of(text: str, column: str, spoken: str, option: str) -> Any:
         return pa.scalar(spoken).cast(kind).as_py()
     except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Invalid(
-            f"{option} is {spoken!r}, and {column!r}, the first column of the table's key, is of "
-            f"type {_shown(arrow_fields(text).field(column))}: give a value of that type, or read "
-            "with asBytes and give bytes of a key"
+            f"{option} is {spoken!r}, and {column!r}, a column of the table's key, is of type "
+            f"{_shown(arrow_fields(text).field(column))}: give a value of that type, or read with "
+            "asBytes and give bytes of a key"
+        ) from None
+
+
+def bytes_of(spoken: str, option: str) -> bytes:
+    """The key of a database of bytes that a text means: its UTF-8, or digits after `hex:`.
+
+    :raises Invalid: no hexadecimal digits.
+    """
+    if not spoken.startswith(HEX):
+        return spoken.encode()
+    try:
+        return bytes.fromhex(spoken.removeprefix(HEX))
+    except ValueError:
+        raise Invalid(
+            f"{option} is {spoken!r}: two hexadecimal digits a byte after {HEX}"
         ) from None
 
 

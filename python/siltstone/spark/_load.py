@@ -17,8 +17,8 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._arguments import check_frame, expiry
-from siltstone.spark._bounds import check_bounded, key_range
-from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
+from siltstone.spark._bounds import bytes_range, check_bounded, key_range, table_range
+from siltstone.spark._columns import match, resolving_as, schema_text
 from siltstone.spark._commit import (
     PATIENCE,
     LoadResult,
@@ -209,7 +209,7 @@ def delete(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     txn: Txn | None = None,
     as_bytes: bool = False,
     wait: bool = True,
@@ -226,7 +226,7 @@ def delete(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     txn: Txn | None = None,
     as_bytes: bool = False,
     wait: bool = True,
@@ -249,7 +249,7 @@ def delete(
     :param start: the first key, inclusive. For a table, a value of the first key column that
         `where` does not name.
     :param end: the end of the range, exclusive. For a table likewise.
-    :param prefix: the prefix of the keys of a database of bytes.
+    :param prefix: the prefix of the keys of a database of bytes. Bounds may be text, as for `scan`.
     :param as_bytes: use a table's keys as they are stored.
     :param txn: as for `bulk_load`: a version that the database already has deletes nothing.
     :param wait, timeout, db, take_over, store_options: as for `bulk_load`.
@@ -375,14 +375,7 @@ def _replaced_range(text: str | None, replace: Replace) -> Range:
             raise Invalid(
                 f"replace is {replace!r}, and the database has no columns: its keys are bytes"
             )
-        return replace
-    if isinstance(replace, Mapping):
-        return schema_of(text).range(spelled_where(text, replace))
-    start, end = replace
-    try:
-        return schema_of(text).range(None, start, end)
-    except TypeError as error:
-        raise Invalid(
-            f"the range {replace!r} is no pair of values of {schema_of(text).key[0]!r}, the first "
-            f"column of the table's key: {error}"
-        ) from None
+        return table_range(text, replace)
+    if isinstance(replace, str | bytes) or len(replace) != 2:  # noqa: PLR2004 - a pair
+        raise Invalid(f"replace is {replace!r}: the first key and the exclusive end, or a dict")
+    return bytes_range(*replace) if text is None else table_range(text, None, *replace)

@@ -8,7 +8,7 @@ from typing import Any
 
 from siltstone import _native
 from siltstone.exceptions import Invalid
-from siltstone.spark._columns import HEX, schema_of, value_of
+from siltstone.spark._columns import bytes_of, schema_of, value_of
 from siltstone.spark._ranges import Range
 
 __all__ = ["CREATE_VIEW", "flag", "key_of", "number", "range_between", "span", "understood"]
@@ -103,12 +103,7 @@ def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
     :raises Invalid: no hexadecimal digits.
     """
     text = asked.get(name)
-    if text is None or not text.startswith(HEX):
-        return None if text is None else text.encode()
-    try:
-        return bytes.fromhex(text.removeprefix(HEX))
-    except ValueError:
-        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
+    return None if text is None else bytes_of(text, name)
 
 
 def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:

@@ -186,7 +186,9 @@ def sink_of(
         table, columns, brought = (None, {}, {}) if skips else _columns(given, schema, creations)
     replaced = range_between(given, "replaceStart", "replaceEnd", table) if bounded else None
     if replaced is not None:
-        check_bounded(replaced, " and ".join(f"{name} is {given[name]!r}" for name in sorted(bounded)))
+        check_bounded(
+            replaced, " and ".join(f"{name} is {given[name]!r}" for name in sorted(bounded))
+        )
     return Sink(
         given["path"],
         columns,
