@@ -237,6 +237,43 @@ def test_a_merge_keeps_columns_that_the_frame_lacks(spark, orders) -> None:
     assert row(orders, "DE", 50) == {"country": "DE", "id": 50, "note": "new", "n": None}
 
 
+def test_a_merge_without_inserts_needs_the_columns_that_it_updates(spark, url, pairs) -> None:
+    columns = pa.schema(
+        [("id", pa.int64()), pa.field("note", pa.string(), nullable=False), ("n", pa.int64())]
+    )
+    with table.create(url, columns, key=["id"]) as db:
+        db.table.put([{"id": id, "note": "old", "n": id} for id in range(3)]).wait()
+    some = {"key": ["id"], "when_not_matched": None}
+    keys = spark.sql("SELECT * FROM VALUES (0L), (9L) AS (id)")
+    assert kv.merge(keys, url, when_matched="delete", **some).rows == 1
+    update = spark.sql("SELECT * FROM VALUES (1L, 11L), (9L, 19L) AS (id, n)")
+    assert kv.merge(update, url, **some).rows == 1
+    assert [tuple(one) for one in kv.scan(spark, url).collect()] == [(1, "old", 11), (2, "old", 2)]
+    with pytest.raises(siltstone.Invalid, match="nothing to set"):
+        kv.merge(keys, url, **some)
+    with pytest.raises(siltstone.Invalid, match="no column 'note'"):
+        kv.merge(update, url, key=["id"])
+    gone = spark.sql("SELECT * FROM VALUES ('a/1'), (''), ('c') AS (key)")
+    kv.merge(gone, pairs, key="key", when_matched="delete", when_not_matched=None)
+    assert kv.count(pairs) == 19
+    with pytest.raises(siltstone.Invalid, match="nothing to set"):
+        kv.merge(gone, pairs, key="key", when_not_matched=None)
+
+
+def test_rows_of_one_key_are_named_with_a_remedy_of_merges(spark, orders, pairs) -> None:
+    twice = changed(spark).where("id = 1").union(changed(spark))
+    remedy = r"the key \('DE', 1\).*dropDuplicates\(\['country', 'id'\]\)"
+    with pytest.raises(siltstone.Invalid, match=remedy):
+        kv.merge(twice, orders, key=["country", "id"])
+    with pytest.raises(siltstone.Invalid, match=remedy):
+        kv.update_columns(twice, orders, key=["country", "id"])
+    frame = spark.sql("SELECT * FROM VALUES ('a/1', 'x'), ('a/1', 'y') AS (k, value)")
+    frame = frame.withColumnRenamed("k", "key")
+    with pytest.raises(siltstone.Invalid, match=r"the key \('a/1',\).*dropDuplicates"):
+        kv.merge(frame, pairs, key="key")
+    kv.merge(twice.dropDuplicates(["country", "id"]), orders, key=["country", "id"])
+
+
 def test_a_merge_refuses_what_it_cannot_do(spark, orders) -> None:
     twice = changed(spark).union(changed(spark))
     for call in (

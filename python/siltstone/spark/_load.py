@@ -336,7 +336,8 @@ def rows_for(
 
     :param columns: the arguments `key`, `value` and `op`.
     :param creations: gets what this call created.
-    :param expire_at, partial: as for `prepared_rows`.
+    :param expire_at, partial: as for `prepared_rows`. For a database of bytes the value column may
+        be missing if `partial` is true.
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
@@ -344,8 +345,10 @@ def rows_for(
     text = table_or_create(df.schema, url, key, value, without, as_bytes, store_options, creations)
     if text is not None:
         return prepared_rows(df, text, key, value, op, duplicates, expire_at, partial)
-    roles = {"key": _one(key), "value": "value" if value is None else _one(value)}
-    more = {"op": op, "expire_at": expire_at}
+    more = {"value": "value" if value is None else _one(value), "op": op, "expire_at": expire_at}
+    if partial and match(str(more["value"]), df.columns) is None:
+        more["value"] = None
+    roles = {"key": _one(key)}
     roles |= {role: name for role, name in more.items() if name is not None}
     return prepared_bytes(df, roles, duplicates)
 
@@ -370,8 +373,8 @@ def _replaced(text: str | None, replace: Replace | None) -> Range | None:
 
 
 def _replaced_range(text: str | None, replace: Replace) -> Range:
-    if text is None:
-        if isinstance(replace, Mapping):
+    if isinstance(replace, Mapping):
+        if text is None:
             raise Invalid(
                 f"replace is {replace!r}, and the database has no columns: its keys are bytes"
             )

@@ -41,6 +41,7 @@ __all__ = [
     "prepared_bytes",
     "prepared_keys",
     "prepared_rows",
+    "quoted",
     "reachable",
     "table_at",
     "table_or_create",
