@@ -342,6 +342,16 @@ def test_create_table_names_what_works(spark, url) -> None:
             spark.sql(f"SELECT * FROM {name}").collect()
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {name}")
+    for made in (
+        lambda: spark.sql(f"CREATE TABLE {name} USING siltstone OPTIONS (path '{url}')"),
+        lambda: spark.sql(f"CREATE TABLE {name} USING siltstone LOCATION '{url}'"),
+        lambda: spark.catalog.createTable(name, source="siltstone", path=url),
+    ):
+        try:
+            with pytest.raises(Exception, match=way):
+                made()
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW works USING siltstone OPTIONS (path '{url}')")
     spark.sql("INSERT INTO works VALUES (X'61', X'62')")
     assert count(url) == 1

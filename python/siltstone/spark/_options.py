@@ -18,6 +18,8 @@ CREATE_VIEW = (
     "work, because Spark passes no option of a table to a data source in Python"
 )
 """How to name a database in SQL."""
+TABLE_PROPERTIES = ("owner", "location", "provider", "external", "is_managed_location")
+"""Properties of a catalog table. Spark passes them as options to the source of such a table."""
 
 
 def understood(
@@ -43,6 +45,8 @@ def understood(
             meant["path"] = paths[0]
             continue
         name = names.get(given.casefold())
+        if name is None and any(one.casefold() in TABLE_PROPERTIES for one in options):
+            raise Invalid(f"a database cannot be a table of Spark's catalog. {CREATE_VIEW}")
         if name is None:
             raise Invalid(
                 f"there is no option {given!r} where {what}; there are {', '.join(known)}"
