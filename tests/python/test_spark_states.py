@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, date, datetime, timedelta
 
@@ -113,6 +114,14 @@ def test_a_frame_of_a_moment_has_all_rows_of_it_or_is_refused(spark, live) -> No
     assert read(spark, url).count() == 111
     rewrite(db, url)
     assert frame.count() == 110
+
+
+def test_a_moment_before_all_versions_names_the_oldest(spark, live) -> None:
+    _, url = live
+    oldest = admin.versions(url)[0]
+    wanted = f"the oldest that is kept is version {oldest.id}, of {oldest.time.isoformat()}"
+    with pytest.raises(Exception, match=re.escape(wanted)):
+        read(spark, url, timestampAsOf="2001-01-01T00:00:00+00:00")
 
 
 def test_refused_frames_leave_one_checkpoint_at_most(spark, live) -> None:
