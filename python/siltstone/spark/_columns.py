@@ -390,6 +390,8 @@ def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
     """
     if array.type == kind:
         return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
     try:
         return array.cast(kind)
     except pa.ArrowInvalid as error:
@@ -408,7 +410,7 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     # Parts of nested columns are matched by the encoder.
     arrays = [
         batch.column(name)
-        if pa.types.is_nested(fields.field(name).type)
+        if pa.types.is_nested(batch.column(name).type)
         else cast(batch.column(name), fields.field(name).type, name)
         for name in names
     ]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "KEYS",
+    "VOID",
     "Duplicates",
     "Key",
     "PreparedFrame",
@@ -49,6 +51,8 @@ __all__ = [
 
 KEYS = ("binary", "string")
 """Types that are keys and values of a database without a schema."""
+VOID = "void"
+"""The type of a column of nulls alone."""
 
 Duplicates = str | tuple[str, str]
 Key = str | Sequence[str]
@@ -306,12 +310,13 @@ def check_columns(
 
 
 def _check_type(text: str, name: str, column: str, kind: str) -> None:
-    """Checks that a column of a frame has the type of the table's column.
+    """Checks that a column of a frame has the type of the table's column. A column of nulls alone,
+    such as the literal NULL, has the type of each column.
 
     :raises Invalid: otherwise.
     """
     wanted = spark_types(text)[name]
-    if kind == wanted:
+    if kind in (wanted, VOID):
         return
     way = f"cast it to {wanted}"
     if "<" not in kind and name not in schema_of(text).key:
@@ -428,7 +433,7 @@ def prepared_bytes(
         name = _named(kinds, asked, role)
         kind = kinds[name]
         wanted = {"op": ("string",), "expire_at": ("timestamp",)}.get(role, KEYS)
-        if kind not in wanted:
+        if kind not in wanted and (wanted != KEYS or kind != VOID):
             raise Invalid(
                 f"the column {name!r} is of type {kind}, and {role} is "
                 f"{' or '.join(wanted)}; cast it"

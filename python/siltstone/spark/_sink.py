@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, NullType, StringType, StructType, TimestampType
 
 from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
@@ -307,7 +307,7 @@ def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str,
                 "database, keyColumn also names the key of a table that is created"
             )
         columns[role] = name
-        wanted, kind = WANTED.get(role, ((BinaryType, StringType), "binary or a string"))
+        wanted, kind = WANTED.get(role, ((BinaryType, StringType, NullType), "binary or a string"))
         if not isinstance(kinds[name], wanted):
             raise Invalid(
                 f"the column {name!r} is of type {kinds[name].simpleString()}, and {role} is "

@@ -255,6 +255,8 @@ def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Arra
             keys = keys.filter(fit)
         return keys, pa.nulls(len(keys), pa.binary()), None
     values = batch.column("value")
+    if pa.types.is_null(values.type):
+        values = pa.nulls(len(values), pa.binary())
     goes = operands = None
     if "op" in batch.schema.names:
         goes, operands = _operations(batch.column("op"), names.get("op", "op"))
