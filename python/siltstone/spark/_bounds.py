@@ -118,8 +118,8 @@ def bounds(start: bytes | None, end: bytes | None, prefix: bytes | None) -> Rang
 
 
 def check_bounded(found: Range, what: str) -> None:
-    """Checks that a range whose rows are deleted has a bound. An argument such as an empty dict
-    must not delete a whole database.
+    """Checks that a range whose rows are deleted has a bound, because an argument such as an empty
+    dict must not delete a whole database.
 
     :param what: the arguments that name the range, for the error text.
     :raises Invalid: the range has all keys.
@@ -127,7 +127,7 @@ def check_bounded(found: Range, what: str) -> None:
     start, end = found
     if not start and end is None:
         raise Invalid(
-            f"{what}: this bounds no side of the range, and would delete every row. To delete "
-            "every row on purpose, call siltstone.spark.bulk_load with mode 'overwrite'; the frame "
-            "may be empty"
+            f"the range has no bound ({what}), so every row would be deleted. To delete every row "
+            "on purpose, call siltstone.spark.bulk_load with mode 'overwrite'; its frame may be "
+            "empty"
         )

@@ -285,8 +285,8 @@ def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(text: str, column: str, spoken: str, option: str) -> Any:
-    """The value of a table's column that a text means: text as it is; a number, a date or
-    a time as in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
+    """The value of a table's column that a text means: text as it is; a number, a date or a time as
+    in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
 
     :raises Invalid: the text is no value of the column.
     """

@@ -296,12 +296,7 @@ def _delete_range(
     table = table_at(url, None, as_bytes, more[-1])
     replaced: Range = key_range(table, **bounds)
     given = [f"{name}={value!r}" for name, value in bounds.items() if value is not None]
-    said = (
-        f"the bounds are {', '.join(given)}"
-        if given
-        else "delete needs where, start, end or prefix"
-    )
-    check_bounded(replaced, said)
+    check_bounded(replaced, ", ".join(given) or "no where, start, end or prefix")
     # No task: a job without rows deletes the range that it replaces.
     return load(lambda _: [], Submission(url, "runs", "replace_range", replaced, *more))
 
@@ -379,6 +374,7 @@ def _replaced_range(text: str | None, replace: Replace) -> Range:
                 f"replace is {replace!r}, and the database has no columns: its keys are bytes"
             )
         return table_range(text, replace)
-    if isinstance(replace, str | bytes) or len(replace) != 2:  # noqa: PLR2004 - a pair
+    pair = isinstance(replace, tuple | list) and len(replace) == 2  # noqa: PLR2004
+    if not pair:
         raise Invalid(f"replace is {replace!r}: the first key and the exclusive end, or a dict")
     return bytes_range(*replace) if text is None else table_range(text, None, *replace)

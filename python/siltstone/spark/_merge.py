@@ -123,7 +123,7 @@ def merge(
             table_at(url, None, as_bytes, store_options)
         given = ("error", as_bytes, store_options, creations)
         inserts = when_not_matched == "insert"
-        # A row that is not inserted needs the columns alone that a match takes from it.
+        # A row that is not inserted needs only the columns that a match takes from it.
         rows = rows_for(df, url, (key, None, None), *given, expire_at=column, partial=not inserts)
         updated = _updated(rows, when_matched)
         if not inserts and when_matched == "update":
