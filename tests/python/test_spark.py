@@ -92,6 +92,20 @@ def test_a_column_function(spark, written) -> None:
     assert told.v == "value 42"
 
 
+def test_keys_that_cannot_exist_are_not_there(spark, written) -> None:
+    db, url = written
+    texts = ["key/0007", "", None, "x" * 65_536]
+    asked = frame_of_table(spark, pa.table({"k": texts, "n": range(4)})).coalesce(1)
+    found = kv.lookup(asked, url, key="k").orderBy("n").collect()
+    assert [row.value and bytes(row.value) for row in found] == [b"value 7", None, None, None]
+    value = kv.get(url)
+    answers = [row.v for row in asked.select(value("k").alias("v")).collect()]
+    assert [answer and bytes(answer) for answer in answers] == [b"value 7", None, None, None]
+    assert kv.delete(asked.where("k IS NOT NULL"), url, key="k", db=db).rows == 1
+    assert kv.delete(asked.where("k = ''"), url, key="k", db=db).rows == 0
+    assert len(list(db.keys())) == len(ROWS) - 1
+
+
 def test_workers_open_a_state_once_and_write_nothing(spark, written) -> None:
     url = written[1]
     frame = kv.scan(spark, url, partitions=16)

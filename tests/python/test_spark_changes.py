@@ -57,6 +57,25 @@ def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
     assert frame.dtypes[-1] == ("time", "timestamp")
 
 
+@STREAM_SOURCES
+def test_a_batch_has_both_bounds(spark, url, tmp_path: Path) -> None:
+    with siltstone.open(url) as db:
+        for turn in range(6):
+            db.put_many([b"%d/%d" % (turn, n) for n in range(10)], [b"v" * 1000] * 10).wait()
+    sizes = []
+    for rows, size in (("50", "15000"), ("15", "1000000")):
+        stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+        bounds = {"maxRowsPerTrigger": rows, "maxBytesPerTrigger": size}
+        frame = stream.options(startingAt="oldest", **bounds).load(url)
+        place = tmp_path / rows
+        writing = frame.writeStream.format("parquet").option("checkpointLocation", f"{place}-c")
+        finished(writing.trigger(availableNow=True).start(str(place)))
+        assert spark.read.parquet(str(place)).count() == 60
+        sizes.append(len(list((place / "_spark_metadata").glob("[0-9]*"))))
+    # A batch ends with the commit that reaches a bound: two commits of ten rows here.
+    assert sizes == [3, 3]
+
+
 def dies(place: Path) -> None:
     """Restores the state before Spark noted its last batch, as after a crash: it is planned
     again."""

@@ -66,7 +66,7 @@ def test_nothing_is_created_for_a_frame_that_does_not_fit(spark, url) -> None:
     with pytest.raises(siltstone.Invalid, match="many"):
         kv.bulk_load(intervals, url, key="id")
     nested = spark.range(3).selectExpr("array(id) AS id", "1 AS n")
-    with pytest.raises(siltstone.Unsupported, match=r"key is not nested.*id list<int64 not null>"):
+    with pytest.raises(siltstone.Unsupported, match=r"key is not nested.*id list<int64>"):
         kv.bulk_load(nested, url, key="id")
     with pytest.raises(siltstone.NotFound):
         kv.delete(pairs(spark), url, key="key")
@@ -342,6 +342,50 @@ def test_create_table_names_what_works(spark, url) -> None:
             spark.sql(f"SELECT * FROM {name}").collect()
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {name}")
+    for made in (
+        lambda: spark.sql(f"CREATE TABLE {name} USING siltstone OPTIONS (path '{url}')"),
+        lambda: spark.sql(f"CREATE TABLE {name} USING siltstone LOCATION '{url}'"),
+        lambda: spark.catalog.createTable(name, source="siltstone", path=url),
+    ):
+        try:
+            with pytest.raises(Exception, match=way):
+                made()
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW works USING siltstone OPTIONS (path '{url}')")
     spark.sql("INSERT INTO works VALUES (X'61', X'62')")
     assert count(url) == 1
+
+
+def test_the_value_columns_of_a_new_table_are_nullable(spark, url) -> None:
+    """Whether a frame's column is nullable depends on how the frame was made."""
+    literal = spark.sql("SELECT 'a' AS id, 1 AS n, array(1) AS many, map('k', 1) AS named")
+    kv.bulk_load(literal, url, key=["id"])
+    nulls = spark.sql(
+        "SELECT 'b' AS id, int(NULL) AS n, array(int(NULL)) AS many, map('k', int(NULL)) AS named"
+    )
+    kv.bulk_load(nulls, url, key=["id"])
+    found = kv.scan(spark, url, where={"id": "b"}).first()
+    assert found[1:] == (None, [None], {"k": None})
+    with siltstone.open_reader(url) as reader:
+        fields = pa.schema(reader.table.schema)
+    assert [field.nullable for field in fields] == [False, True, True, True]
+
+
+@SOURCES
+def test_a_null_can_be_inserted_after_the_first_row(spark, url) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW nullable (k STRING, n INT) "
+        f"USING siltstone OPTIONS (path '{url}', keyColumn 'k')"
+    )
+    spark.sql("INSERT INTO nullable VALUES ('a', 1)")
+    spark.sql("INSERT INTO nullable VALUES ('b', NULL)")
+    assert count(url) == 2
+
+
+def test_a_null_in_a_column_without_nulls_names_the_remedy(spark, url) -> None:
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
+    table.create(url, columns, key=["id"]).close()
+    frame = spark.sql("SELECT 1L AS id, bigint(NULL) AS n")
+    with pytest.raises(siltstone.Invalid, match=r"not null .*db\.table\.allow_nulls\('n'\)"):
+        kv.bulk_load(frame, url, key=["id"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, date, datetime, timedelta
 
@@ -115,6 +116,14 @@ def test_a_frame_of_a_moment_has_all_rows_of_it_or_is_refused(spark, live) -> No
     assert frame.count() == 110
 
 
+def test_a_moment_before_all_versions_names_the_oldest(spark, live) -> None:
+    _, url = live
+    oldest = admin.versions(url)[0]
+    wanted = f"the oldest that is kept is version {oldest.id}, of {oldest.time.isoformat()}"
+    with pytest.raises(Exception, match=re.escape(wanted)):
+        read(spark, url, timestampAsOf="2001-01-01T00:00:00+00:00")
+
+
 def test_refused_frames_leave_one_checkpoint_at_most(spark, live) -> None:
     _, url = live
     before = len(admin.list_checkpoints(url, processes=True))
@@ -164,7 +173,7 @@ def test_a_bound_that_is_no_value_of_the_key_is_refused(spark, url) -> None:
         db.table.put([{"n": 1, "v": "x"}])
     for bound in ("DE", "1.5", "hex:01", ""):
         for name in ("start", "end"):
-            with pytest.raises(Exception, match=f"{name} is .*the first column of the table's key"):
+            with pytest.raises(Exception, match=f"{name} is .*a column of the table's key"):
                 read(spark, url, **{name: bound})
     with pytest.raises(Exception, match="filter its columns"):
         read(spark, url, prefix="1")

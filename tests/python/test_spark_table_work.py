@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,74 @@ def test_a_delete_without_a_bound_is_refused(spark, orders) -> None:
         kv.delete(orders + "-absent", prefix=b"a")
 
 
+def test_bounds_that_bound_nothing_are_refused(spark, orders, pairs) -> None:
+    row = spark.sql("SELECT 'DE' AS country, 1L AS id, 'new' AS note, 1L AS n")
+    pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value")
+    into = {"key": ["country", "id"], "mode": "replace_range"}
+    for call in (
+        lambda: kv.delete(orders, where={}),
+        lambda: kv.delete(pairs, prefix=b""),
+        lambda: kv.delete(pairs, start=b""),
+        lambda: kv.delete(orders, start=b"", as_bytes=True),
+        lambda: kv.bulk_load(row, orders, replace={}, **into),
+        lambda: kv.bulk_load(row, orders, replace=(None, None), **into),
+        lambda: kv.bulk_load(pair, pairs, key="key", mode="replace_range", replace=(None, None)),
+        lambda: kv.bulk_load(pair, pairs, key="key", mode="replace_range", replace=(b"", None)),
+    ):
+        with pytest.raises(siltstone.Invalid, match="mode 'overwrite'"):
+            call()
+    assert (kv.count(orders), kv.count(pairs)) == (20, 20)
+    # The way to delete every row on purpose.
+    kv.bulk_load(row.limit(0), orders, key=["country", "id"], mode="overwrite")
+    assert kv.count(orders) == 0
+
+
+@SOURCES
+def test_options_that_bound_nothing_are_refused(spark, pairs) -> None:
+    pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value").write.format("siltstone")
+    with pytest.raises(Exception, match="mode 'overwrite'"):
+        pair.mode("append").option("replaceStart", "").save(pairs)
+    assert kv.count(pairs) == 20
+
+
+def test_bounds_of_another_type_are_invalid(spark, orders, pairs, url) -> None:
+    columns = pa.schema([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+    timed = url + "-timed"
+    table.create(timed, columns, key=["at", "n"]).close()
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - a value of another type
+    for call in (
+        lambda: kv.count(orders, where={"country": 5}),
+        lambda: kv.count(orders, where={"country": "DE", "id": True}),
+        lambda: kv.count(orders, where={"country": "DE", "id": "five"}),
+        lambda: kv.count(orders, where={"country": "DE"}, start=1.5),
+        lambda: kv.count(orders, end=b"DE"),
+        lambda: kv.count(timed, where={"at": naive}),
+        lambda: kv.count(timed, start=naive),
+        lambda: kv.count(pairs, start=5),
+        lambda: kv.count(pairs, prefix=5),
+        lambda: kv.count(pairs, prefix="hex:0"),
+        lambda: kv.scan(spark, orders, where={"country": 5}),
+        lambda: kv.delete(orders, where={"country": 5}),
+    ):
+        with pytest.raises(siltstone.Invalid):
+            call()
+    row = spark.sql("SELECT 'DE' AS country, 1L AS id, 'new' AS note, 1L AS n")
+    into = {"key": ["country", "id"], "mode": "replace_range"}
+    for replace in ({"country": 5}, (5, 6), ("DE",), "DE"):
+        with pytest.raises(siltstone.Invalid):
+            kv.bulk_load(row, orders, replace=replace, **into)
+
+
+def test_bounds_may_be_text(spark, orders, pairs) -> None:
+    assert kv.count(orders, where={"country": "DE"}, start="3", end="5") == 2
+    assert kv.count(orders, where={"country": "DE", "id": "3"}) == 1
+    assert kv.count(pairs, prefix="a/") == 10
+    assert kv.count(pairs, start="hex:622f", end="b/15") == 5
+    assert kv.scan(spark, pairs, prefix="a/").count() == 10
+    kv.delete(pairs, prefix="a/")
+    assert kv.count(pairs) == 10
+
+
 def changed(spark):
     return spark.sql(
         "SELECT * FROM VALUES ('DE', 1L, 'new', 7L), ('DE', 50L, 'new', 8L) "
@@ -168,6 +237,43 @@ def test_a_merge_keeps_columns_that_the_frame_lacks(spark, orders) -> None:
     assert row(orders, "DE", 50) == {"country": "DE", "id": 50, "note": "new", "n": None}
 
 
+def test_a_merge_without_inserts_needs_the_columns_that_it_updates(spark, url, pairs) -> None:
+    columns = pa.schema(
+        [("id", pa.int64()), pa.field("note", pa.string(), nullable=False), ("n", pa.int64())]
+    )
+    with table.create(url, columns, key=["id"]) as db:
+        db.table.put([{"id": id, "note": "old", "n": id} for id in range(3)]).wait()
+    some = {"key": ["id"], "when_not_matched": None}
+    keys = spark.sql("SELECT * FROM VALUES (0L), (9L) AS (id)")
+    assert kv.merge(keys, url, when_matched="delete", **some).rows == 1
+    update = spark.sql("SELECT * FROM VALUES (1L, 11L), (9L, 19L) AS (id, n)")
+    assert kv.merge(update, url, **some).rows == 1
+    assert [tuple(one) for one in kv.scan(spark, url).collect()] == [(1, "old", 11), (2, "old", 2)]
+    with pytest.raises(siltstone.Invalid, match="nothing to set"):
+        kv.merge(keys, url, **some)
+    with pytest.raises(siltstone.Invalid, match="no column 'note'"):
+        kv.merge(update, url, key=["id"])
+    gone = spark.sql("SELECT * FROM VALUES ('a/1'), (''), ('c') AS (key)")
+    kv.merge(gone, pairs, key="key", when_matched="delete", when_not_matched=None)
+    assert kv.count(pairs) == 19
+    with pytest.raises(siltstone.Invalid, match="nothing to set"):
+        kv.merge(gone, pairs, key="key", when_not_matched=None)
+
+
+def test_rows_of_one_key_are_named_with_a_remedy_of_merges(spark, orders, pairs) -> None:
+    twice = changed(spark).where("id = 1").union(changed(spark))
+    remedy = r"the key \('DE', 1\).*dropDuplicates\(\['country', 'id'\]\)"
+    with pytest.raises(siltstone.Invalid, match=remedy):
+        kv.merge(twice, orders, key=["country", "id"])
+    with pytest.raises(siltstone.Invalid, match=remedy):
+        kv.update_columns(twice, orders, key=["country", "id"])
+    frame = spark.sql("SELECT * FROM VALUES ('a/1', 'x'), ('a/1', 'y') AS (k, value)")
+    frame = frame.withColumnRenamed("k", "key")
+    with pytest.raises(siltstone.Invalid, match=r"the key \('a/1',\).*dropDuplicates"):
+        kv.merge(frame, pairs, key="key")
+    kv.merge(twice.dropDuplicates(["country", "id"]), orders, key=["country", "id"])
+
+
 def test_a_merge_refuses_what_it_cannot_do(spark, orders) -> None:
     twice = changed(spark).union(changed(spark))
     for call in (
@@ -210,6 +316,17 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     now = kv.export_parquet(spark, orders, path, mode="overwrite", columns=["n"])
     assert now.rows == 10
     assert spark.read.parquet(path).columns == ["n"]
+
+
+def test_rows_whose_key_is_too_long_are_not_there(spark, orders) -> None:
+    asked = spark.sql(
+        "SELECT * FROM VALUES (repeat('x', 70000), 1L), ('DE', 1L), (repeat('\\\\0', 40000), 2L) "
+        "AS (land, number)"
+    ).coalesce(1)
+    found = kv.lookup(asked, orders, key=["land", "number"]).collect()
+    assert [row.note for row in found] == [None, "old", None]
+    assert kv.delete(asked, orders, key=["land", "number"]).rows == 1
+    assert kv.count(orders) == 19
 
 
 # --- look-ups -------------------------------------------------------------------------------------

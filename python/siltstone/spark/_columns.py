@@ -32,6 +32,7 @@ __all__ = [
     "arrow_fields",
     "arrow_type",
     "asked",
+    "bytes_of",
     "case_sensitivity",
     "cast",
     "decoded",
@@ -41,6 +42,7 @@ __all__ = [
     "like_sparks",
     "match",
     "packed",
+    "packed_if_possible",
     "resolving_as",
     "schema_of",
     "schema_text",
@@ -51,6 +53,7 @@ __all__ = [
     "struct_of",
     "text_of",
     "value_of",
+    "within_length",
 ]
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -69,6 +72,8 @@ PLAIN: dict[str, tuple[pa.DataType, str]] = {
     "binary": (pa.binary(), "BinaryType"),
 }
 """Spark's type names, with the Arrow type and the class of pyspark."""
+KEY_BYTES = 65_535
+"""The most bytes of a key. A longer one, and one without bytes, is in no database."""
 COLUMNS = ("key", "value")
 """The columns of a database without a schema; both are `binary`."""
 HEX = "hex:"
@@ -178,7 +183,8 @@ _fields = lru_cache(maxsize=64)(_arrow)
 
 
 def arrow_type(kind: DataType, column: str) -> pa.DataType:
-    """The type of a table's column for a type of Spark.
+    """The type of a table's column for a type of Spark. All parts of a nested type are nullable,
+    except the keys of maps.
 
     :raises Invalid: no column of a table can have that type.
     """
@@ -193,14 +199,14 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
             return pa.decimal128(kind.precision, kind.scale)
         case types.ArrayType():
             item = arrow_type(kind.elementType, column)
-            return pa.list_(pa.field("item", item, kind.containsNull))
+            return pa.list_(pa.field("item", item))
         case types.StructType():
-            parts = [(one.name, arrow_type(one.dataType, column), one.nullable) for one in kind]
+            parts = [(one.name, arrow_type(one.dataType, column)) for one in kind]
             return pa.struct([pa.field(*part) for part in parts])
         case types.MapType():
             value = arrow_type(kind.valueType, column)
             key = arrow_type(kind.keyType, column)
-            return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
+            return pa.map_(key, pa.field("value", value))
         case _:
             raise Invalid(
                 f"the column {column!r} is of type {name}, and no column of a table can be: cast it"
@@ -279,8 +285,8 @@ def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(text: str, column: str, spoken: str, option: str) -> Any:
-    """The value of a table's column that an option's text means: text as it is; a number, a date or
-    a time as in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
+    """The value of a table's column that a text means: text as it is; a number, a date or a time as
+    in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
 
     :raises Invalid: the text is no value of the column.
     """
@@ -298,9 +304,24 @@ def value_of(text: str, column: str, spoken: str, option: str) -> Any:
         return pa.scalar(spoken).cast(kind).as_py()
     except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Invalid(
-            f"{option} is {spoken!r}, and {column!r}, the first column of the table's key, is of "
-            f"type {_shown(arrow_fields(text).field(column))}: give a value of that type, or read "
-            "with asBytes and give bytes of a key"
+            f"{option} is {spoken!r}, and {column!r}, a column of the table's key, is of type "
+            f"{_shown(arrow_fields(text).field(column))}: give a value of that type, or read with "
+            "asBytes and give bytes of a key"
+        ) from None
+
+
+def bytes_of(spoken: str, option: str) -> bytes:
+    """The key of a database of bytes that a text means: its UTF-8, or digits after `hex:`.
+
+    :raises Invalid: no hexadecimal digits.
+    """
+    if not spoken.startswith(HEX):
+        return spoken.encode()
+    try:
+        return bytes.fromhex(spoken.removeprefix(HEX))
+    except ValueError:
+        raise Invalid(
+            f"{option} is {spoken!r}: two hexadecimal digits a byte after {HEX}"
         ) from None
 
 
@@ -369,6 +390,8 @@ def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
     """
     if array.type == kind:
         return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
     try:
         return array.cast(kind)
     except pa.ArrowInvalid as error:
@@ -387,12 +410,18 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     # Parts of nested columns are matched by the encoder.
     arrays = [
         batch.column(name)
-        if pa.types.is_nested(fields.field(name).type)
+        if pa.types.is_nested(batch.column(name).type)
         else cast(batch.column(name), fields.field(name).type, name)
         for name in names
     ]
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
-    keys, values = schema_of(text).encode(rows)
+    try:
+        keys, values = schema_of(text).encode(rows)
+    except Invalid as error:
+        column = error.context.get("column")
+        if column in names and rows.column(column).null_count and column not in schema_of(text).key:
+            error.args = (f"{error}; db.table.allow_nulls({column!r}) makes the column nullable",)
+        raise
     return pa.array(keys), pa.array(values)
 
 
@@ -419,7 +448,48 @@ def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | N
             kept = there if kept is None else pc.and_(kept, there)
     if kept is not None:
         arrays = [array.filter(kept) for array in arrays]
-    return packed(text, arrays), kept
+    keys, fit = packed_if_possible(text, arrays)
+    if fit is not None:
+        kept = fit if kept is None else spread(fit, kept).fill_null(False)
+    return keys, kept
+
+
+def packed_if_possible(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
+    """As `packed`, without the rows whose key is too long to exist. The second array is which rows
+    have a key; None: all.
+
+    :raises Invalid: as `packed`.
+    """
+    fit = None
+    for array in arrays:
+        kind = array.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            short = pc.fill_null(pc.less_equal(pc.binary_length(array), KEY_BYTES), True)
+            fit = short if fit is None else pc.and_(fit, short)
+    if fit is not None and pc.all(fit, min_count=0).as_py():
+        fit = None
+    while True:
+        some = arrays if fit is None else [array.filter(fit) for array in arrays]
+        try:
+            return packed(text, some), fit
+        except Invalid as error:
+            # The encoding of values below the limit can be above it.
+            if not {"row", "bytes"} <= set(error.context):
+                raise
+            there = range(len(some[0]))
+            without = pa.array([row != int(error.context["row"]) for row in there])
+            fit = without if fit is None else spread(without, fit).fill_null(False)
+
+
+def within_length(keys: pa.Array) -> pa.Array | None:
+    """Which keys of bytes, binary or text, have a length that a key can have, null for a null.
+    None: all have."""
+    lengths = pc.binary_length(keys)
+    ends = pc.min_max(lengths)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is None or (least > 0 and most <= KEY_BYTES):
+        return None
+    return pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, KEY_BYTES))
 
 
 def spread(array: pa.Array, kept: pa.Array) -> pa.Array:

@@ -39,7 +39,7 @@ def export_parquet(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
     mode: str = "errorifexists",

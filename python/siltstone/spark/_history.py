@@ -98,7 +98,11 @@ def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | 
         return Place(lease)
     versions = admin.versions(url, store_options=store_options)
     if seq == 0 and all(version.time > moment for version in versions):
-        raise NotFound(f"timestampAsOf is {moment.isoformat()}, and no version of then is kept")
+        oldest = min(versions, key=lambda version: version.time)
+        raise NotFound(
+            f"timestampAsOf is {moment.isoformat()}, and no version of then is kept: the oldest "
+            f"that is kept is version {oldest.id}, of {oldest.time.isoformat()}"
+        )
     exact = [version for version in versions if version.seq == seq]
     if exact:
         wanted = admin.manifest(url, exact[-1].id, store_options=store_options)

@@ -17,8 +17,8 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
 from siltstone.options import Options, Seconds, named_options
 from siltstone.spark._arguments import check_frame, expiry
-from siltstone.spark._bounds import key_range
-from siltstone.spark._columns import resolving_as, schema_of, schema_text, spelled_where
+from siltstone.spark._bounds import bytes_range, check_bounded, key_range, table_range
+from siltstone.spark._columns import match, resolving_as, schema_text
 from siltstone.spark._commit import (
     PATIENCE,
     LoadResult,
@@ -209,7 +209,7 @@ def delete(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     txn: Txn | None = None,
     as_bytes: bool = False,
     wait: bool = True,
@@ -226,7 +226,7 @@ def delete(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     txn: Txn | None = None,
     as_bytes: bool = False,
     wait: bool = True,
@@ -249,12 +249,13 @@ def delete(
     :param start: the first key, inclusive. For a table, a value of the first key column that
         `where` does not name.
     :param end: the end of the range, exclusive. For a table likewise.
-    :param prefix: the prefix of the keys of a database of bytes.
+    :param prefix: the prefix of the keys of a database of bytes. Bounds may be text, as for `scan`.
     :param as_bytes: use a table's keys as they are stored.
     :param txn: as for `bulk_load`: a version that the database already has deletes nothing.
     :param wait, timeout, db, take_over, store_options: as for `bulk_load`.
     :raises NotFound: there is no database. This function creates none.
-    :raises Invalid: neither keys nor a range; both; and as `bulk_load`.
+    :raises Invalid: neither keys nor a range; both; bounds that bound nothing, such as an empty
+        `where`; and as `bulk_load`.
     :raises Conflict, Timeout, Denied, Unavailable: as `bulk_load`.
     """
     more = (txn, wait, timeout, db, take_over, store_options)
@@ -292,13 +293,10 @@ def _delete_range(
 
     :raises Invalid: no bound, which would delete all rows.
     """
-    if all(value is None for value in bounds.values()):
-        raise Invalid(
-            "delete needs where, start, end or prefix: without a bound it would delete every row. "
-            "bulk_load with mode 'overwrite' replaces all rows"
-        )
     table = table_at(url, None, as_bytes, more[-1])
     replaced: Range = key_range(table, **bounds)
+    given = [f"{name}={value!r}" for name, value in bounds.items() if value is not None]
+    check_bounded(replaced, ", ".join(given) or "no where, start, end or prefix")
     # No task: a job without rows deletes the range that it replaces.
     return load(lambda _: [], Submission(url, "runs", "replace_range", replaced, *more))
 
@@ -333,7 +331,8 @@ def rows_for(
 
     :param columns: the arguments `key`, `value` and `op`.
     :param creations: gets what this call created.
-    :param expire_at, partial: as for `prepared_rows`.
+    :param expire_at, partial: as for `prepared_rows`. For a database of bytes the value column may
+        be missing if `partial` is true.
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
@@ -341,8 +340,10 @@ def rows_for(
     text = table_or_create(df.schema, url, key, value, without, as_bytes, store_options, creations)
     if text is not None:
         return prepared_rows(df, text, key, value, op, duplicates, expire_at, partial)
-    roles = {"key": _one(key), "value": "value" if value is None else _one(value)}
-    more = {"op": op, "expire_at": expire_at}
+    more = {"value": "value" if value is None else _one(value), "op": op, "expire_at": expire_at}
+    if partial and match(str(more["value"]), df.columns) is None:
+        more["value"] = None
+    roles = {"key": _one(key)}
     roles |= {role: name for role, name in more.items() if name is not None}
     return prepared_bytes(df, roles, duplicates)
 
@@ -356,23 +357,24 @@ def staging_of(rows: PreparedFrame, duplicates: Duplicates, **more: Any) -> Stag
 def _replaced(text: str | None, replace: Replace | None) -> Range | None:
     """The keys that are replaced.
 
-    :raises Invalid: columns for a database of bytes; values of another type than the column.
+    :raises Invalid: columns for a database of bytes; values of another type than the column; no
+        bound.
     """
-    if text is None:
-        if isinstance(replace, Mapping):
+    if replace is None:
+        return None
+    found = _replaced_range(text, replace)
+    check_bounded(found, f"replace is {replace!r}")
+    return found
+
+
+def _replaced_range(text: str | None, replace: Replace) -> Range:
+    if isinstance(replace, Mapping):
+        if text is None:
             raise Invalid(
                 f"replace is {replace!r}, and the database has no columns: its keys are bytes"
             )
-        return replace
-    if replace is None:
-        return None
-    if isinstance(replace, Mapping):
-        return schema_of(text).range(spelled_where(text, replace))
-    start, end = replace
-    try:
-        return schema_of(text).range(None, start, end)
-    except TypeError as error:
-        raise Invalid(
-            f"the range {replace!r} is no pair of values of {schema_of(text).key[0]!r}, the first "
-            f"column of the table's key: {error}"
-        ) from None
+        return table_range(text, replace)
+    pair = isinstance(replace, tuple | list) and len(replace) == 2  # noqa: PLR2004
+    if not pair:
+        raise Invalid(f"replace is {replace!r}: the first key and the exclusive end, or a dict")
+    return bytes_range(*replace) if text is None else table_range(text, None, *replace)

@@ -28,7 +28,7 @@ from siltstone.spark._columns import (
     text_of,
 )
 from siltstone.spark._jobs import map_batches, task
-from siltstone.spark._matching import Key, check_pairs
+from siltstone.spark._matching import KEYS, VOID, Key, check_pairs
 from siltstone.spark._pins import following, reading
 from siltstone.spark._tasks import (
     look_up,
@@ -171,7 +171,7 @@ def _byte_key(df: DataFrame, key: Key) -> list[str]:
     named = match(spoken[0], kinds)
     if named is None:
         raise Invalid(f"there is no column {spoken[0]!r}; there are {', '.join(df.columns)}")
-    if kinds[named] not in ("binary", "string"):
+    if kinds[named] not in (*KEYS, VOID):
         raise Invalid(
             f"the column {named!r} is of type {kinds[named]}, and keys are binary or "
             "strings; cast it as it was when the rows were written"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "KEYS",
+    "VOID",
     "Duplicates",
     "Key",
     "PreparedFrame",
@@ -41,6 +43,7 @@ __all__ = [
     "prepared_bytes",
     "prepared_keys",
     "prepared_rows",
+    "quoted",
     "reachable",
     "table_at",
     "table_or_create",
@@ -48,6 +51,8 @@ __all__ = [
 
 KEYS = ("binary", "string")
 """Types that are keys and values of a database without a schema."""
+VOID = "void"
+"""The type of a column of nulls alone."""
 
 Duplicates = str | tuple[str, str]
 Key = str | Sequence[str]
@@ -183,7 +188,9 @@ def derived(
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
 ) -> TableSchema:
-    """The schema of a table with the frame's columns.
+    """The schema of a table with the frame's columns. Columns that are not part of the key are
+    nullable, as in the files that Spark writes: a frame of literals is not nullable only because of
+    the way in which it was made.
 
     :raises Invalid: a column of a type that no table has; no key.
     """
@@ -196,7 +203,7 @@ def derived(
         values = [value] if isinstance(value, str) else value
         only = {_named(kinds, name, "value") for name in values}
     fields = {
-        name: pa.field(name, arrow_type(kind, name), free[name])
+        name: pa.field(name, arrow_type(kind, name), free[name] or not _begins(key, name))
         for name, kind in kinds.items()
         if name not in without and (only is None or name in only or _begins(key, name))
     }
@@ -303,12 +310,13 @@ def check_columns(
 
 
 def _check_type(text: str, name: str, column: str, kind: str) -> None:
-    """Checks that a column of a frame has the type of the table's column.
+    """Checks that a column of a frame has the type of the table's column. A column of nulls alone,
+    such as the literal NULL, has the type of each column.
 
     :raises Invalid: otherwise.
     """
     wanted = spark_types(text)[name]
-    if kind == wanted:
+    if kind in (wanted, VOID):
         return
     way = f"cast it to {wanted}"
     if "<" not in kind and name not in schema_of(text).key:
@@ -425,7 +433,7 @@ def prepared_bytes(
         name = _named(kinds, asked, role)
         kind = kinds[name]
         wanted = {"op": ("string",), "expire_at": ("timestamp",)}.get(role, KEYS)
-        if kind not in wanted:
+        if kind not in wanted and (wanted != KEYS or kind != VOID):
             raise Invalid(
                 f"the column {name!r} is of type {kind}, and {role} is "
                 f"{' or '.join(wanted)}; cast it"

@@ -7,6 +7,7 @@ one ingest job. It must never read a second state.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -33,15 +34,19 @@ from siltstone.spark._columns import (
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._load import rows_for, staging_of
-from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, table_at
+from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, quoted, table_at
 from siltstone.spark._pins import reading
 from siltstone.spark._staging import Staged, Staging, stage
-from siltstone.spark._tasks import as_binary, reader_of
+from siltstone.spark._tasks import as_binary, reader_of, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["merge", "update_columns"]
+
+EQUAL_KEYS = "two rows have the same key"
+"""The beginning of the error of a task that met a key twice. Its remedy is an argument of loads,
+which merges do not have."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ def merge(
     merged row. Run merges and other writes of the same keys one after another. An updated row keeps
     the expiry that it had, unless `ttl` or `expire_at` is given.
 
+    Without inserts the frame needs the columns of the key and those that are updated.
+
     :param key: as for `bulk_load`. Spark shuffles the frame by key ranges.
     :param when_matched: "update": all columns that the frame has, while the others keep their
         values; a list of columns: these only; "delete": delete the row; None: leave it.
@@ -115,9 +122,13 @@ def merge(
         if when_not_matched is None:
             table_at(url, None, as_bytes, store_options)
         given = ("error", as_bytes, store_options, creations)
-        rows = rows_for(df, url, (key, None, None), *given, expire_at=column)
+        inserts = when_not_matched == "insert"
+        # A row that is not inserted needs only the columns that a match takes from it.
+        rows = rows_for(df, url, (key, None, None), *given, expire_at=column, partial=not inserts)
         updated = _updated(rows, when_matched)
-        actions = updated, when_matched == "delete", when_not_matched == "insert"
+        if not inserts and when_matched == "update":
+            _check_updates(rows, updated)
+        actions = updated, when_matched == "delete", inserts
         return _merged_into(rows, submission, actions, options, partitions, moment)
 
 
@@ -165,8 +176,7 @@ def update_columns(
             raise Invalid("the database has no columns, only bytes: use siltstone.spark.merge")
         rows = prepared_rows(df, text, key, None, None, "error", partial=True)
         updated = _updated(rows, "update")
-        if not updated:
-            raise Invalid(f"the frame has the key alone, {', '.join(rows.kept)}: nothing to set")
+        _check_updates(rows, updated)
         return _merged_into(rows, submission, (updated, False, False), options, partitions)
 
 
@@ -198,9 +208,32 @@ def _merged_into(
             names["expire_at"] = _free_name(rows, "expire_at")
         named = replace(staging_of(rows, "error", job=job, expires=expires), names=names)
         arranged = rows.arranged("range", partitions)
-        return run(arranged, named, partial(stage_merged, merging=merging), "merge")
+        found = run(arranged, named, partial(stage_merged, merging=merging), "merge")
+        if any(one.problem is not None and EQUAL_KEYS in str(one.problem) for one in found):
+            raise _equal_keys(rows)
+        return found
 
     return load(tasks, submission)
+
+
+def _equal_keys(rows: PreparedFrame) -> Invalid:
+    """The error of a frame that has several rows with one key. A job looks for such a key, because
+    a task knows only the numbers of the rows."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    names = ["key"] if rows.schema is None else schema_of(rows.schema).key
+    counted = rows.frame.groupBy(*[sf.col(quoted(name)) for name in names])
+    named = None
+    # The frame may be different when it is computed again.
+    with suppress(Exception):
+        several = counted.agg(sf.count(sf.lit(1)).alias("rows of the key"))
+        named = several.where("`rows of the key` > 1").first()
+    which = "the same key" if named is None else f"the key {tuple(named)[:-1]!r}"
+    theirs = [rows.names["key"]] if rows.schema is None else names
+    return Invalid(
+        f"several rows of the frame have {which}, and a merge takes one row for each key: keep one "
+        f"of them, for example by df.dropDuplicates({theirs!r})"
+    )
 
 
 def _check_actions(when_matched: Any, when_not_matched: Any) -> None:
@@ -226,7 +259,7 @@ def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> S
     if when_matched is None or when_matched == "delete":
         return None
     if rows.schema is None:
-        fields, keys = ["key", "value"], ["key"]
+        fields, keys = [role for role in ("key", "value") if role in rows.names], ["key"]
     else:
         stored = arrow_fields(rows.schema).names
         # The frame may have a column of expiry times that the table does not have.
@@ -242,6 +275,15 @@ def _updated(rows: PreparedFrame, when_matched: str | Sequence[str] | None) -> S
             f"part of the key, which are {', '.join(values)}"
         )
     return [str(name) for name in found]
+
+
+def _check_updates(rows: PreparedFrame, updated: Sequence[str] | None) -> None:
+    """Checks that a match takes a column from the frame.
+
+    :raises Invalid: the frame has only the columns of the key.
+    """
+    if not updated:
+        raise Invalid(f"the frame has the key alone, {', '.join(rows.kept)}: nothing to set")
 
 
 def _free_name(rows: PreparedFrame, role: str) -> str:
@@ -308,9 +350,14 @@ def _current(
         keys = batch.column("key")
         if keys.null_count:
             raise Invalid("the key column has nulls, and a null is no key: filter them out before")
-        keys, values = as_binary(keys), as_binary(batch.column("value"))
-        found = as_binary(pa.array(reader.get_many(keys)))
-        bytes_pairs = {"key": (keys, keys), "value": (found, values)}
+        keys, values = as_binary(keys), None
+        if "value" in batch.schema.names:
+            values = as_binary(batch.column("value"))
+        found = values_of(reader, keys)
+        bytes_pairs: dict[str, tuple[pa.Array, pa.Array | None]] = {
+            "key": (keys, keys),
+            "value": (found, values),
+        }
         return bytes_pairs, found.is_valid(), _expiries(reader, keys, found, merging)
     schema, fields = schema_of(merging.table), arrow_fields(merging.table)
     keys = packed(merging.table, [batch.column(name) for name in schema.key])

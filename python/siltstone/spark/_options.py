@@ -8,7 +8,7 @@ from typing import Any
 
 from siltstone import _native
 from siltstone.exceptions import Invalid
-from siltstone.spark._columns import HEX, schema_of, value_of
+from siltstone.spark._columns import bytes_of, schema_of, value_of
 from siltstone.spark._ranges import Range
 
 __all__ = ["CREATE_VIEW", "flag", "key_of", "number", "range_between", "span", "understood"]
@@ -18,6 +18,8 @@ CREATE_VIEW = (
     "work, because Spark passes no option of a table to a data source in Python"
 )
 """How to name a database in SQL."""
+TABLE_PROPERTIES = ("owner", "location", "provider", "external", "is_managed_location")
+"""Properties of a catalog table. Spark passes them as options to the source of such a table."""
 
 
 def understood(
@@ -43,6 +45,8 @@ def understood(
             meant["path"] = paths[0]
             continue
         name = names.get(given.casefold())
+        if name is None and any(one.casefold() in TABLE_PROPERTIES for one in options):
+            raise Invalid(f"a database cannot be a table of Spark's catalog. {CREATE_VIEW}")
         if name is None:
             raise Invalid(
                 f"there is no option {given!r} where {what}; there are {', '.join(known)}"
@@ -103,12 +107,7 @@ def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
     :raises Invalid: no hexadecimal digits.
     """
     text = asked.get(name)
-    if text is None or not text.startswith(HEX):
-        return None if text is None else text.encode()
-    try:
-        return bytes.fromhex(text.removeprefix(HEX))
-    except ValueError:
-        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
+    return None if text is None else bytes_of(text, name)
 
 
 def range_between(asked: Mapping[str, str], start: str, end: str, table: str | None) -> Range:

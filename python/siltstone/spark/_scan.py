@@ -52,7 +52,7 @@ def scan(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
     as_bytes: bool = False,
@@ -77,7 +77,9 @@ def scan(
     :param start: the first key; None: from the first one. For a table, a value of the first key
         column that `where` does not name, in the order of the key.
     :param end: the exclusive end of the keys; None: to the last one. For a table likewise.
-    :param prefix: the prefix of the keys, in place of `start` and `end`; not for a table.
+    :param prefix: the prefix of the keys, in place of `start` and `end`; not for a table. A bound
+        may be text, as in the options of the data source: UTF-8, or digits after ``hex:``; for a
+        table a number, a date or a time as in SQL.
     :param columns: the columns to read, in this order; no others are decoded. None: all.
     :param partitions: number of tasks; None: as many as there are slots, and more if a task would
         read more than 128 MiB.
@@ -128,7 +130,7 @@ def view(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
     as_bytes: bool = False,
@@ -179,7 +181,7 @@ def count(
     where: Mapping[str, Any] | None = None,
     start: Any = None,
     end: Any = None,
-    prefix: bytes | None = None,
+    prefix: bytes | str | None = None,
     as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, NullType, StringType, StructType, TimestampType
 
 from siltstone import ingest
 from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
 from siltstone.spark._arguments import expiry
+from siltstone.spark._bounds import check_bounded
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
 from siltstone.spark._creation import Creation, removed_on_failure
@@ -184,6 +185,10 @@ def sink_of(
     with case_sensitivity(flag(given, "caseSensitive")):
         table, columns, brought = (None, {}, {}) if skips else _columns(given, schema, creations)
     replaced = range_between(given, "replaceStart", "replaceEnd", table) if bounded else None
+    if replaced is not None:
+        check_bounded(
+            replaced, " and ".join(f"{name} is {given[name]!r}" for name in sorted(bounded))
+        )
     return Sink(
         given["path"],
         columns,
@@ -302,7 +307,7 @@ def _bytes_columns(given: Mapping[str, str], schema: StructType) -> Mapping[str,
                 "database, keyColumn also names the key of a table that is created"
             )
         columns[role] = name
-        wanted, kind = WANTED.get(role, ((BinaryType, StringType), "binary or a string"))
+        wanted, kind = WANTED.get(role, ((BinaryType, StringType, NullType), "binary or a string"))
         if not isinstance(kinds[name], wanted):
             raise Invalid(
                 f"the column {name!r} is of type {kinds[name].simpleString()}, and {role} is "

@@ -21,7 +21,15 @@ import pyarrow.compute as pc
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid
-from siltstone.spark._columns import INSTANT, encoded, packed, schema_of, spread
+from siltstone.spark._columns import (
+    INSTANT,
+    encoded,
+    packed,
+    packed_if_possible,
+    schema_of,
+    spread,
+    within_length,
+)
 
 __all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
 
@@ -132,6 +140,8 @@ def _written(
             if not batch.num_rows:
                 continue
             keys, values, operands = _columns(batch, staging)
+            if not len(keys):
+                continue
             expiries = _expiries(batch, staging)
             if expiries is not None and expiries.null_count == len(expiries):
                 expiries = None
@@ -239,8 +249,14 @@ def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Arra
             "out before"
         )
     if "value" not in batch.schema.names:
-        return keys, pa.nulls(batch.num_rows, pa.binary()), None
+        fit = within_length(keys)
+        if fit is not None:
+            # No database has these keys, so there is nothing to delete.
+            keys = keys.filter(fit)
+        return keys, pa.nulls(len(keys), pa.binary()), None
     values = batch.column("value")
+    if pa.types.is_null(values.type):
+        values = pa.nulls(len(values), pa.binary())
     goes = operands = None
     if "op" in batch.schema.names:
         goes, operands = _operations(batch.column("op"), names.get("op", "op"))
@@ -271,9 +287,11 @@ def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Arra
     if goes is None and not staging.deletes:
         return encoded(schema, batch)
     # A delete needs only the key. Its other columns may be null.
-    keys = packed(schema, [batch.column(name) for name in schema_of(schema).key])
+    arrays = [batch.column(name) for name in schema_of(schema).key]
     if goes is None:
-        return keys, pa.nulls(batch.num_rows, pa.binary())
+        keys, _ = packed_if_possible(schema, arrays)
+        return keys, pa.nulls(len(keys), pa.binary())
+    keys = packed(schema, arrays)
     stays = pc.invert(goes)
     return keys, spread(encoded(schema, batch.filter(stays))[1], stays)
 

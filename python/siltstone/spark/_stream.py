@@ -162,6 +162,8 @@ class FeedReader(DataSourceStreamReader, _Bounded):
                 self.asked.url, store_options=self.asked.store_options
             )
             return ends(start, newest)
+        # Spark passes one limit, and the options may name two.
+        rows, size = rows or self.asked.rows, size or self.asked.bytes
         following = self.asked.begin(start["token"], self.ceiling)
         following.read(rows or NO_LIMIT, size or NO_LIMIT)
         return ends(start, following.token)

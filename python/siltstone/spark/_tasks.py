@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import siltstone
 from siltstone.exceptions import Invalid
@@ -25,6 +26,7 @@ from siltstone.spark._columns import (
     match,
     schema_of,
     spread,
+    within_length,
 )
 from siltstone.spark._ranges import Range
 
@@ -183,6 +185,10 @@ def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """As `values_of`, of any size."""
     if not pa.types.is_binary(keys.type):
         keys = as_binary(keys)
+    fit = within_length(keys)
+    if fit is not None:
+        # One key that cannot exist must not fail the look-up of the others.
+        keys = pc.if_else(fit, keys, pa.scalar(None, keys.type))
     return pa.array(reader.get_many(keys))
 
 
