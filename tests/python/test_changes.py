@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 from click.testing import CliRunner
 
 import siltstone
 from aio_for_tests import run
 from pace_for_tests import until
-from siltstone import aio, changes, cli, ingest
+from siltstone import aio, changes, cli, ingest, table
 
 
 def rows(batches) -> list[tuple]:
@@ -169,6 +170,43 @@ def test_an_ingest_is_told_by_what_was_staged(tmp_path) -> None:
         assert rows([first, *feed]) == [*bulk, ("put", key(3), b"later")]
 
 
+@pytest.mark.parametrize("replaced", [(key(3), key(8)), (key(3), None), (None, None)])
+def test_a_replaced_range_is_one_range_delete(tmp_path, replaced) -> None:
+    with siltstone.open(tmp_path) as db:
+        db.put_many([key(n) for n in range(10)], [b"first"] * 10).wait()
+        feed = db.changes(consumer="index", since="latest")
+        job = ingest.Job(tmp_path, replace=replaced)
+        with job.writer(0) as writer:
+            writer.add(key(4), b"bulk")
+            writer.delete(key(5))
+        db.ingest(job.commit([writer.finish()])).wait()
+        db.delete(key(3)).wait()
+        start, end = replaced
+        told = ("delete_range", start or b"\0", end or b"\xff" * 65_535)
+        changed = [("put", key(4), b"bulk"), ("delete", key(5), None), ("delete", key(3), None)]
+        assert rows(feed) == [told, *changed]
+
+
+def test_the_changes_of_a_table_can_be_decoded_after_a_replaced_range(tmp_path) -> None:
+    """The bounds of a range are no keys of the table, so a delete of one could not be decoded."""
+    columns = pa.schema([pa.field(name, pa.int32(), nullable=False) for name in ("a", "b")])
+    schema = table.TableSchema(columns, key=["a", "b"])
+    with table.create(tmp_path, columns, key=["a", "b"]) as db:
+        db.table.put([{"a": a, "b": b} for a in range(3) for b in range(3)]).wait()
+        feed = db.changes(consumer="index", since="latest")
+        for replaced in [schema.range({"a": 1}, None, None), (None, None)]:
+            job = ingest.Job(tmp_path, replace=replaced)
+            with job.writer(0) as writer:
+                writer.add_many(*schema.encode([{"a": 1, "b": 9}]))
+            db.ingest(job.commit([writer.finish()])).wait()
+        batches = [pa.record_batch(batch) for batch in feed]
+        told = pa.Table.from_batches(batches)
+        assert told["kind"].to_pylist() == ["delete_range", "put"] * 2
+        keys = told.filter(pa.compute.not_equal(told["kind"], "delete_range"))["key"]
+        decoded = pa.record_batch(schema.decode_key(keys.combine_chunks()))
+        assert decoded.to_pylist() == [{"a": 1, "b": 9}] * 2
+
+
 def test_changes_awaited(tmp_path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path) as db:
@@ -214,18 +252,13 @@ def test_the_command_line(tmp_path) -> None:
 
 
 def test_expired_consumers_make_room(tmp_path: Path) -> None:
-    with siltstone.open(tmp_path / "db") as db:
+    url = tmp_path / "db"
+    with siltstone.open(url) as db:
         db.put(b"a", b"1").wait()
         for number in range(256):
-            changes.begin(tmp_path / "db", consumer=f"c{number}", since="latest", lifetime=0.2)
-        until(
-            lambda: all(
-                one.expires < datetime.now(UTC) for one in changes.consumers(tmp_path / "db")
-            )
-        )
-        feed = changes.begin(tmp_path / "db", consumer="new", since="latest")
+            changes.begin(url, consumer=f"c{number}", since="latest", lifetime=0.2)
+        until(lambda: all(one.expires < datetime.now(UTC) for one in changes.consumers(url)))
+        feed = changes.begin(url, consumer="new", since="latest")
         db.put(b"a", b"2").wait()
-        batch = feed.read()
-        assert batch is not None
-        assert len(batch) == 1
-        assert [one.name for one in changes.consumers(tmp_path / "db")] == ["new"]
+        assert rows([feed.read()]) == [("put", b"a", b"2")]
+        assert [one.name for one in changes.consumers(url)] == ["new"]

@@ -573,3 +573,29 @@ def test_changes_have_the_columns(spark, url, tmp_path) -> None:
         pass
     with pytest.raises(siltstone.Invalid, match="column 'kind'"):
         kv.changes(spark, url + "-kind")
+
+
+@STREAM_SOURCES
+def test_changes_of_replaced_ranges(spark, url, tmp_path) -> None:
+    """The bounds of a range are no keys of the table: a delete of one would end the feed."""
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def follow() -> None:
+        stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+        stream = stream.option("startingAt", "oldest").option("consumer", "lake").load(url)
+        writing = stream.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        finished(writing.trigger(availableNow=True).start(out))
+
+    kv.bulk_load(spark.sql("select 'x' a, int(id) b from range(3)"), url, key=["a", "b"])
+    follow()
+    row = spark.sql("select 'x' a, 9 b")
+    begun = siltstone.changes.latest(url)
+    kv.delete(url, where={"a": "x"})
+    kv.bulk_load(row, url, key=["a", "b"], mode="replace_range", replace={"a": "x"})
+    kv.bulk_load(row, url, key=["a", "b"], mode="overwrite")
+    follow()
+    wanted = [("delete_range", None, None), *[("delete_range", None, None), ("put", "x", 9)] * 2]
+    found = [(one.kind, one.a, one.b) for one in kv.changes(spark, url, since=begun).collect()]
+    assert found == wanted
+    streamed = spark.read.parquet(out).orderBy("seq").collect()
+    assert [(one.kind, one.a, one.b) for one in streamed][-5:] == wanted

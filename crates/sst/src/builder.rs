@@ -233,7 +233,7 @@ impl TableBuilder {
             let first = self.ranges.first().cloned();
             let first = first.ok_or_else(|| Error::invalid("a table has at least one entry"))?;
             // A table must have an entry. This one repeats the effect of the range delete on its
-            // start.
+            // start. It is not a change: the change feed leaves it out.
             let (key, seq, kind) = (first.start.as_ref(), first.seq, Kind::Delete);
             self.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
         }

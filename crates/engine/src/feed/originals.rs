@@ -1,12 +1,14 @@
 //! Reads the staged tables of an ingest row by row for the change feed (rule W4).
 //!
-//! The feed must return exactly the staged rows: never compacted tables, which may lack rows.
+//! The feed must return exactly the staged rows: never compacted tables, which may lack rows, and
+//! no delete that is in a table only because of its format.
 
 use super::rows::ChangeRows;
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
+use siltstone_base::open_end::GREATEST_KEY;
 use siltstone_base::{
-    Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis, checksum,
+    Cover, Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis, checksum,
 };
 use siltstone_manifest::batch::decode_tables;
 use siltstone_sst::wal::{WalBrings, WalIngest};
@@ -155,7 +157,9 @@ impl OpenOriginal {
         Ok(true)
     }
 
-    /// Appends the next row. Returns `false` if there is none.
+    /// Appends the next row, or skips a delete that repeats a range delete. A skipped row counts in
+    /// the position, so that positions in tokens do not depend on what is skipped. Returns `false`
+    /// if there is no row.
     fn push_next(&mut self, rows: &mut ChangeRows, time: UnixMillis) -> Result<bool> {
         if self.row < self.deletes {
             if let Some(delete) = self.table.range_deletes().spans().get(self.row as usize) {
@@ -169,7 +173,9 @@ impl OpenOriginal {
         loop {
             if let Some((number, block)) = &self.block {
                 if let Some(entry) = block.entry(self.position) {
-                    rows.push(&Entry { seq: self.seq, ..entry }, time)?;
+                    if !repeats_range_delete(&entry, self.table.range_deletes()) {
+                        rows.push(&Entry { seq: self.seq, ..entry }, time)?;
+                    }
                     self.position += 1;
                     self.row += 1;
                     return Ok(true);
@@ -183,6 +189,29 @@ impl OpenOriginal {
             }
         }
     }
+}
+
+/// Whether `entry` adds nothing to the range deletes of its table, which the feed returns before
+/// the rows of the table. No user made such a delete: tables of parts and of large batches have no
+/// range deletes. A table that only replaces a range has one for one of two reasons:
+///
+/// - A table needs an entry, so the builder deletes the first key of the range again. Every delete
+///   of a key that a range delete of at least its number covers is without effect: the key has no
+///   value after the range delete, and its table has no other entry of it.
+/// - No range delete can end after the greatest possible key. A range without an end therefore ends
+///   before that key, and a delete of the key completes it. It is part of the range delete,
+///   although it is not covered: a table with a schema could not decode its key.
+///
+/// Any other delete is a change: a delete outside the ranges, and a newer one.
+fn repeats_range_delete(entry: &Entry<'_>, deletes: &Cover) -> bool {
+    if entry.kind != Kind::Delete {
+        return false;
+    }
+    let spans = deletes.spans();
+    let next = spans.partition_point(|span| *span.end <= *entry.key);
+    let covering = spans.get(next).filter(|span| span.covers(entry.key));
+    let open_end = spans.last().filter(|last| entry.key == GREATEST_KEY && last.end == entry.key);
+    covering.or(open_end).is_some_and(|span| entry.seq <= span.seq)
 }
 
 async fn whole(objects: &Objects, table: &SstDescriptor) -> Result<Option<Bytes>> {
@@ -204,4 +233,58 @@ fn collected(ingest: &WalIngest) -> Error {
          that holds the log retains them; begin again from a snapshot, or at the newest change",
     )
     .with("last sequence number of the ingest", ingest.last_seq())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_base::RangeDelete;
+
+    fn cover(ranges: &[(&[u8], &[u8], u64)]) -> Cover {
+        let range =
+            |&(start, end, seq): &(&[u8], &[u8], u64)| RangeDelete::new(start, end, Seq(seq));
+        Cover::of(ranges.iter().map(range).collect())
+    }
+
+    fn repeats(key: &[u8], seq: u64, kind: Kind, deletes: &Cover) -> bool {
+        let entry = Entry { key, seq: Seq(seq), kind, expires_at: None, value: &[] };
+        repeats_range_delete(&entry, deletes)
+    }
+
+    /// Staged tables have the number 0 everywhere, which must not read as "no range delete".
+    #[test]
+    fn a_covered_delete_repeats_its_range_delete() {
+        for seq in [0, 7] {
+            let deletes = cover(&[(b"b", b"d", seq), (b"m", b"p", seq)]);
+            for key in [&b"b"[..], b"c\xff", b"m", b"o"] {
+                assert!(repeats(key, seq, Kind::Delete, &deletes), "{key:?} at {seq}");
+            }
+        }
+        // Where ranges overlap, the newest one counts.
+        let deletes = cover(&[(b"a", b"z", 3), (b"m", b"p", 9)]);
+        assert!(repeats(b"n", 9, Kind::Delete, &deletes));
+        assert!(repeats(b"a", 3, Kind::Delete, &deletes));
+    }
+
+    #[test]
+    fn every_other_entry_is_a_change() {
+        let deletes = cover(&[(b"b", b"d", 7), (b"m", b"p", 7)]);
+        for key in [&b"a\xff"[..], b"d", b"l", b"p", &GREATEST_KEY] {
+            assert!(!repeats(key, 7, Kind::Delete, &deletes), "{key:?}");
+        }
+        assert!(!repeats(b"b", 8, Kind::Delete, &deletes), "it is newer than the range delete");
+        assert!(!repeats(b"b", 7, Kind::Put, &deletes));
+        assert!(!repeats(b"b", 7, Kind::Merge, &deletes));
+        assert!(!repeats(b"b", 7, Kind::Delete, &Cover::default()));
+        assert!(!repeats(&GREATEST_KEY, 0, Kind::Delete, &Cover::default()));
+    }
+
+    #[test]
+    fn the_delete_of_the_greatest_key_completes_a_range_without_an_end() {
+        let deletes = cover(&[(b"b", b"d", 0), (b"m", &GREATEST_KEY, 0)]);
+        assert!(repeats(&GREATEST_KEY, 0, Kind::Delete, &deletes));
+        assert!(!repeats(&GREATEST_KEY, 1, Kind::Delete, &deletes));
+        assert!(!repeats(&GREATEST_KEY, 0, Kind::Put, &deletes));
+        assert!(!repeats(&GREATEST_KEY[1..], 1, Kind::Delete, &deletes));
+    }
 }

@@ -98,7 +98,8 @@ impl ReplacedRange {
             table.add_range_deletes(&[RangeDelete::new(&self.start, end, Seq::NONE)])?;
         }
         if self.end.is_none() {
-            // A range delete ends before a key, and there is no key after the greatest.
+            // A range delete ends before a key, and there is no key after the greatest. The change
+            // feed returns both as one range delete.
             let (key, seq, kind) = (GREATEST_KEY.as_slice(), Seq::NONE, Kind::Delete);
             table.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
         }
