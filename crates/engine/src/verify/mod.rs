@@ -100,6 +100,7 @@ pub fn verify<'a>(
             }
             verify.pins(&newest).await?;
             verify.tables().await?;
+            verify.advise_mirror(&newest);
             verify.orphans(&newest);
         }
         if let Some(place) = verify.objects.env.store.log().location() {
@@ -211,6 +212,22 @@ impl Verify<'_> {
         let what = "is missing, so its objects are unknown: the boundary before it exists";
         self.report.problem(name, None, what);
         Ok(None)
+    }
+
+    /// Adds to the problems of a mirror's tables how to replace them: an export shares what a
+    /// listing shows, so it copies a damaged table again once the object is gone.
+    fn advise_mirror(&mut self, newest: &Manifest) {
+        if newest.mirror.is_none() {
+            return;
+        }
+        for problem in &mut self.report.problems {
+            if matches!(problem.object, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
+                problem.what.push_str(
+                    " (delete this object of the mirror if it exists, and repeat the export, which \
+                     copies the table again)",
+                );
+            }
+        }
     }
 
     /// Reads `name`, or `None` if it does not exist. Counts its bytes.
