@@ -1,11 +1,15 @@
 //! The tables that exist in a location, by a listing with their lengths. A listing may be stale and
-//! shows no damaged byte: it never proves that a table is lost.
+//! shows no damaged byte: before a table counts as lost, [`ListedTables::check_all_of`] reads it.
 
+use crate::cache::ancestors::Ancestors;
+use crate::manifests::client::look;
 use crate::manifests::objects::Objects;
 use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{ObjectName, Result, SstDescriptor};
+use siltstone_base::{Error, ErrorKind, ObjectName, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
+use siltstone_store::env::Env;
+use siltstone_store::retry::with_retries;
 use std::collections::BTreeMap;
 
 /// Existing tables and their lengths.
@@ -37,4 +41,56 @@ impl ListedTables {
         let mut own = manifest.tables().filter(|table| table.location == SstLocation::Own);
         own.all(|table| self.has(table))
     }
+}
+
+/// Checks that every table of `state` exists with its length, those of ancestors in their places.
+/// Costs two listings for the database and for each ancestor, and a read for each lost table.
+///
+/// # Errors
+/// Corruption for a table that is gone or has another length; NotFound if a parent is not at its
+/// place; errors of the store.
+pub(crate) async fn check_tables_of(objects: &Objects, state: &Manifest) -> Result<()> {
+    let ancestors = Ancestors::default();
+    ancestors.learn(state);
+    let mut listed: BTreeMap<Option<u32>, (Objects, ListedTables)> = BTreeMap::new();
+    for table in state.tables() {
+        let place = match table.location {
+            SstLocation::Own => None,
+            SstLocation::Ancestor(number) => Some(number),
+        };
+        if !listed.contains_key(&place) {
+            let store = ancestors.store_of(&objects.env.store, table)?;
+            let there = Objects { env: Env { store, ..objects.env.clone() }, limit: objects.limit };
+            let tables = ListedTables::list(&there).await?;
+            listed.insert(place, (there, tables));
+        }
+        let Some((there, tables)) = listed.get(&place) else { continue };
+        if !tables.has(table) {
+            check_table(there, &ancestors, table).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks a table that a listing lacks, or shows with another length, by a read of its last byte.
+async fn check_table(there: &Objects, ancestors: &Ancestors, table: &SstDescriptor) -> Result<()> {
+    let (name, end) = (table.name(), table.object_bytes);
+    let get = || there.env.store.get(name, Some(end.saturating_sub(1)..end));
+    let text = match with_retries(&there.env, there.limit, "read table", get).await {
+        Ok(Some(last)) if last.len() == 1 => return Ok(()),
+        Ok(None) => "a table that the manifest names is gone",
+        Ok(Some(_)) => "a table is shorter than its manifest says",
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            "a table is shorter than its \
+                                                                manifest says"
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(parent) = ancestors.parent_of(table) {
+        let newest = look(there, None).await?;
+        if newest.is_none_or(|newest| newest.database != parent.database) {
+            return Err(parent.lost().with("object", name));
+        }
+    }
+    Err(ancestors.placed(Error::corruption(text).with("object", name), table))
 }
