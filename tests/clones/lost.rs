@@ -148,3 +148,23 @@ fn a_clone_whose_parent_lost_a_table() {
         assert_eq!(read(&env).await.unwrap(), parents_rows());
     });
 }
+
+/// Neither `open` nor a reader accepts a clone that is not complete, so it is no sound database.
+#[test]
+fn an_interrupted_clone_is_a_problem() {
+    run("interrupted", async |places| {
+        let (parent, env) = (places.parent("parent").await, places.env("clone"));
+        clone(&env, &parent).await.unwrap();
+        env.store.delete(ObjectName::Manifest(manifest(&env).await.id)).await.unwrap();
+        assert_eq!(read(&env).await.unwrap_err().kind(), ErrorKind::Conflict);
+        let verify = || async {
+            siltstone::verify::verify(&env, DEADLINE, &Progress::default()).await.unwrap()
+        };
+        let report = verify().await;
+        let told = report.problems.iter().any(|one| one.what.contains("repeat the same clone"));
+        assert!(!report.is_ok() && told, "{:?}", report.problems);
+        clone(&env, &parent).await.unwrap();
+        let report = verify().await;
+        assert!(report.is_ok(), "{:?}", report.problems);
+    });
+}

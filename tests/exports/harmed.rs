@@ -86,3 +86,24 @@ fn a_table_that_verify_names_is_deleted_and_copied_again() {
         assert_eq!(read(&target).await.unwrap(), read(&source).await.unwrap());
     });
 }
+
+/// Neither `open` nor a reader accepts a mirror without a head, so it is no sound database.
+#[test]
+fn a_mirror_without_a_head_is_a_problem() {
+    run("no head", async |places| {
+        let (source, target) = (places.parent("source").await, places.env("mirror"));
+        let table = manifest(&source).await.tables().next().unwrap().clone();
+        let whole = source.store.get(table.name(), None).await.unwrap().unwrap();
+        replace(&source, table.name(), whole.slice(..whole.len() / 2)).await;
+        export(&source, &target).await.unwrap_err();
+        assert_eq!(read(&target).await.unwrap_err().kind(), ErrorKind::Conflict);
+        let deadline = Duration::from_secs(10);
+        let report = verify(&target, deadline, &Progress::default()).await.unwrap();
+        let told = report.problems.iter().any(|one| one.what.contains("repeat the same"));
+        assert!(!report.is_ok() && told, "{:?}", report.problems);
+        replace(&source, table.name(), whole).await;
+        export(&source, &target).await.unwrap();
+        let report = verify(&target, deadline, &Progress::default()).await.unwrap();
+        assert!(report.is_ok(), "{:?}", report.problems);
+    });
+}
