@@ -73,7 +73,7 @@ fn a_checkpoint_that_lost_a_table() {
                 for reader in [&open_before, &reader(&env).await.unwrap()] {
                     // Only the oldest layer has this key, so a read of it needs that table.
                     let (first, last) = (&table.first_key[..], &table.last_key[..]);
-                    if (first..=last).contains(&&OLD_KEY[..]) && table.entries == u64::from(ROWS) {
+                    if (first..=last).contains(&OLD_KEY) && table.entries == u64::from(ROWS) {
                         let got = async { reader.get(OLD_KEY)?.wait().await };
                         is_lost(got.await.map(drop), name, "get");
                         gets += 1;

@@ -11,6 +11,7 @@ use siltstone_manifest::Manifest;
 use siltstone_store::env::Env;
 use siltstone_store::retry::with_retries;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Existing tables and their lengths.
 #[derive(Default)]
@@ -58,13 +59,16 @@ pub(crate) async fn check_tables_of(objects: &Objects, state: &Manifest) -> Resu
             SstLocation::Own => None,
             SstLocation::Ancestor(number) => Some(number),
         };
-        if !listed.contains_key(&place) {
-            let store = ancestors.store_of(&objects.env.store, table)?;
-            let there = Objects { env: Env { store, ..objects.env.clone() }, limit: objects.limit };
-            let tables = ListedTables::list(&there).await?;
-            listed.insert(place, (there, tables));
-        }
-        let Some((there, tables)) = listed.get(&place) else { continue };
+        let (there, tables) = match listed.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let env = &objects.env;
+                let store = ancestors.store_of(&env.store, table)?;
+                let there = Objects { env: Env { store, ..env.clone() }, limit: objects.limit };
+                let tables = ListedTables::list(&there).await?;
+                unknown.insert((there, tables))
+            }
+        };
         if !tables.has(table) {
             check_table(there, &ancestors, table).await?;
         }
