@@ -13,6 +13,7 @@
 
 mod ingesting;
 mod kept;
+mod lost;
 mod made;
 mod placed;
 mod refused;

@@ -11,6 +11,7 @@
 )]
 
 mod bucket;
+mod harmed;
 mod mirrors;
 mod refused;
 mod stopped;

@@ -11,9 +11,10 @@ use crate::state::clone::Composed;
 use crate::state::{L0Entry, Manifest, Mirror, MirrorHead, SortedRun};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    AttemptId, DatabaseId, JobId, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
+    AttemptId, DatabaseId, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, TimelineId,
+    UnixMillis,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Maximum number of tables with log rows in a mirror before they are rewritten as one: each is a
 /// layer that look-ups must read.
@@ -89,18 +90,22 @@ pub struct LogWritten {
 
 impl ExportPlan {
     /// Plans the export of the state `source`, whose log reaches to `last_seq` and contains the
-    /// tables `brought`, into `target`, the state after the exporter's claim. `None` if the target
-    /// is not a mirror, or no folder of it is being filled.
+    /// tables `brought`, into `target`, the state after the exporter's claim. Tables of the target
+    /// that are `lost` are not shared but copied again, into the exporter's folder: their names
+    /// may be in a checkpoint of the target, whose readers hold them to its manifest. `None` if the
+    /// target is not a mirror, or no folder of it is being filled.
     #[must_use]
     pub fn new<'a>(
         source: &Manifest,
         (last_seq, brought): (Seq, impl Iterator<Item = &'a SstDescriptor>),
         target: &Manifest,
+        lost: &HashSet<ObjectName>,
     ) -> Option<ExportPlan> {
         let mirror = target.mirror.as_ref()?;
         let job = mirror.job?;
+        let is_there = |table: &&SstDescriptor| !lost.contains(&table.name());
         let there: HashMap<SstId, &SstDescriptor> =
-            target.tables().map(|table| (table.id, table)).collect();
+            target.tables().filter(is_there).map(|table| (table.id, table)).collect();
         let mut plan = ExportPlan {
             moves: Vec::new(),
             shared: 0,
@@ -125,7 +130,9 @@ impl ExportPlan {
         for table in l0.chain(runs) {
             *table = placed(table, &plan.placed);
         }
-        let goes_on = |head: &&MirrorHead| log_goes_on(source, last_seq, head);
+        // A table of log rows has no counterpart in the source: if one is lost, all are rewritten.
+        let has_log = |head: &MirrorHead| head.log.iter().all(|id| there.contains_key(id));
+        let goes_on = |head: &&MirrorHead| has_log(head) && log_goes_on(source, last_seq, head);
         if let Some(head) = mirror.head.as_ref().filter(goes_on)
             && !plan.has_ingests
         {

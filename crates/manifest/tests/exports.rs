@@ -180,7 +180,9 @@ impl World {
         };
         assert!(next.commit(claim, rules), "the same source");
         let pinned = source(state);
-        let plan = ExportPlan::new(&pinned, (Seq(1), std::iter::empty()), &next.newest).unwrap();
+        let plan =
+            ExportPlan::new(&pinned, (Seq(1), std::iter::empty()), &next.newest, &HashSet::new())
+                .unwrap();
         let log = LogWritten { last_seq: Seq(1), ..LogWritten::default() };
         let names: Vec<ObjectName> = plan.moves.iter().map(|(_, to)| to.name()).collect();
         // Objects that are in the folder already are not copied again.

@@ -19,15 +19,14 @@ use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
+use crate::tables::listed::ListedTables;
 use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
 use copy::Copier;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 use pin::PinnedSource;
-use siltstone_base::name::prefix;
 use siltstone_base::{
-    AttemptId, Error, ErrorKind, JobId, ManifestId, ObjectName, Result, SstDescriptor, SstId,
-    TimelineId,
+    AttemptId, Error, ErrorKind, JobId, ManifestId, Result, SstDescriptor, SstId, TimelineId,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::mirror::{
@@ -36,7 +35,6 @@ use siltstone_manifest::mirror::{
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
 use siltstone_store::env::Env;
 use siltstone_store::progress::Progress;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,17 +229,15 @@ impl<'a> Exporter<'a> {
         if is_of_now && head.is_some_and(|head| is_overtaken(source, pinned.last_seq, head)) {
             return Err(Refusal::from(Conflict::ExportOvertaken).into());
         }
+        let there = self.tables_there(&state, folder).await?;
+        let lost = state.tables().filter(|table| !there.has(table)).map(SstDescriptor::name);
         let log = (pinned.last_seq, pinned.log.brought());
-        let plan = ExportPlan::new(source, log, &state);
+        let plan = ExportPlan::new(source, log, &state, &lost.collect());
         let plan = plan.ok_or_else(|| Error::internal("an export has no folder"))?;
-        let staged = match plan.job() == folder {
-            true => HashMap::new(),
-            false => self.staged(plan.job()).await?,
-        };
         self.progress.expect(plan.moves.iter().map(|(table, _)| table.object_bytes).sum());
         let log = self.write_log(pinned, &plan, &state).await?;
         let copier = Copier::new(self.progress, &self.target, &self.source, source);
-        let copied = copier.copy_all(&plan.moves, &staged).await?;
+        let copied = copier.copy_all(&plan.moves, &there).await?;
         let written = || log.written().map(|table| table.object_bytes);
         let report = ExportReport {
             tables_moved: (plan.moves.len() + written().count()) as u64,
@@ -314,13 +310,16 @@ impl<'a> Exporter<'a> {
         found(&self.target, &mut ManifestRequests::new(&self.target), initial).await
     }
 
-    /// The objects that an earlier exporter has written to the folder, with their lengths.
-    async fn staged(&self, folder: JobId) -> Result<HashMap<ObjectName, u64>> {
-        let listed = self.target.list(prefix::INGEST).await?;
-        let own = listed
-            .into_iter()
-            .filter(|object| matches!(object.name, ObjectName::IngestSst(job, _) if job == folder));
-        Ok(own.map(|object| (object.name, object.bytes)).collect())
+    /// The tables that exist in the target: those that its head names, and those that an earlier
+    /// exporter has copied into its folder. Something other than Siltstone may have deleted or
+    /// truncated one that the head names; a head that shared it would be a backup that cannot be
+    /// read.
+    async fn tables_there(&self, state: &Manifest, folder: JobId) -> Result<ListedTables> {
+        let has_new_folder = state.mirror.as_ref().is_some_and(|one| one.job == Some(folder));
+        match has_new_folder && state.tables().next().is_none() {
+            true => Ok(ListedTables::default()),
+            false => ListedTables::list(&self.target).await,
+        }
     }
 
     /// Writes the rows of the source's log that no table of the mirror has as tables into the

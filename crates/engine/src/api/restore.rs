@@ -1,12 +1,13 @@
 //! Restoring a checkpoint as the current state (RFC 0030, rule S1): takes over as a writer does,
 //! and ends with one commit. A restore must never reuse a sequence number or a WAL id.
 
-use crate::follower::at_checkpoint::pinned_to_take;
+use crate::follower::at_checkpoint::{pinned_manifest, pinned_to_take, unless_gone};
 use crate::manifests::client::{commit_alone, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_writable;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
+use crate::tables::listed::check_tables_of;
 use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::opening::Opening;
@@ -15,7 +16,6 @@ use futures::future::BoxFuture;
 use siltstone_base::{
     AttemptId, CheckpointId, ErrorKind, Result, Seq, SstId, TimelineId, UnixMillis, WalId,
 };
-use siltstone_manifest::naming::gone;
 use siltstone_manifest::protocol::{Recovered, WriterOptions};
 use siltstone_manifest::{CheckpointName, Edit, Manifest, Restore};
 use siltstone_sst::wal::WalObject;
@@ -30,8 +30,9 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// NotFound if there is no database; Expired for a checkpoint that was deleted or has expired;
-/// Fenced if the database was opened for writing meanwhile; Denied, Unavailable, Timeout (the
-/// restore may be complete), Corruption, Unsupported.
+/// Corruption if the manifest, the log or a table of the checkpoint is missing or damaged (the
+/// restore reads no whole table): then nothing was changed; Fenced if the database was opened for
+/// writing meanwhile; Denied, Unavailable, Timeout (the restore may be complete), Unsupported.
 pub fn restore<'a>(
     env: &'a Env,
     which: &'a CheckpointName,
@@ -43,9 +44,15 @@ pub fn restore<'a>(
         check_writable(&newest)?;
         gate::check_changes(&newest)?;
         let checkpoint = which.find(&newest)?.clone();
-        let pinned = objects.manifest(checkpoint.manifest_id).await?;
-        let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
+        let version = pinned_manifest(&objects, &checkpoint).await?;
         let log = pinned_to_take(&objects, &checkpoint, &version).await?;
+        // The restore puts this state in the place of one that may be intact.
+        match check_tables_of(&objects, &version).await {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                return Err(unless_gone(&objects, checkpoint.id, error).await);
+            }
+            checked => checked?,
+        }
         let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
         pinned.restore(&objects, newest, options).await
     })

@@ -17,7 +17,9 @@ use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
 use crate::tables::of_log::TakenLog;
 use crate::wal::readahead::WalReadahead;
-use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, Seq,
+};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
 use siltstone_sst::wal::WalObject;
@@ -116,7 +118,9 @@ async fn at_name(
     check_settings(&newest, context)?;
     let found = name.find(&newest)?;
     let manifest = objects.manifest_and_attempt(found.manifest_id).await?;
-    let (attempt, manifest) = manifest.ok_or_else(|| expired(found.id))?;
+    let Some((attempt, manifest)) = manifest else {
+        return Err(lost_manifest(objects, found).await);
+    };
     let mut pinned = PinnedRows::on(&manifest, options);
     pinned.walk(objects, found, newest.database).await?;
     let known = KnownCheckpoint { checkpoint: found.clone(), attempt };
@@ -153,6 +157,39 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     found.ok_or_else(|| no_manifest(id))
 }
 
+/// The manifest that `checkpoint` pins.
+///
+/// # Errors
+/// Expired if the checkpoint is gone; Corruption if it exists and its manifest does not; errors of
+/// the store.
+pub(crate) async fn pinned_manifest(
+    objects: &Objects,
+    checkpoint: &Checkpoint,
+) -> Result<Arc<Manifest>> {
+    match objects.manifest(checkpoint.manifest_id).await? {
+        Some(manifest) => Ok(manifest),
+        None => Err(lost_manifest(objects, checkpoint).await),
+    }
+}
+
+async fn lost_manifest(objects: &Objects, checkpoint: &Checkpoint) -> Error {
+    let text = "the manifest of a checkpoint is gone, although the checkpoint keeps it; put it \
+                back from the store's older versions or a backup, or delete the checkpoint";
+    let lost = Error::corruption(text).with("object", ObjectName::Manifest(checkpoint.manifest_id));
+    unless_gone(objects, checkpoint.id, lost).await
+}
+
+/// `lost`, the error for a missing object that `checkpoint` keeps; Expired if the checkpoint was
+/// deleted meanwhile, since a collector may have deleted the object then.
+pub(crate) async fn unless_gone(objects: &Objects, checkpoint: CheckpointId, lost: Error) -> Error {
+    let lost = lost.with("checkpoint", checkpoint);
+    match look(objects, None).await {
+        Ok(Some(newest)) if newest.checkpoint(checkpoint).is_some() => lost,
+        Ok(_) => expired(checkpoint).caused_by(lost),
+        Err(error) => error,
+    }
+}
+
 /// The part of the log that `checkpoint` pins, for a restore or a clone that takes it over.
 /// `version` is the manifest of the checkpoint.
 ///
@@ -171,9 +208,7 @@ pub(crate) async fn pinned_to_take(
     match TakenLog::read(objects, log, version.flushed_seq).await {
         // The objects of an ingest are kept as long as the checkpoint is present (rule N14).
         Err(error) if error.kind() == ErrorKind::Corruption => {
-            let newest = look(objects, None).await?;
-            let there = newest.is_some_and(|newest| newest.checkpoint(checkpoint.id).is_some());
-            Err(if there { error } else { expired(checkpoint.id).caused_by(error) })
+            Err(unless_gone(objects, checkpoint.id, error).await)
         }
         read => read,
     }

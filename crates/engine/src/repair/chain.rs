@@ -4,12 +4,11 @@ use super::report::Damage;
 use crate::manifests::client::look;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
-use siltstone_base::name::prefix;
-use siltstone_base::sst::SstLocation;
+use crate::tables::listed::ListedTables;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, SstId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::codec::decode_boundary;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What makes `base` the current manifest.
@@ -83,10 +82,10 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     }
     let last = listed.last().copied().unwrap_or_default();
     let Some(base) = found.last().cloned() else {
-        let tables = Tables::list(objects).await?;
+        let tables = ListedTables::list(objects).await?;
         let base = older(objects, &listed, boundary, &tables).await?;
         let base = base.ok_or_else(|| none_left(trouble))?;
-        let (remedy, unnamed) = (Remedy::Void(last), tables.unnamed(objects, &base).await?);
+        let (remedy, unnamed) = (Remedy::Void(last), unnamed(&tables, objects, &base).await?);
         return Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed });
     };
     if found.iter().any(|one| one.database != base.database) {
@@ -108,7 +107,7 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
         Remedy::Void(last)
     };
     let unnamed = match remedy {
-        Remedy::Void(_) => Tables::list(objects).await?.unnamed(objects, &base).await?,
+        Remedy::Void(_) => unnamed(&ListedTables::list(objects).await?, objects, &base).await?,
         Remedy::None | Remedy::Boundary(_) => (0, 0),
     };
     Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
@@ -126,11 +125,11 @@ async fn behind_the_boundary(
     }
     let name = ObjectName::Manifest(boundary.next());
     let what = "is missing, and so are all later ones: the boundary before it exists";
-    let tables = Tables::list(objects).await?;
+    let tables = ListedTables::list(objects).await?;
     let base = older(objects, &listed, boundary, &tables).await?;
     let base = base.ok_or_else(|| none_left(Error::corruption(what).with("object", name)))?;
     let (damage, unreadable) = (vec![Damage::new(name, what)], Vec::new());
-    let (remedy, unnamed) = (Remedy::Void(boundary), tables.unnamed(objects, &base).await?);
+    let (remedy, unnamed) = (Remedy::Void(boundary), unnamed(&tables, objects, &base).await?);
     Ok(ManifestChain { base, remedy, damage, unreadable, listed, unnamed })
 }
 
@@ -141,7 +140,7 @@ async fn older(
     objects: &Objects,
     listed: &[ManifestId],
     boundary: ManifestId,
-    tables: &Tables,
+    tables: &ListedTables,
 ) -> Result<Option<Arc<Manifest>>> {
     let database = match objects.get(ObjectName::ManifestBoundary(boundary)).await? {
         Some(bytes) => decode_boundary(&bytes).ok().map(|(envelope, _)| envelope.database),
@@ -168,42 +167,22 @@ async fn older(
     Ok(None)
 }
 
-/// Existing tables and their lengths.
-struct Tables(BTreeMap<ObjectName, u64>);
-
-impl Tables {
-    async fn list(objects: &Objects) -> Result<Tables> {
-        let mut tables = BTreeMap::new();
-        for folder in [prefix::COMPACTED, prefix::INGEST] {
-            let listed = objects.list(folder).await?;
-            tables.extend(listed.into_iter().map(|one| (one.name, one.bytes)));
+/// Number and bytes of tables that neither `base` nor the manifests that it pins name.
+async fn unnamed(tables: &ListedTables, objects: &Objects, base: &Manifest) -> Result<(u64, u64)> {
+    let mut named: HashSet<SstId> = base.tables().map(|table| table.id).collect();
+    named.extend(&base.left);
+    for id in base.pinned_versions() {
+        match objects.manifest(id).await {
+            Ok(found) => named.extend(found.iter().flat_map(|one| one.tables()).map(|t| t.id)),
+            Err(error) if error.kind() == ErrorKind::Corruption => {}
+            Err(error) => return Err(error),
         }
-        Ok(Tables(tables))
     }
-
-    /// Tables of ancestors are not checked, because pins retain them there.
-    fn has_all_of(&self, manifest: &Manifest) -> bool {
-        let mut own = manifest.tables().filter(|table| table.location == SstLocation::Own);
-        own.all(|table| self.0.get(&table.name()) == Some(&table.object_bytes))
-    }
-
-    /// Number and bytes of tables that neither `base` nor the manifests that it pins name.
-    async fn unnamed(&self, objects: &Objects, base: &Manifest) -> Result<(u64, u64)> {
-        let mut named: HashSet<SstId> = base.tables().map(|table| table.id).collect();
-        named.extend(&base.left);
-        for id in base.pinned_versions() {
-            match objects.manifest(id).await {
-                Ok(found) => named.extend(found.iter().flat_map(|one| one.tables()).map(|t| t.id)),
-                Err(error) if error.kind() == ErrorKind::Corruption => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let own = self.0.iter().filter(|(name, _)| match name {
-            ObjectName::Compacted(id) => !named.contains(id),
-            _ => false,
-        });
-        Ok(own.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes)))
-    }
+    let own = tables.iter().filter(|(name, _)| match name {
+        ObjectName::Compacted(id) => !named.contains(id),
+        _ => false,
+    });
+    Ok(own.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes)))
 }
 
 /// The first missing number above the boundary.

@@ -2,6 +2,7 @@
 //! writer and the sorter of such files, filters, and a merge over all of these. They run the same
 //! code as a database; this module provides what that code needs without a database.
 
+pub(crate) mod listed;
 mod load;
 mod memtable;
 mod merge;

@@ -41,6 +41,7 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::record::JobReservation;
+use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::Listing;
 use siltstone_store::LogIdentityStep;
 use siltstone_store::env::Env;
@@ -91,6 +92,7 @@ pub fn verify<'a>(
         let newest = verify.newest().await?;
         verify.boundaries().await?;
         if let Some(newest) = newest {
+            verify.is_made(&newest);
             verify.expect_bytes(&newest);
             verify.chain(&newest).await?;
             verify.checkpoints(&newest).await?;
@@ -100,6 +102,7 @@ pub fn verify<'a>(
             }
             verify.pins(&newest).await?;
             verify.tables().await?;
+            verify.advise_mirror(&newest);
             verify.orphans(&newest);
         }
         if let Some(place) = verify.objects.env.store.log().location() {
@@ -211,6 +214,30 @@ impl Verify<'_> {
         let what = "is missing, so its objects are unknown: the boundary before it exists";
         self.report.problem(name, None, what);
         Ok(None)
+    }
+
+    /// Reports a clone, export or import that was interrupted: nothing can open the database.
+    fn is_made(&mut self, newest: &Manifest) {
+        if !newest.initialized && newest.destroyed_at.is_none() {
+            let name = ObjectName::Manifest(newest.id);
+            self.report.problem(name, None, Conflict::NotInitialized);
+        }
+    }
+
+    /// Adds to the problems of a mirror's tables how to replace them: an export shares what a
+    /// listing shows, so it copies a damaged table again once the object is gone.
+    fn advise_mirror(&mut self, newest: &Manifest) {
+        if newest.mirror.is_none() {
+            return;
+        }
+        for problem in &mut self.report.problems {
+            if matches!(problem.object, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
+                problem.what.push_str(
+                    " (delete this object of the mirror if it exists, and repeat the export, which \
+                     copies the table again)",
+                );
+            }
+        }
     }
 
     /// Reads `name`, or `None` if it does not exist. Counts its bytes.

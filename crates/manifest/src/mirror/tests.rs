@@ -47,7 +47,7 @@ fn claimed(target: &Manifest, claim: u128, job: u128) -> Manifest {
 
 fn head_of(source: &Manifest, target: &Manifest, log: LogWritten) -> NewHead {
     let last = source.flushed_seq.max(log.last_seq);
-    let plan = ExportPlan::new(source, rows_to(last), target).unwrap();
+    let plan = ExportPlan::new(source, rows_to(last), target, &HashSet::new()).unwrap();
     plan.head(source, log, TimelineId(u128::from(target.id.get()) + 900), UnixMillis(7))
 }
 
@@ -76,7 +76,7 @@ fn job_table(id: u128, job: u128, min: u64, max: u64) -> SstDescriptor {
 #[test]
 fn the_first_export_moves_everything_into_its_folder() {
     let (source, target) = (source(), first());
-    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &target).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &target, &HashSet::new()).unwrap();
     assert_eq!((moved(&plan), plan.shared), (vec![14, 13, 10, 11, 9], 0));
     let next = exported(&source, &target);
     assert_eq!(broken(&next), None);
@@ -112,7 +112,7 @@ fn a_later_one_moves_what_is_new() {
     source.id = ManifestId(6);
     source.l0.insert(0, L0Entry { order: 5, tables: vec![table(SstId(20), b"a", b"z", 61, 70)] });
     (source.last_l0_order, source.flushed_seq) = (5, Seq(70));
-    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &before).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &before, &HashSet::new()).unwrap();
     assert_eq!((moved(&plan), plan.shared), (vec![20], 5));
     let next = exported(&source, &before);
     let jobs: Vec<_> = next.tables().map(|table| table.job).collect();
@@ -136,7 +136,7 @@ fn what_is_in_sight_comes_with_each_part() {
     };
     let mut source = source();
     source.l0[0].tables = vec![part(None, Some(b"h")), part(Some(b"h"), None)];
-    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &first()).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &first(), &HashSet::new()).unwrap();
     assert_eq!(moved(&plan), vec![14, 13, 10, 11, 9]);
     let next = exported(&source, &first());
     let seen: Vec<_> = next.l0[0].tables.iter().map(|part| part.visible_end.clone()).collect();
@@ -159,7 +159,7 @@ fn rows_of_the_log_move_once() {
     let one = committed(&first(), head_of(&source, &first(), rows(30, 1, 61, 65))).unwrap();
     assert_eq!((one.flushed_seq, one.l0[0].order), (Seq(65), 5));
     let two = claimed(&one, 2, 2);
-    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &two).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &two, &HashSet::new()).unwrap();
     assert_eq!((plan.moves.len(), plan.shared, plan.written), (0, 6, Seq(65)));
     let two = committed(&two, head_of(&source, &two, rows(31, 2, 66, 70))).unwrap();
     let l0: Vec<u128> = two.l0.iter().map(|layer| layer.tables[0].id.get()).collect();
@@ -176,7 +176,7 @@ fn rows_of_the_log_move_once() {
             manifest_id: ManifestId(5),
             began_at: UnixMillis(1),
         }));
-        let plan = ExportPlan::new(&later, rows_to(Seq(last)), &three).unwrap();
+        let plan = ExportPlan::new(&later, rows_to(Seq(last)), &three, &HashSet::new()).unwrap();
         assert_eq!(plan.written, Seq(flushed), "flushed {flushed}, to {last}, of {history}");
         assert!(plan.log.is_empty());
     }
@@ -200,7 +200,9 @@ fn an_ingest_of_the_log_moves_with_its_application() {
         timeline: None,
     };
     let source = Manifest { pending_ingests: vec![asked.clone()], ..source() };
-    let plan = ExportPlan::new(&source, (Seq(63), layers.iter().flatten()), &first()).unwrap();
+    let plan =
+        ExportPlan::new(&source, (Seq(63), layers.iter().flatten()), &first(), &HashSet::new())
+            .unwrap();
     assert_eq!(moved(&plan)[..2], [20, 21]);
     let placed: Vec<SstDescriptor> = layers[0].iter().map(|one| plan.placed(one)).collect();
     assert!(placed.iter().all(|one| one.job == Some(plan.job()) && one.seq_override.is_some()));
@@ -219,11 +221,11 @@ fn an_ingest_of_the_log_moves_with_its_application() {
     assert_eq!((app.version, app.job, app.seq), (7, JobId(9), Seq(62)));
     let two = claimed(&one, 2, 2);
     let brought = ingest.layers.iter().flatten();
-    let plan = ExportPlan::new(&source, (Seq(64), brought), &two).unwrap();
+    let plan = ExportPlan::new(&source, (Seq(64), brought), &two, &HashSet::new()).unwrap();
     assert_eq!((plan.moves.len(), plan.written, plan.log.len()), (0, Seq(60), 0));
     // Installed meanwhile, and no later data exists.
     let installed = Manifest { pending_ingests: Vec::new(), ..source };
-    let plan = ExportPlan::new(&installed, rows_to(Seq(64)), &two).unwrap();
+    let plan = ExportPlan::new(&installed, rows_to(Seq(64)), &two, &HashSet::new()).unwrap();
     assert_eq!((plan.written, plan.log.len()), (Seq(60), 0));
 }
 
@@ -251,7 +253,7 @@ fn an_export_that_read_less_of_the_log_is_overtaken() {
     let (first_pinned, later_pinned) =
         (source.clone(), Manifest { id: source.id.next(), ..source.clone() });
     let state = first();
-    let plan = ExportPlan::new(&first_pinned, rows_to(Seq(70)), &state).unwrap();
+    let plan = ExportPlan::new(&first_pinned, rows_to(Seq(70)), &state, &HashSet::new()).unwrap();
     let log = LogWritten { last_seq: Seq(70), ..LogWritten::default() };
     let one = committed(&state, plan.head(&first_pinned, log, TimelineId(901), UnixMillis(7)));
     let one = one.unwrap();
@@ -307,7 +309,7 @@ fn what_left_the_head_is_not_shared() {
     let gone = Conflict::TableGone { table: SstId(14) };
     assert_eq!(edit.apply(&two), Err(gone.into()));
     assert!(edit.apply_with(&two, Rules::ALL.without(Rule::ExportSharesHead)).is_ok());
-    let plan = ExportPlan::new(&source(), rows_to(Seq(60)), &two).unwrap();
+    let plan = ExportPlan::new(&source(), rows_to(Seq(60)), &two, &HashSet::new()).unwrap();
     assert_eq!(moved(&plan), vec![14, 13], "copied again, into another folder");
     assert!(plan.moves.iter().all(|(_, to)| to.job == Some(JobId::of_an_export(3))));
 }

@@ -4,7 +4,7 @@
 //! ever. The last steps of a clone make its pins permanent.
 
 use super::{counted, owned};
-use crate::follower::at_checkpoint::pinned_to_take;
+use crate::follower::at_checkpoint::{pinned_manifest, pinned_to_take};
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
@@ -142,10 +142,13 @@ impl<'a> FoundParent<'a> {
         newest: &Arc<Manifest>,
         entry: &Ancestor,
     ) -> Result<Option<Arc<Manifest>>> {
-        match newest.checkpoint(entry.checkpoint).map(|one| one.manifest_id) {
+        match newest.checkpoint(entry.checkpoint) {
             None => Ok(None),
-            Some(id) if id == newest.id => Ok(Some(Arc::clone(newest))),
-            Some(id) => self.there.manifest(id).await,
+            Some(pin) if pin.manifest_id == newest.id => Ok(Some(Arc::clone(newest))),
+            Some(pin) => match pinned_manifest(&self.there, pin).await {
+                Err(error) if error.kind() == ErrorKind::Expired => Ok(None),
+                pinned => pinned.map(Some),
+            },
         }
     }
 

@@ -14,6 +14,7 @@
 use super::Move;
 use crate::cache::ancestors::Ancestors;
 use crate::manifests::objects::{Objects, is_damage};
+use crate::tables::listed::ListedTables;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -23,7 +24,6 @@ use siltstone_manifest::Manifest;
 use siltstone_store::progress::Progress;
 use siltstone_store::retry::{limit_of, with_retries};
 use siltstone_store::{Store, Upload};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -62,11 +62,7 @@ impl<'a> Copier<'a> {
     ///
     /// # Errors
     /// NotFound for a missing table; Corruption for a damaged one; errors of the stores.
-    pub(super) async fn copy_all(
-        &self,
-        moves: &[Move],
-        staged: &HashMap<ObjectName, u64>,
-    ) -> Result<u64> {
+    pub(super) async fn copy_all(&self, moves: &[Move], staged: &ListedTables) -> Result<u64> {
         // A loop instead of a closure: the compiler cannot prove that a stream with the closure is
         // `Send`.
         let mut copies = Vec::with_capacity(moves.len());
@@ -85,11 +81,10 @@ impl<'a> Copier<'a> {
     fn moved<'b>(
         &'b self,
         (table, to): &'b Move,
-        staged: &'b HashMap<ObjectName, u64>,
+        staged: &'b ListedTables,
     ) -> BoxFuture<'b, Result<u64>> {
         async move {
-            let is_there = staged.get(&to.name()) == Some(&to.object_bytes);
-            if is_there && self.is_whole(to).await? {
+            if staged.has(to) && self.is_whole(to).await? {
                 self.progress.add(to.object_bytes);
                 return Ok(0);
             }

@@ -1,7 +1,7 @@
 //! The source of an export. A checkpoint pins it and is renewed as long as the export reads it
 //! (rule X1).
 
-use crate::follower::at_checkpoint::pinned_to_take;
+use crate::follower::at_checkpoint::{pinned_manifest, pinned_to_take};
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::objects::Objects;
 use crate::tables::of_log::TakenLog;
@@ -82,10 +82,7 @@ impl PinnedSource {
         let checkpoint = committed.checkpoint(id).ok_or_else(|| gone(id))?;
         let state = match checkpoint.manifest_id == committed.id {
             true => Arc::clone(&committed),
-            false => {
-                let pinned = objects.manifest(checkpoint.manifest_id).await?;
-                pinned.ok_or_else(|| gone(id))?
-            }
+            false => pinned_manifest(objects, checkpoint).await?,
         };
         let log = pinned_to_take(objects, checkpoint, &state).await?;
         let last_seq = log.last_seq(state.flushed_seq);

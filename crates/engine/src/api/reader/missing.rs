@@ -4,13 +4,15 @@ use super::ReaderShared;
 use crate::cache::ancestors::{is_lost_parent, naming};
 use crate::follower::at_checkpoint::ReadAt;
 use crate::follower::following::Follower;
+use crate::manifests::client::look;
+use crate::manifests::objects::Objects;
 use crate::read::answer::Answer;
 use crate::read::scan::MissingTables;
 use crate::read::tree::Levels;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
-use siltstone_manifest::Refusal;
 use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::{Manifest, Refusal};
 use std::sync::Arc;
 
 impl ReaderShared {
@@ -45,7 +47,7 @@ impl ReaderShared {
     /// A table of `levels` was gone, as `missing` says: look, and start from the newest manifest.
     /// `false` where another call has done so since.
     async fn reposition(&self, levels: &Arc<Levels>, missing: &Error) -> Result<bool> {
-        let Some(follower) = &self.follower else { return Err(naming(self.gone(), missing)) };
+        let Some(follower) = &self.follower else { return Err(self.lost_or_gone(missing).await) };
         let work = async {
             let mut follower = follower.lock().await;
             self.health.check_open()?;
@@ -66,7 +68,29 @@ impl ReaderShared {
         })
     }
 
-    /// What is told when a table is gone that only a checkpoint could keep.
+    /// The error for a table that is missing in a fixed state: Corruption while the database keeps
+    /// that state, because a checkpoint or a lease pins it or it is the newest; otherwise a
+    /// collector may have deleted the table.
+    async fn lost_or_gone(&self, missing: &Error) -> Error {
+        let (id, database) = {
+            let view = self.view.read();
+            (view.manifest.id, view.manifest.database)
+        };
+        let objects = Objects { env: self.context.env.clone(), limit: self.options.deadline };
+        let keeps =
+            |newest: &Manifest| newest.database == database && (newest.pins(id) || newest.id == id);
+        match look(&objects, None).await {
+            Ok(Some(newest)) if keeps(&newest) => {
+                let text = "a table that a kept version of the database names is gone: something \
+                            other than Siltstone deleted it";
+                naming(Error::corruption(text).with("version", id), missing)
+            }
+            Ok(_) => naming(self.gone(), missing),
+            Err(error) => error,
+        }
+    }
+
+    /// The error for a missing table that only a checkpoint could keep.
     fn gone(&self) -> Error {
         let gone = || Error::internal("a reader neither follows nor stays");
         self.at.as_ref().map_or_else(gone, ReadAt::gone)
@@ -110,10 +134,15 @@ impl ReaderShared {
 impl MissingTables for ReaderShared {
     fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
         Box::pin(async move {
-            let Some(follower) = &self.follower else { return missing };
             if is_lost_parent(&missing) {
                 return missing;
             }
+            let Some(follower) = &self.follower else {
+                return match self.lost_or_gone(&missing).await {
+                    error if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
+                    _ => missing,
+                };
+            };
             let follower = follower.lock().await;
             match self.judge_missing(&follower, levels).await {
                 Err(error) if error.kind() == ErrorKind::Corruption => {
