@@ -80,14 +80,12 @@ pub(crate) async fn check_tables_of(objects: &Objects, state: &Manifest) -> Resu
 async fn check_table(there: &Objects, ancestors: &Ancestors, table: &SstDescriptor) -> Result<()> {
     let (name, end) = (table.name(), table.object_bytes);
     let get = || there.env.store.get(name, Some(end.saturating_sub(1)..end));
+    let shorter = "a table is shorter than its manifest says";
     let text = match with_retries(&there.env, there.limit, "read table", get).await {
         Ok(Some(last)) if last.len() == 1 => return Ok(()),
         Ok(None) => "a table that the manifest names is gone",
-        Ok(Some(_)) => "a table is shorter than its manifest says",
-        Err(error) if error.kind() == ErrorKind::Corruption => {
-            "a table is shorter than its \
-                                                                manifest says"
-        }
+        Ok(Some(_)) => shorter,
+        Err(error) if error.kind() == ErrorKind::Corruption => shorter,
         Err(error) => return Err(error),
     };
     if let Some(parent) = ancestors.parent_of(table) {
