@@ -432,8 +432,8 @@ def submit(
     :raises Conflict: if the job is for another database or for a state that a restore has undone,
         if a collector has seen that its deadline has passed, if it was aborted, if a later version
         of its application was adopted, or if the application was forgotten after the job began.
-    :raises Timeout: if the job is not adopted in time. It remains submitted, and the next writer
-        adopts it.
+    :raises Timeout: if the job is not adopted in time. The text says whether it remains submitted:
+        then the next writer adopts it. If there was no room for it in time, submit it again.
     :raises Unavailable: without `wait`, if the maximum number of jobs is waiting: submit again
         later.
     :raises NotFound, Denied: see `siltstone.exceptions`.
@@ -451,19 +451,28 @@ def submit(
     until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
     # Another process may be adopting jobs right now. It gets time before it is fenced.
     ends_others = False
+    refused = None
     while True:
-        # If the queue of jobs is full, opening the database makes room.
-        with suppress(Unavailable):
+        try:
             stands = asked(None)
+        except Unavailable as error:
+            # If the queue of jobs is full, opening the database makes room.
+            refused = error
+        else:
+            refused = None
             if stands.state != "pending":
                 return stands
         barred = _take_in(request, take_over, store_options, ends_others=ends_others)
         ends_others = True
         left = until - time.monotonic()
         if left <= 0:
+            fate = (
+                "it remains submitted, and the next writer adopts it"
+                if refused is None
+                else f"it is not submitted, so submit it again later ({refused})"
+            )
             raise Timeout(
-                "submit: the job was not adopted within the timeout; it remains submitted, and the "
-                "next writer adopts it"
+                f"submit: the job was not adopted within the timeout; {fate}"
                 + (f" (this call could not open the database: {barred})" if barred else "")
                 + ". If the last writer died, take_over=True fences it"
             )

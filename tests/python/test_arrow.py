@@ -309,8 +309,8 @@ def test_columns_of_pandas_are_keys_and_values(db) -> None:
         pd.Series([b"a", b"b"]),
     ]
     for keys in asked:
-        assert db.get_many(keys).to_pylist() == [b"1", b"2"], keys
-    assert db.get_many(pd.Series([b"a", None])).to_pylist() == [b"1", None]
+        assert pa.array(db.get_many(keys)).to_pylist() == [b"1", b"2"], keys
+    assert pa.array(db.get_many(pd.Series([b"a", None]))).to_pylist() == [b"1", None]
 
 
 def test_a_failing_stream_of_keys_is_invalid(db) -> None:
@@ -324,5 +324,5 @@ def test_a_failing_stream_of_keys_is_invalid(db) -> None:
             return reader.__arrow_c_stream__(requested)
 
     for call in (db.get_many, lambda keys: db.put_many(keys, pa.array([b"1"]))):
-        with pytest.raises(siltstone.Invalid, match="division by zero"):
+        with pytest.raises(siltstone.Invalid, match="by zero$"):
             call(Failing())

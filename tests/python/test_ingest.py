@@ -633,3 +633,15 @@ def test_submit_ends_a_writer_that_a_lock_shows_dead(tmp_path) -> None:
     assert ingest.submit(staged(url)).state == "adopted"
     with siltstone.open_reader(url) as reader:
         assert reader[b"k"] == b"v"
+
+
+def test_a_job_without_room_is_not_called_submitted(tmp_path) -> None:
+    idle = {"writes": {"ingest_poll_interval": None}}
+    with siltstone.open(tmp_path, options=idle):
+        for _ in range(256):
+            ingest.submit(staged(tmp_path, 1), wait=False)
+        last = staged(tmp_path, 1)
+        with pytest.raises(siltstone.Timeout, match="it is not submitted, so submit it again"):
+            ingest.submit(last, timeout=0.5)
+        assert ingest.status(tmp_path, last).state == "open"
+    assert ingest.submit(last).state == "adopted"

@@ -108,9 +108,10 @@ pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
 }
 
 /// For a stream of another library, whose errors are text only. The first line contains the reason;
-/// the other lines are a traceback.
+/// a detail and the other lines are a traceback.
 fn stopped(py: Python<'_>, text: &str) -> PyErr {
     let line = text.lines().next().unwrap_or_default();
+    let line = line.split(". Detail: ").next().unwrap_or_default();
     error::invalid(py, format!("reading the data failed: {line}"))
 }
 
