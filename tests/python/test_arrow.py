@@ -324,5 +324,5 @@ def test_a_failing_stream_of_keys_is_invalid(db) -> None:
             return reader.__arrow_c_stream__(requested)
 
     for call in (db.get_many, lambda keys: db.put_many(keys, pa.array([b"1"]))):
-        with pytest.raises(siltstone.Invalid, match="by zero$"):
+        with pytest.raises(siltstone.Invalid, match=r"by zero$"):
             call(Failing())
