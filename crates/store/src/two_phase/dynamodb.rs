@@ -16,14 +16,13 @@ mod calls;
 #[cfg(test)]
 mod tests;
 
-use super::records::{InsertOutcome, Record, RecordStore, hex};
+use super::records::{InsertOutcome, Record, RecordStore, hex, run_detached};
 use crate::env::Effects;
 use crate::options::StoreOptions;
 use crate::remote::SignedClient;
 use calls::{Calls, Reply};
-use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value, json};
 use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
@@ -115,15 +114,7 @@ impl DynamoRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        let work = work(Arc::clone(&self.shared));
-        let task = async move { drop(answer.send(work.await)) };
-        self.shared.effects.spawn.spawn("record", task.boxed());
-        async move {
-            let died = || Error::internal("a request to the transactional store died");
-            answered.await.unwrap_or_else(|_| Err(died()))
-        }
-        .boxed()
+        run_detached(&self.shared.effects, work(Arc::clone(&self.shared)))
     }
 }
 

@@ -4,9 +4,13 @@
 //! racing inserts for one destination exactly one succeeds (rule T3). A source has at most one
 //! record as well, so a source that was revoked can never be committed (rule T4).
 
+use crate::env::Effects;
+use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use siltstone_base::{ObjectName, Result};
+use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
+use std::future::Future;
 
 /// A committed create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,4 +111,20 @@ pub trait RecordStore: Send + Sync + fmt::Debug {
 /// A namespace as text.
 pub(super) fn hex(namespace: u128) -> String {
     format!("{namespace:032x}")
+}
+
+/// Runs a request to a transactional store as a task of the effects, whose runtime has the timer
+/// and sockets that a client needs. The request continues if the caller stops waiting.
+pub(super) fn run_detached<T: Send + 'static>(
+    effects: &Effects,
+    request: impl Future<Output = Result<T>> + Send + 'static,
+) -> BoxFuture<'static, Result<T>> {
+    let (answer, answered) = oneshot::channel();
+    let task = async move { drop(answer.send(request.await)) };
+    effects.spawn.spawn("record", task.boxed());
+    async move {
+        let died = || Error::internal("a request to the transactional store died");
+        answered.await.unwrap_or_else(|_| Err(died()))
+    }
+    .boxed()
 }

@@ -8,10 +8,9 @@
 //! source has `revoked/<source>` as its destination, so the two unique keys decide every race.
 //! Every operation is one statement, or reads after one, so no transaction spans round trips.
 
-use super::records::{InsertOutcome, Record, RecordStore, hex};
+use super::records::{InsertOutcome, Record, RecordStore, hex, run_detached};
 use crate::env::Effects;
 use futures::FutureExt;
-use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow, install_default_drivers};
@@ -137,15 +136,7 @@ impl SqlRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        let work = work(Arc::clone(&self.shared));
-        let task = async move { drop(answer.send(work.await)) };
-        self.shared.effects.spawn.spawn("record", task.boxed());
-        async move {
-            let died = || Error::internal("a request to the transactional store died");
-            answered.await.unwrap_or_else(|_| Err(died()))
-        }
-        .boxed()
+        run_detached(&self.shared.effects, work(Arc::clone(&self.shared)))
     }
 }
 
