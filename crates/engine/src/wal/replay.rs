@@ -3,7 +3,7 @@
 
 use crate::manifests::objects::Objects;
 use siltstone_base::batch::joined;
-use siltstone_base::{Error, ObjectName, Result, Seq, SstDescriptor, WalId};
+use siltstone_base::{Error, JobId, ObjectName, Result, Seq, SstDescriptor, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::batch::{self, decode_tables};
 use siltstone_manifest::ingest::{ClosedJob, pending};
@@ -46,13 +46,16 @@ pub(crate) async fn layers_of(
             let brings = |closed: &ClosedJob| {
                 closed.digest() == *digest && closed.layers.len() == ingest.numbers as usize
             };
-            let closed = closed.filter(brings).ok_or_else(|| {
-                Error::corruption("the log has an ingest, and what it brings is gone")
-                    .with("object", ObjectName::IngestManifest(*job))
-            });
-            Ok(closed?.numbered(ingest.first_seq))
+            let closed = closed.filter(brings).ok_or_else(|| content_gone(*job))?;
+            Ok(closed.numbered(ingest.first_seq))
         }
     }
+}
+
+/// The error for an ingest in the log whose job has no content any more.
+pub(crate) fn content_gone(job: JobId) -> Error {
+    Error::corruption("the log has an ingest, and what it brings is gone")
+        .with("object", ObjectName::IngestManifest(job))
 }
 
 /// Tables of a large batch, with the sequence number of the batch (rule P4).

@@ -8,6 +8,7 @@ use crate::compact::pending::pending_bytes;
 use crate::manifests::objects::is_damage;
 use crate::read::queue::QueuedIngest;
 use crate::read::tree::Tree;
+use crate::wal::replay::content_gone;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
@@ -28,14 +29,13 @@ use std::time::Duration;
 /// binds readers, which serve the rows that they find. A look of this task finds only requests: a
 /// missed one is adopted later.
 const INGEST_LIST_EVERY: u32 = 64;
+/// The log target of the writer.
+const TARGET: &str = "siltstone.writer";
 /// Pause before a job is tried again after an error that may pass.
 const RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of queued ingests. Each is at least one layer that every look-up reads, and no
 /// key filter saves a look-up from reading it.
 const MOST_QUEUED: usize = 8;
-/// The log target of the writer, as of its opening.
-const TARGET: &str = "siltstone.writer";
-
 /// Number of jobs whose sequence number is remembered.
 const MOST_REMEMBERED: usize = 256;
 
@@ -133,10 +133,8 @@ impl Writer {
             if pending(&newest, job).is_some() {
                 continue;
             }
-            let closed = self.manifests.objects().closed_job(job).await?.ok_or_else(|| {
-                Error::corruption("the log has an ingest, and what it brings is gone")
-                    .with("object", ObjectName::IngestManifest(job))
-            })?;
+            let closed = self.manifests.objects().closed_job(job).await?;
+            let closed = closed.ok_or_else(|| content_gone(job))?;
             log::warn!(target: TARGET, "event=ingest_requested_again job={job}");
             let request = RequestIngest {
                 job,
