@@ -457,3 +457,28 @@ proptest! {
         run("split and joined", async |places| split_and_joined(places, events).await);
     }
 }
+
+/// Parts of one table in two runs: as one run leaves its part, the other waits for a block of its
+/// own. Found by the test above.
+#[test]
+fn a_scan_reads_two_parts_of_one_table_at_once() {
+    let expiring = |n| Event::Expiring(n, 0, false);
+    let events = vec![
+        Event::Put(0, 0),
+        Event::DeleteRange(3, 5),
+        expiring(2),
+        Event::Put(0, 0),
+        expiring(0),
+        expiring(0),
+        Event::Split(9),
+        expiring(9),
+        Event::Merge(9, 0),
+        Event::Join(32),
+        Event::DeleteRange(2, 6),
+        Event::Split(3),
+        Event::Split(1),
+        Event::Put(3, 0),
+        Event::Split(10),
+    ];
+    run("two parts", async |places| split_and_joined(places, events.clone()).await);
+}

@@ -130,10 +130,17 @@ impl ScanBlocks {
         });
     }
 
-    /// No more blocks of this table will be asked for.
+    /// A run asks for no more blocks of this table. Another run may be waiting for a block of
+    /// another part of it.
     pub(super) fn leaves(&self, table: &TableHandle) {
-        if let Some(left) = self.ahead.lock().remove(&table.descriptor.id) {
-            self.carried.store(left.waves, Ordering::Relaxed);
+        let mut tables = self.ahead.lock();
+        let Some(left) = tables.get_mut(&table.descriptor.id) else { return };
+        self.carried.store(left.waves, Ordering::Relaxed);
+        if table.descriptor.is_cut() {
+            (left.waves, left.next) = (0, None);
+            left.coming.clear();
+        } else {
+            tables.remove(&table.descriptor.id);
         }
     }
 
