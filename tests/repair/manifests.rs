@@ -3,8 +3,9 @@
 use super::logs::lived;
 use super::{Harm, World, expected, is_conflict, key, mend, open, put, tell};
 use siltstone::repair::collect_after;
-use siltstone::{CheckpointOptions, ErrorKind};
+use siltstone::{CheckpointOptions, ErrorKind, Reader, ReaderOptions, admin};
 use siltstone_base::{ManifestId, ObjectName};
+use std::time::Duration;
 
 pub(crate) fn newest(world: &World) -> ManifestId {
     let ids = world.objects().into_keys().filter_map(|name| match name {
@@ -90,6 +91,35 @@ fn an_older_one_is_missing() {
     world.goes_on_with(&expected(rows));
 }
 
+/// The first manifests of a young database are missing: every process says so, and a repair makes
+/// the later ones count.
+#[test]
+fn the_first_ones_are_missing() {
+    for (steps, missing) in [(2, 1), (6, 1), (6, 2), (8, 3)] {
+        let world = World::new(steps as u64);
+        // Databases count from 1. Where a place may be emptied, any manifest may begin a run.
+        world.bucket.stays();
+        let rows = lived_until(&world, steps);
+        for id in 1..=missing {
+            world.harm(ObjectName::Manifest(ManifestId(id)), Harm::Removed);
+        }
+        world.run("opener", |env| async move {
+            let opened = [open(&env, true).await.err(), open(&env, false).await.err()];
+            let reader = Reader::open(env.clone(), ReaderOptions::default()).await.err();
+            let newest = admin::manifest(&env, None, Duration::from_secs(9)).await.err();
+            for error in opened.into_iter().chain([reader, newest]) {
+                let error = error.expect("a manifest is missing");
+                assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+                assert!(error.to_string().contains("without its first manifest"), "{error}");
+            }
+            Ok(())
+        });
+        let done = world.run("mender", |env| async move { mend(&env).await });
+        assert!(done.done && done.manifests_void == 0 && done.damage.len() == 1, "{done:?}");
+        world.goes_on_with(&expected(rows));
+    }
+}
+
 /// Several of the newest damaged, one of them missing, and an object of the log as well.
 #[test]
 fn more_than_one_is_harmed() {
@@ -135,13 +165,13 @@ fn a_live_writer_mends_it_or_is_fenced() {
         });
         let (process, env) = world.process("mender");
         world.sim.spawn(process, "mender", async move {
-            env.clock.sleep(std::time::Duration::from_millis(seed * 7)).await;
+            env.clock.sleep(Duration::from_millis(seed * 7)).await;
             if let Err(error) = mend(&env).await {
                 let kinds = [ErrorKind::Conflict, ErrorKind::Fenced];
                 assert!(kinds.contains(&error.kind()), "{error}");
             }
         });
-        world.sim.run_for(std::time::Duration::from_secs(60)).expect("time goes on");
+        world.sim.run_for(Duration::from_secs(60)).expect("time goes on");
         let acknowledged = told.try_iter().last().map_or(4, |row| row + 1);
         world.sim.kill(living);
         let found = world.run("opener", |env| async move {

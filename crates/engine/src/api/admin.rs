@@ -9,7 +9,7 @@ pub use super::history::{KeptVersion, seq_at, versions};
 pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
 pub use super::shared_pins::{MOST_SHARED_PINS, pin_shared};
-use crate::manifests::missing::{no_database, no_manifest};
+use crate::manifests::missing::{absent, no_manifest};
 use crate::manifests::objects::Objects;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -36,10 +36,11 @@ pub fn manifest(
             None => objects.list_manifests(ManifestId::NONE).await?.newest.unwrap_or_default(),
         };
         let found = if wanted.is_none() { None } else { objects.manifest(wanted).await? };
-        found.ok_or_else(|| match id {
-            Some(id) => no_manifest(id),
-            None => no_database(env),
-        })
+        match (found, id) {
+            (Some(found), _) => Ok(found),
+            (None, Some(id)) => Err(no_manifest(id)),
+            (None, None) => Err(absent(&objects).await?),
+        }
     })
     .boxed()
 }

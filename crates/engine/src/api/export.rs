@@ -11,13 +11,11 @@ mod copy;
 mod pin;
 
 use super::clone::request;
-use crate::manifests::client::{
-    Left, ManifestRequests, commit_alone, found, look, look_or_left, newest,
-};
+use crate::manifests::client::{ManifestRequests, commit_alone, found, look, look_or_left, newest};
 use crate::manifests::gate;
-use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::missing::check_lives;
 use crate::manifests::new_database;
-use crate::manifests::objects::Objects;
+use crate::manifests::objects::{Left, Objects};
 use crate::options::Options;
 use crate::tables::listed::ListedTables;
 use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
@@ -158,8 +156,7 @@ impl<'a> Exporter<'a> {
         let request = request(&[b"import".to_vec(), source, which_text]);
         let done = async {
             let report = self.run(which).await?;
-            let newest = look(&self.target, None).await?;
-            let newest = newest.ok_or_else(|| no_database(&self.target.env))?;
+            let newest = newest(&self.target).await?;
             let promote = Edit::Mirror(MirrorEdit::Promote { request });
             commit_alone(&self.target, promote, newest).await?;
             Ok::<_, Error>(report)
@@ -176,8 +173,7 @@ impl<'a> Exporter<'a> {
 
     /// The newest manifest of the source.
     async fn source(&self) -> Result<Arc<Manifest>> {
-        let source = look(&self.source, None).await?;
-        let source = source.ok_or_else(|| no_database(&self.source.env))?;
+        let source = newest(&self.source).await?;
         check_lives(&source)?;
         Ok(source)
     }

@@ -2,7 +2,7 @@
 //! These functions only read: they must never retain a version themselves.
 
 use crate::manifests::ahead::ReadAhead;
-use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::missing::{absent, check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
 use futures::FutureExt;
@@ -59,7 +59,7 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
 /// All retained manifests, in ascending order of their ids.
 async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE, &mut ReadAhead::default()).await?;
-    let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
+    let Some(newest) = listing.newest else { return Err(absent(objects).await?) };
     let newest = objects.manifest(newest).await?.ok_or_else(|| no_database(&objects.env))?;
     check_lives(&newest)?;
     let above = |id: &ManifestId| *id > listing.boundary && *id < newest.id;

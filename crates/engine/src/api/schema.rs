@@ -3,7 +3,7 @@
 
 use super::db::Database;
 use super::reader::Reader;
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{self, commit_alone};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::writer::snapshot::Snapshot;
@@ -121,6 +121,5 @@ pub fn evolve(env: &Env, from: Bytes, to: Bytes, deadline: Duration) -> BoxFutur
 
 async fn newest(env: &Env, deadline: Duration) -> Result<Arc<Manifest>> {
     let objects = Objects { env: env.clone(), limit: deadline };
-    let newest = env.deadline(deadline, "schema", look(&objects, None)).await?;
-    newest.ok_or_else(|| no_database(env))
+    env.deadline(deadline, "schema", client::newest(&objects)).await
 }

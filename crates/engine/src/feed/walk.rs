@@ -5,7 +5,7 @@
 //! below that object.
 
 use crate::manifests::client::ManifestRequests;
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::absent;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;
@@ -103,7 +103,7 @@ impl FeedWalk {
             let events = match self.machine.action() {
                 FollowAction::Failed(failure) => return Err(failure.into()),
                 FollowAction::Idle if looked && self.known.is_none() => {
-                    return Err(no_database(&self.objects.env));
+                    return Err(absent(&self.objects).await?);
                 }
                 FollowAction::Idle if looked => return Ok(false),
                 FollowAction::Idle => {

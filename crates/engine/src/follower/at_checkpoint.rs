@@ -8,7 +8,7 @@ use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::ahead::ReadAhead;
 use crate::manifests::client::{ManifestRequests, look, newest};
-use crate::manifests::missing::{no_database, no_manifest};
+use crate::manifests::missing::{absent, no_manifest};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
 use crate::options::Options;
@@ -144,7 +144,7 @@ async fn known_manifest(
 /// lease names it. Below the boundary a late create may have filled a freed number.
 async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE, &mut ReadAhead::default()).await?;
-    let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
+    let Some(newest) = listing.newest else { return Err(absent(objects).await?) };
     let is_named = async || {
         let newest = objects.manifest(newest).await?;
         Ok::<_, Error>(newest.is_some_and(|newest| newest.pins(id)))

@@ -8,7 +8,7 @@ use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::look;
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{absent, no_database};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS, LONGEST_WITHOUT_LISTING};
 use crate::manifests::rules;
@@ -164,7 +164,10 @@ impl Follower {
     ) -> Result<ReaderView> {
         self.drive(context).await?;
         self.apply_newer_tables(context, options, budget, true).await?;
-        self.view().ok_or_else(|| no_database(&context.env))
+        match self.view() {
+            Some(view) => Ok(view),
+            None => Err(absent(&self.objects).await?),
+        }
     }
 
     /// Looks for newer data, and passes a newer view to `show`. If a caller waits for it

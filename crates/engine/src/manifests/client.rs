@@ -2,13 +2,12 @@
 
 use super::ahead::ReadAhead;
 use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
-use super::missing::no_database;
-use super::objects::Objects;
+use super::missing::absent;
+use super::objects::{Left, Objects};
 use super::rules;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName,
-    PutOutcome, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::{
@@ -118,9 +117,12 @@ impl ManifestRequests {
 /// The newest manifest, proven.
 ///
 /// # Errors
-/// NotFound where there is no database; those of [`look`].
+/// NotFound if there is no database; Corruption if it lost manifests; those of [`look`].
 pub(crate) async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
-    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
+    match look(objects, None).await? {
+        Some(newest) => Ok(newest),
+        None => Err(absent(objects).await?),
+    }
 }
 
 /// The newest manifest, proven; `None` where there is no database.
@@ -130,9 +132,6 @@ pub(crate) async fn look(
 ) -> Result<Option<Arc<Manifest>>> {
     run_look(objects, Look::new(known, rules::in_force())).await
 }
-
-/// Manifests where there is no database: their ids, ascending, and the boundary.
-pub(crate) type Left = (Vec<ManifestId>, ManifestId);
 
 /// The newest manifest, proven; where there is no database, what is left of manifests. For callers
 /// that commit next: if there is a database, the store's conditions are proven beside the last

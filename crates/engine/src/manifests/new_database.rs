@@ -19,18 +19,15 @@
 //! manifest/V+2, …
 //! ```
 
-use super::client::{Left, ManifestRequests, found};
-use super::objects::Objects;
+use super::client::{ManifestRequests, found};
+use super::missing::lost_beginning;
+use super::objects::{Left, Objects};
 use super::rules;
 use super::store_time::{dated, delete_scratch};
 use bytes::Bytes;
 use siltstone_base::id::NUMBERS_A_MILLI;
-use siltstone_base::name::prefix;
-use siltstone_base::{
-    DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, UnixMillis,
-};
+use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::{Manifest, Settings};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Makes a database, of this schema, which ingest jobs may come `behind`, where there is none, and
@@ -47,7 +44,7 @@ pub(crate) async fn create(
     left: Left,
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
-    refuse_what_is_left(objects, left).await?;
+    refuse_what_is_left(objects, &left).await?;
     // The proof of the store's conditions takes two requests, one after the other, and so does its
     // time. If the proof fails, the create repeats it and reports the error.
     let proof = objects.env.store.ensure_conditions();
@@ -66,7 +63,7 @@ pub(crate) async fn create(
 /// As [`database`].
 pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId> {
     let boundary = left.1;
-    refuse_what_is_left(objects, left).await?;
+    refuse_what_is_left(objects, &left).await?;
     let (database, scratch) = dated_identity(objects, boundary).await?;
     delete_scratch(objects, scratch).await;
     Ok(database)
@@ -116,48 +113,8 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
     if agrees { own.0 } else { stored.0 + random % 1000 }
 }
 
-/// Manifests without those before them: a process that did not know yet that its database was
-/// deleted left one, which does not count; or a part of a database was lost, which must not be
-/// covered by a new one: its collector would delete the rest. It counts as a database if all that
-/// the newest manifest needs is there.
-async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result<()> {
-    let left = Error::corruption(
-        "what is left of a database stands here, and its manifests are not: if it was deleted, \
-         delete the rest as well; if not, put them back, from the store's older versions or a \
-         backup",
-    );
-    if !boundary.is_none() && !objects.is_emptied(boundary).await? {
-        // Nothing may be created at or below it, and the numbers above it are unknown.
-        return Err(left.with("object", ObjectName::ManifestBoundary(boundary)));
-    }
-    let newest = ids.last().copied().filter(|newest| *newest > boundary);
-    let Some(newest) = newest else { return Ok(()) };
-    let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
-    match what_is_left_of(objects, &state).await? {
-        Some(there) => Err(left.with("manifest", newest).with("object", there)),
-        None => Ok(()),
-    }
-}
-
-/// An object that `state` names, where all of them are there: its tables, or, where it has none,
-/// the log from its beginning.
-async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
-    let tables: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
-    if tables.is_empty() {
-        objects.follow_log(state)?;
-        if objects.give_up_lost_log().await?.is_some() {
-            return Ok(None);
-        }
-        let first = objects.wal(state.replay_from).await?;
-        let of_this = first.is_some_and(|object| object.envelope.database == state.database);
-        return Ok(of_this.then_some(ObjectName::Wal(state.replay_from)));
-    }
-    let mut there = Vec::new();
-    for folder in [prefix::COMPACTED, prefix::INGEST] {
-        let listed = objects.names(folder).await?;
-        there.extend(listed.into_iter().filter(|name| tables.contains(name)));
-    }
-    Ok(there.first().copied().filter(|_| there.len() == tables.len()))
+async fn refuse_what_is_left(objects: &Objects, left: &Left) -> Result<()> {
+    lost_beginning(objects, left).await?.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ use siltstone_store::{Listed, LogIdentityStep};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Manifests where there is no database: their ids, ascending, and the boundary.
+pub(crate) type Left = (Vec<ManifestId>, ManifestId);
+
 /// Requests for the objects of one database. Each has the time `limit`, and the time that its bytes
 /// need.
 #[derive(Clone)]
@@ -232,7 +235,7 @@ impl Objects {
     }
 
     /// Ids of manifests, ascending, and the boundary.
-    pub(crate) async fn manifests_listed(&self) -> Result<(Vec<ManifestId>, ManifestId)> {
+    pub(crate) async fn manifests_listed(&self) -> Result<Left> {
         let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
         for name in self.names(prefix::MANIFEST).await? {
             match name {
@@ -288,7 +291,8 @@ impl Objects {
         }
         Err(Error::corruption(
             "a manifest is missing, and a later one is there: something other than Siltstone \
-             deleted it; put it back, from the store's older versions or a backup",
+             deleted it; put it back, from the store's older versions or a backup, or use \
+             `siltstone repair`",
         )
         .with("object", ObjectName::Manifest(end.next()))
         .with("the later one", ObjectName::Manifest(apart)))

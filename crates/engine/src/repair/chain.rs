@@ -2,7 +2,7 @@
 
 use super::report::Damage;
 use crate::manifests::client::look;
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{lost_beginning, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::listed::ListedTables;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, SstId};
@@ -64,6 +64,10 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
         Err(error) => return Err(error),
     };
     let (listed, boundary) = objects.manifests_listed().await?;
+    let trouble = match trouble {
+        None if boundary.is_none() => lost_beginning(objects, &(listed.clone(), boundary)).await?,
+        trouble => trouble,
+    };
     let Some(trouble) = trouble else {
         return behind_the_boundary(objects, listed, boundary).await;
     };

@@ -1,7 +1,7 @@
 //! How far the log is durable, for callers that pin it and read no row (rule C4).
 
 use crate::manifests::client::ManifestRequests;
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::absent;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;
@@ -63,7 +63,7 @@ pub(crate) async fn walk_telling(
             }
             FollowAction::Idle => {
                 let newest = machine.manifest().cloned();
-                let newest = newest.ok_or_else(|| no_database(&objects.env))?;
+                let Some(newest) = newest else { return Err(absent(objects).await?) };
                 return Ok((newest, machine.next_wal_id().minus(1)));
             }
         };

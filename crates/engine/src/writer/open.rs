@@ -19,7 +19,7 @@ use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left};
 use crate::manifests::gate::{self, FILTER};
-use crate::manifests::missing::{check_writable, no_database_to_write};
+use crate::manifests::missing::{check_writable, lost_beginning, no_database_to_write};
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
@@ -166,7 +166,10 @@ async fn opened(
             let made = (schema, how.allow_ingest_behind);
             new_database::create(&objects, &mut look, settings.clone(), made, left).await?
         }
-        Err(_) => return Err(no_database_to_write(&env)),
+        Err(left) => {
+            let lost = lost_beginning(&objects, &left).await?;
+            return Err(lost.unwrap_or_else(|| no_database_to_write(&env)));
+        }
     };
     check_writable(&newest)?;
     how.schema.as_ref().map_or(Ok(()), |schema| schema.check(&newest))?;

@@ -5,7 +5,7 @@
 
 use super::{counted, owned};
 use crate::follower::at_checkpoint::{pinned_manifest, pinned_to_take};
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::of_log::TakenLog;
@@ -76,7 +76,7 @@ impl<'a> FoundParent<'a> {
         })?;
         here.store.neighbours().follows(&location)?;
         let there = Objects { env: asked.env.clone(), limit };
-        let newest = look(&there, None).await?.ok_or_else(|| no_database(&asked.env))?;
+        let newest = newest(&there).await?;
         let named = named_within(&newest, &keys);
         named.iter().try_for_each(|entry| here.store.neighbours().follows(&entry.location))?;
         Ok(FoundParent { there, location, keys, asked, database: newest.database })
@@ -116,8 +116,7 @@ impl<'a> FoundParent<'a> {
         let new = new_pin(&here.env, clone);
         let (newest, new) = match &self.asked.checkpoint {
             Some(name) => {
-                let newest = look(&self.there, None).await?;
-                let newest = newest.ok_or_else(|| no_database(&self.there.env))?;
+                let newest = newest(&self.there).await?;
                 let source = Some(name.find(&newest)?.id);
                 (newest, NewCheckpoint { source, ..new })
             }
