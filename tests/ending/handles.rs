@@ -56,6 +56,16 @@ fn everybody_is_told() {
     let reader = world.sim.block_on(reading_process, Reader::open(env, reading()));
     let reader = reader.expect("it ends").expect("a healthy store");
     world.run("destroyer", |env| async move { destroy(&env, true).await });
+    // Each look reports it. Once a second one confirms it, the reader has ended.
+    let reader = world.sim.block_on(reading_process, async move {
+        for _ in 0..4 {
+            assert!(says_destroyed(&reader.refresh().await.unwrap_err()));
+        }
+        let read = reader.get(b"old0").map(drop);
+        assert!(says_destroyed(&read.unwrap_err()));
+        reader
+    });
+    let reader = reader.expect("it ends");
     for create in [false, true] {
         let refused = world.try_run("opener", move |env| async move { open(&env, create).await });
         assert!(says_destroyed(&refused.map(drop).unwrap_err()));

@@ -227,6 +227,10 @@ impl Follower {
             self.poll(options, look, now);
             self.drive(context).await?;
         }
+        if let Some(newest) = self.machine.manifest() {
+            // Every look reports it, not only the one that has found this manifest.
+            check_settings(newest, context)?;
+        }
         if look != PollMode::Seldom
             && let Some(newest) = self.machine.manifest().cloned()
         {
