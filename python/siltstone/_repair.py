@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged object that prevents opening."""
+    """A damaged object that prevents opening or compaction."""
 
     object: str
     """Name of the object below the root of the database."""
@@ -31,16 +31,17 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RepairReport:
-    """The damage that prevents opening a database, and the data that a repair loses."""
+    """The damage that prevents opening or compacting a database, and the data that a repair
+    loses."""
 
     database: str
     """Identity of the database."""
     needed: bool
-    """Whether damage prevents opening the database."""
+    """Whether damage prevents opening the database or its compaction."""
     done: bool
     """Whether the repair was done. If not, the other fields say what a repair would do."""
     damage: tuple[Damage, ...]
-    """The damaged objects that prevent opening."""
+    """The damaged objects that prevent opening or compaction."""
     manifest_id: int
     """Number of the manifest from which the database continues. After a repair: the manifest that
     the repair committed."""
@@ -163,14 +164,14 @@ def repair(
     take_over: bool = False,
     store_options: StoreOptionsSource | None = None,
 ) -> RepairReport:
-    """Reports the damage that prevents opening a database and the data that a repair loses. With
-    ``dry_run=False`` it repairs the database.
+    """Reports the damage that prevents opening or compacting a database and the data that a repair
+    loses. With ``dry_run=False`` it repairs the database.
 
     A damaged or missing object of the log cuts the log off at that object: earlier rows are kept,
     and the rows of that object and of all later ones are lost. The result is a state that the
     database had before. Damaged newest manifests are skipped: the database continues from the
     newest manifest that can be read and has all its tables, either an earlier one or one that a
-    checkpoint pins.
+    checkpoint pins. A damaged record of compaction jobs costs only the work of unfinished jobs.
 
     All skipped objects are first copied below ``damaged/``, which collectors ignore. The repair
     deletes nothing. It does not read tables: `verify` reads them, and `give_up_table` gives one up.
@@ -183,7 +184,7 @@ def repair(
     :returns: the damage and the loss. Check `needed`.
     :raises NotFound: if there is no database at `url`.
     :raises Conflict: if the database changes during the call: call again. Without `dry_run` also if
-        no damage prevents opening, or a writer is alive.
+        no damage prevents opening or compaction, or a writer is alive.
     :raises Corruption: if no manifest is left to continue from.
     :raises Fenced: if another process opened the database for writing during the call.
     :raises Denied, Unavailable, Timeout, Unsupported: see `siltstone.exceptions`. The call can be

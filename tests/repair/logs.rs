@@ -4,25 +4,31 @@ use super::{Harm, World, expected, is_conflict, key, mend, open, put, tell};
 use siltstone::{ErrorKind, Seq};
 use siltstone_base::{ObjectName, WalId};
 use siltstone_sst::wal;
+use std::ops::Range;
 
 /// Rows in tables and in the log, of two writers; the second was killed, or is alive as `living`.
 pub(crate) fn lived(world: &World, rows: u64) {
     for (begin, end) in [(0, rows / 2), (rows / 2, rows)] {
-        let (process, env) = world.process("writer");
-        let filled = world.sim.block_on(process, async move {
-            let db = open(&env, begin == 0).await?;
-            for row in begin..end {
-                put(&db, &key(row)).await?;
-                if row == 2 {
-                    db.flush_memtable().await?;
-                }
-            }
-            std::mem::forget(db);
-            Ok::<_, siltstone::Error>(())
-        });
-        filled.expect("it ends").expect("a healthy store");
-        world.sim.kill(process);
+        lived_on(world, begin..end);
     }
+}
+
+/// One writer, which was killed.
+pub(crate) fn lived_on(world: &World, written: Range<u64>) {
+    let (process, env) = world.process("writer");
+    let filled = world.sim.block_on(process, async move {
+        let db = open(&env, written.start == 0).await?;
+        for row in written {
+            put(&db, &key(row)).await?;
+            if row == 2 {
+                db.flush_memtable().await?;
+            }
+        }
+        std::mem::forget(db);
+        Ok::<_, siltstone::Error>(())
+    });
+    filled.expect("it ends").expect("a healthy store");
+    world.sim.kill(process);
 }
 
 /// The log, ascending: its objects, and the last sequence number of each; none for a fence.

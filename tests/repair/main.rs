@@ -11,6 +11,7 @@
 )]
 
 mod crashes;
+mod jobs;
 mod logs;
 mod manifests;
 mod tables;

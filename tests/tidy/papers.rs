@@ -85,7 +85,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
 }
 
 /// One of each kind.
-fn every_name() -> [ObjectName; 18] {
+fn every_name() -> [ObjectName; 19] {
     [
         ObjectName::Manifest(ManifestId(7)),
         ObjectName::ManifestBoundary(ManifestId(7)),
@@ -101,6 +101,7 @@ fn every_name() -> [ObjectName; 18] {
         ObjectName::DamagedManifest(JobId(7), ManifestId(7)),
         ObjectName::DamagedWal(JobId(7), WalId(7)),
         ObjectName::DamagedTable(JobId(7), SstId(7)),
+        ObjectName::DamagedCompactions(JobId(7), 7),
         ObjectName::EncryptionKey(7),
         ObjectName::LogIdentity,
         ObjectName::TwoPhaseNamespace,

@@ -38,6 +38,8 @@ pub enum ObjectName {
     DamagedWal(JobId, WalId),
     /// `damaged/<ULID>/<ULID>.sst`: the same for a table.
     DamagedTable(JobId, SstId),
+    /// `damaged/<ULID>/<20 digits>.compactions`: the same for job records of the compactor.
+    DamagedCompactions(JobId, u64),
     /// `two-phase/namespace`: which records of a transactional store belong to the database.
     TwoPhaseNamespace,
     /// `two-phase/<32 hex digits>.<8 hex digits>`: the bytes of a two-phase create, by a random
@@ -96,6 +98,9 @@ impl fmt::Display for ObjectName {
             }
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
             ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
+            ObjectName::DamagedCompactions(repair, id) => {
+                write!(f, "damaged/{repair}/{id:020}.compactions")
+            }
             ObjectName::EncryptionKey(number) => write!(f, "encryption/{number:020}.key"),
             ObjectName::LogIdentity => f.write_str("log/identity"),
             ObjectName::TwoPhaseNamespace => f.write_str("two-phase/namespace"),
@@ -142,6 +147,9 @@ impl ObjectName {
                 if let Some(id) = file.strip_suffix(".manifest") {
                     return digits(id)
                         .map(|id| ObjectName::DamagedManifest(repair, ManifestId(id)));
+                }
+                if let Some(id) = file.strip_suffix(".compactions") {
+                    return digits(id).map(|id| ObjectName::DamagedCompactions(repair, id));
                 }
                 // Names of tables are longer than 20 digits.
                 let id = file.strip_suffix(".sst")?;
@@ -199,6 +207,7 @@ mod tests {
             ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
             ObjectName::DamagedWal(JobId(6), WalId(2)),
             ObjectName::DamagedTable(JobId(6), SstId(2)),
+            ObjectName::DamagedCompactions(JobId(6), 2),
             ObjectName::LogIdentity,
             ObjectName::TwoPhaseNamespace,
             ObjectName::TwoPhaseSource(AttemptId(u128::MAX), 0xC),

@@ -185,7 +185,7 @@ fn kind_of(name: ObjectName) -> ObjectKind {
         ObjectName::Compacted(_) | ObjectName::IngestSst(..) | ObjectName::DamagedTable(..) => {
             ObjectKind::Table
         }
-        ObjectName::Compactions(_) => ObjectKind::Compactions,
+        ObjectName::Compactions(_) | ObjectName::DamagedCompactions(..) => ObjectKind::Compactions,
         ObjectName::IngestManifest(_) => ObjectKind::Ingest,
         // The stores for encryption, two-phase creates and separate logs read and write their own
         // objects; nothing above them creates one.

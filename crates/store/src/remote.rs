@@ -416,6 +416,7 @@ fn is_in_text_order(name: ObjectName) -> bool {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::DamagedCompactions(..)
             | ObjectName::TwoPhaseNamespace
             | ObjectName::TwoPhaseSource(..)
     )

@@ -40,15 +40,16 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json, _print
 def repair(
     session: Place, yes: bool, take_over: bool, table: str | None, collect: bool, as_json: bool
 ) -> None:
-    """Repair a database that cannot be opened.
+    """Repair a database that cannot be opened or compacted.
 
-    The command lists the damage that prevents opening and the data that a repair loses, then asks
-    for confirmation. A damaged object of the log cuts the log off at that object. Damaged newest
-    manifests are skipped. The repair first copies all affected objects below damaged/, and deletes
+    The command lists the damage that prevents opening or compaction and the data that a repair
+    loses, then asks for confirmation. A damaged object of the log cuts the log off at that object.
+    Damaged newest manifests are skipped. A damaged record of compaction jobs costs only the work of
+    unfinished jobs. The repair first copies all affected objects below damaged/, and deletes
     nothing. If you have a backup, put the damaged objects back instead: that loses no data.
 
     Without a terminal and without --yes, the command only prints the report. It exits with status 1
-    if damage prevents opening.
+    if damage prevents opening or compaction.
 
     A damaged table does not prevent opening. --give-up-table gives it up by name. The rows of older
     tables between its first and last key are given up too, because otherwise rows that it had
@@ -139,7 +140,7 @@ def _print_rows(rows: Iterator[tuple[str, Any]], err: bool) -> None:
 
 def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
     if not report.needed:
-        yield "nothing to repair", "no damage prevents opening"
+        yield "nothing to repair", "no damage prevents opening or compaction"
         return
     for one in report.damage:
         yield one.object, one.what

@@ -66,6 +66,7 @@ impl GcClass {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::DamagedCompactions(..)
             | ObjectName::EncryptionKey(_)
             | ObjectName::LogIdentity
             | ObjectName::TwoPhaseNamespace

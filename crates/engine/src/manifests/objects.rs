@@ -464,13 +464,19 @@ impl Objects {
             Err(Error::corruption("a compaction record has another record's number")
                 .with("found", record.number))
         };
-        let record = self.decoded(name, decode).await?;
+        let record = match self.decoded(name, decode).await {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                return Err(damaged_record(error).with("object", name));
+            }
+            record => record?,
+        };
         match record.as_ref().map(|record| record.database) {
             Some(other) if other.counts_from() > database.counts_from() => {
                 Err(Refusal::from(Conflict::OtherDatabase).into())
             }
             Some(other) if other != database => {
-                Err(Error::corruption("a record of another database").with("object", name))
+                let other = Error::corruption("a record of another database");
+                Err(damaged_record(other).with("object", name))
             }
             _ => Ok(record.map(Arc::new)),
         }
@@ -532,6 +538,15 @@ impl Objects {
         let place = if is_of_log { self.env.store.log().location() } else { None };
         place.into_iter().fold(error, |error, place| error.with("store of the log", place))
     }
+}
+
+fn damaged_record(error: Error) -> Error {
+    Error::corruption(
+        "the record of compaction jobs is damaged, so nothing is compacted or collected: put it \
+         back, from the store's older versions or a backup, or use `siltstone repair`, which loses \
+         no row",
+    )
+    .caused_by(error)
 }
 
 /// Whether an error means that the bytes are damaged or unreadable, and not that the store failed.

@@ -2,6 +2,7 @@
 //! deletes (rule Y1). Only destroying the database deletes them.
 
 use super::chain::ManifestChain;
+use super::jobs::DamagedRecord;
 use super::log::Log;
 use crate::manifests::conditional_create::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::manifests::objects::Objects;
@@ -20,6 +21,7 @@ pub(super) async fn copy(
     repair: JobId,
     chain: &ManifestChain,
     log: &Log,
+    record: Option<&DamagedRecord>,
 ) -> Result<Option<String>> {
     let manifests = chain
         .unreadable
@@ -30,7 +32,11 @@ pub(super) async fn copy(
         .iter()
         .flat_map(|cut| &cut.off)
         .map(|one| (ObjectName::Wal(one.id), ObjectName::DamagedWal(repair, one.id)));
-    let names: Vec<(ObjectName, ObjectName)> = manifests.chain(cut_off).collect();
+    let records = record
+        .iter()
+        .map(|one| one.number)
+        .map(|id| (ObjectName::Compactions(id), ObjectName::DamagedCompactions(repair, id)));
+    let names: Vec<(ObjectName, ObjectName)> = manifests.chain(cut_off).chain(records).collect();
     let mut copied = false;
     for (from, to) in names {
         if let Some(bytes) = objects.get(from).await? {

@@ -1,10 +1,10 @@
-//! Repair of a database that cannot be opened (RFC 0034). A repair reports the damage and the
-//! losses. Unless it is a dry run, it copies the damaged objects aside and continues without them.
-//! It must never delete an object (rule Y1).
+//! Repair of a database that cannot be opened or compacted (RFC 0034). A repair reports the damage
+//! and the losses. Unless it is a dry run, it copies the damaged objects aside and continues
+//! without them. It must never delete an object (rule Y1).
 //!
 //! ```text
 //! manifests ─► log ─► told ─► copies aside ─► void manifests, boundary ─► claim, walk to the cut,
-//!   fence behind everything, confirm ─► rows before the cut as tables ─► one commit
+//!   fence behind everything, confirm ─► rows before the cut as tables ─► one commit ─► job record
 //! ```
 //! A crash between two steps leaves a database that either opens or can be repaired by another run:
 //! the damage that prevents opening remains until the commit that ends a step.
@@ -13,6 +13,7 @@ mod aside;
 mod chain;
 mod cutting;
 mod giving_up;
+mod jobs;
 mod log;
 mod report;
 mod void;
@@ -45,12 +46,13 @@ pub struct RepairOptions {
     pub take_over: bool,
 }
 
-/// Reports the damage that prevents opening the database and the data that a repair loses. Unless
-/// `dry_run` is set, it first copies the unreadable objects under `damaged/`, where no collector
-/// looks, and then continues without them. It does not check tables: `verify` reads them.
+/// Reports the damage that prevents opening or compacting the database and the data that a repair
+/// loses. Unless `dry_run` is set, it first copies the unreadable objects under `damaged/`, where
+/// no collector looks, and then continues without them. It does not check tables: `verify` reads
+/// them.
 ///
 /// # Errors
-/// NotFound without a database; Conflict if no damage prevents opening (not in a dry run), if a
+/// NotFound without a database; Conflict if no damage prevents either (not in a dry run), if a
 /// writer is alive, or if another process changes the database meanwhile (inspect it again);
 /// Corruption if no manifest is left to continue from; Fenced, Denied, Unavailable, Timeout
 /// (of one request: the caller may run the repair again), Unsupported.
@@ -62,21 +64,27 @@ pub fn repair<'a>(
     async move {
         let objects = Objects { env: env.clone(), limit: options.deadline };
         let (chain, log) = inspect(&objects).await?;
-        let mut report = report::of(&chain, &log);
+        let record = jobs::inspect(&objects, &chain.base).await?;
+        let mut report = report::of(&chain, &log, record.as_ref());
         if how.dry_run {
             return Ok(report);
         }
         if !report.needed {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "nothing prevents opening this database: there is nothing to repair (`siltstone \
-             verify` reads every byte of it)",
+                "nothing prevents opening or compacting this database: there is nothing to \
+                 repair (`siltstone verify` reads every byte of it)",
             ));
         }
         // This call excludes no writer that the protocol admits. It only asks whether one is alive.
-        let _presence = env.store.place().occupy(chain.base.database, how.take_over).await?;
+        // A repair of job records alone ends no writer.
+        let ends_writers = log.cut.is_some() || !matches!(chain.remedy, Remedy::None);
+        let _presence = match ends_writers {
+            true => Some(env.store.place().occupy(chain.base.database, how.take_over).await?),
+            false => None,
+        };
         let repair = JobId(env.new_ulid());
-        report.aside = aside::copy(&objects, repair, &chain, &log).await?;
+        report.aside = aside::copy(&objects, repair, &chain, &log, record.as_ref()).await?;
         let newest = match &chain.remedy {
             Remedy::None => chain.base.clone(),
             Remedy::Boundary(boundary) => {
@@ -96,6 +104,9 @@ pub fn repair<'a>(
             // At the end, so that a repair that was interrupted is still needed.
             let renew = || env.store.log().identity(LogIdentityStep::Renew);
             with_retries(env, objects.limit, "renew the log", renew).await?;
+        }
+        if let Some(damaged) = &record {
+            jobs::go_on(&objects, damaged).await?;
         }
         report.done = true;
         Ok(report)

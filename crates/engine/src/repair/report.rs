@@ -1,12 +1,13 @@
 //! The report of a repair: the damage, the losses and the remedy. It never touches the store.
 
 use super::chain::{ManifestChain, Remedy};
+use super::jobs::DamagedRecord;
 use super::log::Log;
 use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, Seq};
 use siltstone_manifest::VoidManifests;
 use std::fmt;
 
-/// An object that prevents opening.
+/// An object that prevents opening, or compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Name of the object.
@@ -21,12 +22,12 @@ impl Damage {
     }
 }
 
-/// The damage that prevents opening a database, and the data that a repair gives up.
+/// The damage that prevents opening or compacting a database, and the data that a repair gives up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// The database.
     pub database: DatabaseId,
-    /// Whether any damage prevents opening the database.
+    /// Whether any damage prevents opening the database or its compaction.
     pub needed: bool,
     /// Whether the repair was done. Otherwise the report is a preview.
     pub done: bool,
@@ -64,7 +65,7 @@ pub struct RepairReport {
     pub aside: Option<String>,
 }
 
-pub(super) fn of(chain: &ManifestChain, log: &Log) -> RepairReport {
+pub(super) fn of(chain: &ManifestChain, log: &Log, record: Option<&DamagedRecord>) -> RepairReport {
     let mut report = RepairReport {
         database: chain.base.database,
         damage: chain.damage.clone(),
@@ -95,6 +96,7 @@ pub(super) fn of(chain: &ManifestChain, log: &Log) -> RepairReport {
             }
         }
     }
+    report.damage.extend(record.map(|one| one.damage.clone()));
     report.needed = !report.damage.is_empty();
     report
 }

@@ -87,7 +87,7 @@ pub(super) async fn boundary(
 }
 
 /// Returns whether this call created the object.
-async fn create(
+pub(super) async fn create(
     objects: &Objects,
     name: ObjectName,
     bytes: Bytes,

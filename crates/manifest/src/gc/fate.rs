@@ -326,6 +326,7 @@ impl<'a> ObjectJudge<'a> {
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
             | ObjectName::DamagedTable(..)
+            | ObjectName::DamagedCompactions(..)
             | ObjectName::EncryptionKey(_)
             | ObjectName::LogIdentity
             | ObjectName::TwoPhaseNamespace

@@ -250,7 +250,8 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         ObjectName::ProbeRecord | ObjectName::ProbeScratch(_) => &[prefix::PROBE],
         ObjectName::DamagedManifest(..)
         | ObjectName::DamagedWal(..)
-        | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
+        | ObjectName::DamagedTable(..)
+        | ObjectName::DamagedCompactions(..) => &[prefix::DAMAGED],
         ObjectName::TwoPhaseNamespace | ObjectName::TwoPhaseSource(..) => &[prefix::TWO_PHASE],
         ObjectName::EncryptionKey(_) => &[prefix::ENCRYPTION],
         ObjectName::LogIdentity => &[prefix::LOG],
