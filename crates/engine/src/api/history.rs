@@ -2,7 +2,8 @@
 //! These functions only read: they must never retain a version themselves.
 
 use crate::manifests::ahead::ReadAhead;
-use crate::manifests::missing::{absent, check_lives, no_database};
+use crate::manifests::client::absent;
+use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
 use futures::FutureExt;

@@ -4,8 +4,7 @@
 //! a following reader does. It must never return an object before it has seen the WAL boundary
 //! below that object.
 
-use crate::manifests::client::ManifestRequests;
-use crate::manifests::missing::absent;
+use crate::manifests::client::{ManifestRequests, absent};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;

@@ -2,7 +2,7 @@
 
 use super::ahead::ReadAhead;
 use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
-use super::missing::absent;
+use super::missing::{lost_beginning, no_database};
 use super::objects::{Left, Objects};
 use super::rules;
 use parking_lot::RwLock;
@@ -123,6 +123,31 @@ pub(crate) async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
         Some(newest) => Ok(newest),
         None => Err(absent(objects).await?),
     }
+}
+
+/// The error for a location where a look found no database.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) async fn absent(objects: &Objects) -> Result<Error> {
+    Ok(lost_first(objects).await?.unwrap_or_else(|| no_database(&objects.env)))
+}
+
+/// The error for a location where a look found no database, if one stands there without its first
+/// manifests. A boundary shows that manifests were freed, or that a database is being destroyed.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) async fn lost_first(objects: &Objects) -> Result<Option<Error>> {
+    for is_last in [false, true] {
+        let left = objects.manifests_listed().await?;
+        let lost = if left.1.is_none() { lost_beginning(objects, &left).await? } else { None };
+        // A database that was created since the look is whole.
+        if is_last || lost.is_none() || look(objects, None).await?.is_some() {
+            return Ok(lost.filter(|_| is_last));
+        }
+    }
+    Ok(None)
 }
 
 /// The newest manifest, proven; `None` where there is no database.

@@ -50,15 +50,6 @@ pub(crate) fn no_manifest(id: ManifestId) -> Error {
     Error::new(ErrorKind::NotFound, text)
 }
 
-/// The error for a location where a look found no database.
-///
-/// # Errors
-/// Errors of the store.
-pub(crate) async fn absent(objects: &Objects) -> Result<Error> {
-    let lost = lost_beginning(objects, &objects.manifests_listed().await?).await?;
-    Ok(lost.unwrap_or_else(|| no_database(&objects.env)))
-}
-
 /// The error for a database that lost its first manifests. It must not be covered by a new one,
 /// whose collector would delete the rest.
 ///

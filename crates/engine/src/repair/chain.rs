@@ -1,8 +1,8 @@
 //! The newest readable manifest, and what has to be done to make it the current one.
 
 use super::report::Damage;
-use crate::manifests::client::look;
-use crate::manifests::missing::{lost_beginning, no_database};
+use crate::manifests::client::{look, lost_first};
+use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::tables::listed::ListedTables;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, SstId};
@@ -65,7 +65,7 @@ pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     };
     let (listed, boundary) = objects.manifests_listed().await?;
     let trouble = match trouble {
-        None if boundary.is_none() => lost_beginning(objects, &(listed.clone(), boundary)).await?,
+        None => lost_first(objects).await?,
         trouble => trouble,
     };
     let Some(trouble) = trouble else {

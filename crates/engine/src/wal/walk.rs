@@ -1,7 +1,6 @@
 //! How far the log is durable, for callers that pin it and read no row (rule C4).
 
-use crate::manifests::client::ManifestRequests;
-use crate::manifests::missing::absent;
+use crate::manifests::client::{ManifestRequests, absent};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::LIST_EVERY;
 use crate::manifests::rules;

@@ -17,9 +17,9 @@ use super::{checkpoint, collector, compactor, ingest, unlogged};
 use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
-use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left};
+use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left, lost_first};
 use crate::manifests::gate::{self, FILTER};
-use crate::manifests::missing::{check_writable, lost_beginning, no_database_to_write};
+use crate::manifests::missing::{check_writable, no_database_to_write};
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
@@ -166,8 +166,8 @@ async fn opened(
             let made = (schema, how.allow_ingest_behind);
             new_database::create(&objects, &mut look, settings.clone(), made, left).await?
         }
-        Err(left) => {
-            let lost = lost_beginning(&objects, &left).await?;
+        Err(_) => {
+            let lost = lost_first(&objects).await?;
             return Err(lost.unwrap_or_else(|| no_database_to_write(&env)));
         }
     };
